@@ -14,7 +14,7 @@ from talaria.core.ids import new_call_id
 from talaria.core.messages import ToolCall, user
 from talaria.runtime.session import LiveSession
 from talaria.runtime.transcript import Transcript
-from talaria.tools.base import Live
+from talaria.tools.base import LiveOutput
 
 _COMMANDS = 8
 _ALLOWED_MS = 15.0
@@ -72,7 +72,7 @@ async def _trivial(url: str, runs: int) -> tuple[Lap, Lap, Lap]:
 async def _printing(url: str, runs: int) -> tuple[Lap, Lap]:
     unseen, shown = Lap(1), Lap(1)
     tails: list[str] = []
-    live = Live(tails.append, SystemClock())
+    live = LiveOutput(tails.append, SystemClock())
     with temporary_home() as home:
         async with application(home, url) as app:
             opened = session(app)

@@ -19,7 +19,7 @@ from talaria.store.memory import MemoryStore
 from talaria.tools.base import AfterCrash, Claim, Invocation, Scope, Tool
 from talaria.tools.browser.browser import Browser
 from talaria.tools.browser.browser_tools import browser_tools
-from talaria.tools.registry import BUILTIN, OTHERS, toolset_of
+from talaria.tools.registry import BUILTIN_TOOLSETS, OTHERS, toolset_of
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "tools.md"
 INTRO = """# Tools
@@ -44,7 +44,7 @@ AFTER: dict[AfterCrash, str] = {
 
 
 def rendered(tools: Iterable[Tool]) -> str:
-    by_toolset: dict[str, list[Tool]] = {name: [] for name in (*BUILTIN, OTHERS)}
+    by_toolset: dict[str, list[Tool]] = {name: [] for name in (*BUILTIN_TOOLSETS, OTHERS)}
     for one in tools:
         by_toolset.setdefault(toolset_of(one), []).append(one)
     return "\n".join([INTRO, *(_toolset(name, members) for name, members in by_toolset.items() if members)])

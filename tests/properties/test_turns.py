@@ -31,7 +31,7 @@ from talaria.testing.manual_clock import ManualClock
 from talaria.testing.rules import chat_problems, messages_problems, responses_problems, transcript_problems
 from talaria.testing.scripted_provider import RenderedRequest, ScriptedProvider
 from talaria.tools.approval import OpenGate
-from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Shown, Tool
+from talaria.tools.base import EXCLUSIVE, INDEPENDENT, RichResult, Tool
 from talaria.tools.function import tool
 from talaria.tools.registry import Toolbox
 
@@ -164,9 +164,9 @@ disturbances = st.builds(
 
 
 def hands() -> list[Tool]:
-    async def act(way: str) -> str | Shown:
+    async def act(way: str) -> str | RichResult:
         if way == "shows":
-            return Shown(way, (Image("image/png", "aVZC"),))
+            return RichResult(way, (Image("image/png", "aVZC"),))
         if way == "fails":
             raise ToolFailed("as told")
         if way == "yields":

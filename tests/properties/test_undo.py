@@ -108,8 +108,8 @@ def test_going_back_restores_bytes_modes_and_links_exactly(
         last = project.checkpoints.restore(listed[-1].number)
         assert {one.what for one in last.outcomes} <= {"restored", "removed", "same"}
         assert picture(project.work) == pictures[number]
-        if last.kept_as is not None:
-            project.checkpoints.restore(last.kept_as)
+        if last.saved_as is not None:
+            project.checkpoints.restore(last.saved_as)
             assert picture(project.work) == pictures[-1]
 
 

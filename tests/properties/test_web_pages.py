@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from talaria.net.fetch import FetchedPage
 from talaria.tools.builtin import web_pages
-from talaria.tools.builtin.html_tokens import tokens
-from talaria.tools.builtin.web_content import feed, readable
+from talaria.tools.builtin.html_tokens import tokenize
+from talaria.tools.builtin.web_content import format_feed, make_readable
 
 URL = "https://example.org/"
 NAMES = [
@@ -110,32 +110,32 @@ def fetched(body: bytes, media_type: str = "text/html") -> FetchedPage:
 @given(html=soup(NAMES))
 @example(html="&lt;<img>script>")
 def test_no_markup_gets_through(html: str) -> None:
-    page = web_pages.page(html, URL)
+    page = web_pages.convert_page(html, URL)
     assert not re.search(r"<(?=[a-zA-Z/!?])", page.markdown)
 
 
 @given(html=soup([*NAMES, *CODE]))
 def test_soup_becomes_bounded_text(html: str) -> None:
-    page = web_pages.page(html, URL)
+    page = web_pages.convert_page(html, URL)
     links = len(re.findall(r"\]\(", page.markdown))
     assert len(page.markdown) <= 10 * len(html) + links * len(URL)
-    assert "\0" not in readable(fetched(html.encode("utf-8", "replace"))).text
+    assert "\0" not in make_readable(fetched(html.encode("utf-8", "replace"))).text
 
 
 @given(body=st.binary(), media_type=st.sampled_from(["text/html", "", "application/rss+xml", "text/plain", "x/y"]))
 def test_any_bytes_can_be_shown(body: bytes, media_type: str) -> None:
-    text = readable(fetched(body, media_type)).text
+    text = make_readable(fetched(body, media_type)).text
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", text)
 
 
 @given(html=soup([*NAMES, "item", "entry", "link", "rss", "feed"]))
 def test_any_soup_is_a_feed_of_some_kind(html: str) -> None:
-    assert len(feed(html)) <= 20 * len(html) + 100
+    assert len(format_feed(html)) <= 20 * len(html) + 100
 
 
 @given(text=st.text(alphabet=st.characters(exclude_characters="<&"), max_size=200))
 def test_text_without_markup_is_kept_as_it_is(text: str) -> None:
-    assert "".join(token for token in tokens(text) if isinstance(token, str)) == text
+    assert "".join(token for token in tokenize(text) if isinstance(token, str)) == text
 
 
 HOSTILE = {
@@ -170,7 +170,7 @@ def calls_of(html: str) -> int:
 
     sys.setprofile(tally)
     try:
-        web_pages.page(html, URL)
+        web_pages.convert_page(html, URL)
     finally:
         sys.setprofile(None)
     return count
@@ -192,11 +192,11 @@ def test_ten_megabytes_of_it_end(name: str) -> None:
     """Quadratic work would take hours; the limit is far from both."""
     prefix = "<a " if name == "attributes" else ""
     began = time.process_time()
-    page = web_pages.page(prefix + HOSTILE[name] * ((10 << 20) // len(HOSTILE[name])), URL)
+    page = web_pages.convert_page(prefix + HOSTILE[name] * ((10 << 20) // len(HOSTILE[name])), URL)
     assert time.process_time() - began < 60
     assert len(page.markdown) <= web_pages.MAX_CHARS
 
 
 def test_a_hundred_thousand_levels_are_read_to_the_bottom() -> None:
-    page = web_pages.page("<div>" * 100_000 + "bottom" + "</div>" * 100_000 + "after", URL)
+    page = web_pages.convert_page("<div>" * 100_000 + "bottom" + "</div>" * 100_000 + "after", URL)
     assert page.markdown == "bottom\n\nafter"

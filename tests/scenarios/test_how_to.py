@@ -15,7 +15,7 @@ from talaria.config.selection import ModelChoice, choose, endpoint
 from talaria.core.secret import Secret
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.servers.scripted_replies import ReplyUsage
-from talaria.tools.sandbox_permissions import Kind, Permission, network
+from talaria.tools.sandbox_permissions import Permission, PermissionKind, network_permission
 
 TALARIA = (sys.executable, "-m", "talaria.cli.main")
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
@@ -142,7 +142,9 @@ def test_the_questions_of_the_how_to_are_those_that_people_are_asked() -> None:
     assert len(asked) == 5
     for need, question in asked.items():
         kind, _, what = need.partition(" ")
-        permission = network(what) if kind == "network" else Permission(cast("Kind", kind), (what,))
+        permission = (
+            network_permission(what) if kind == "network" else Permission(cast("PermissionKind", kind), (what,))
+        )
         assert question in (permission.question, permission.question.replace("Let commands run", "Run this command"))
 
 

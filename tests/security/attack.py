@@ -167,7 +167,7 @@ class Attack:
         app = self._app
         assert app.mcp is not None
         nowhere = self._world.folder / "nowhere"
-        tools = app.toolbox.without({"search_files"}).joined(search_tools(Protected(nowhere, nowhere / "home")))
+        tools = app.toolbox.without({"search_files"}).with_tools(search_tools(Protected(nowhere, nowhere / "home")))
         return LiveSession(
             new_session_id(app.clock.now()),
             row=None,
@@ -175,7 +175,7 @@ class Attack:
             store=app.store,
             owner=app.owner,
             upstream=app.upstream,
-            toolbox=tools.joined(app.mcp.tools()),
+            toolbox=tools.with_tools(app.mcp.tools()),
             gate=OpenGate(),
             clock=app.clock,
             belongings=app.hands,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from talaria.tools.git_files import NOT_UNDERSTOOD, entries
+from talaria.tools.git_files import NOT_UNDERSTOOD, parse_config
 from talaria.tools.git_settings import GitSettings, list_settings
 from talaria.tools.sandbox.base import SandboxPolicy
 
@@ -53,7 +53,7 @@ def compare_with_git(pieces: list[str]) -> None:
     text = "".join(pieces).encode()
     by_git = as_git_reads(text)
     if by_git is not None and "\0" not in "".join(pieces):
-        found = [pair for pair in entries(text) if pair[0] != NOT_UNDERSTOOD]
+        found = [pair for pair in parse_config(text) if pair[0] != NOT_UNDERSTOOD]
         assert [*map(with_blanks, found)] == [*map(with_blanks, by_git)]
 
 
@@ -83,7 +83,7 @@ class Repository:
         self.file = folder / "work/.git/config"
         self.run("remote.origin.url", "https://good.example/", file=self.file)
         assert self.settings.prepare(folder / "work")
-        self.settings.redirect([self.file])
+        self.settings.link_copies([self.file])
         self.copy = folder / "home/git/s1/copies/0/config"
 
     def run(self, *words: str, file: Path | None = None) -> None:
@@ -92,7 +92,7 @@ class Repository:
     def sync(self) -> tuple[list[str], tuple[str, ...]]:
         """What is to be asked about, and what is told."""
         synced = self.settings.sync(unguarded)
-        return [change.effect for change in synced.asked], synced.told
+        return [change.effect for change in synced.to_ask], synced.messages
 
     @property
     def known(self) -> dict[str, tuple[str, ...]]:
@@ -191,7 +191,7 @@ def test_no_value_of_the_person_becomes_another_setting(
     subprocess.run(["git", "config", "--file", tmp_path / ".gitconfig", "user.name", name], check=True)
     shown = GitSettings(tmp_path / "home/git/s1", has_mounts=True)
     assert shown.prepare(tmp_path)
-    view = shown.let_see(SandboxPolicy(project=tmp_path, home=tmp_path))
+    view = shown.add_to_policy(SandboxPolicy(project=tmp_path, home=tmp_path))
     assert view.binds
     content = (tmp_path / "home/git/s1/shown/settings").read_bytes()
     of_machine = {"user.name": (name,)}

@@ -25,7 +25,7 @@ from talaria.gateway.replies import Replies
 from talaria.platforms.base import Address, Capabilities
 from talaria.store.base import Store
 from talaria.testing.patience import PATIENCE_S
-from talaria.tools.gate import MAX_REFUSED
+from talaria.tools.gate import MAX_REFUSALS
 from talaria.tools.person import Answer, Instead, Question
 
 __all__ = ["desktop", "store"]
@@ -230,11 +230,11 @@ async def test_a_no_holds_for_the_turn(desktop: Desktop, beside: Path) -> None:
 
 
 async def test_after_some_refusals_nobody_is_asked_in_the_same_turn(desktop: Desktop) -> None:
-    answers: list[Answer | Instead] = ["no"] * MAX_REFUSED
+    answers: list[Answer | Instead] = ["no"] * MAX_REFUSALS
     gate, ada = desktop.gate(), Ada(*answers, "no")
     told = [(await desktop.run(f"echo {one}", ada, gate=gate, needs=["unsandboxed"])).text for one in range(20)]
-    assert f"said no {MAX_REFUSED} times" in told[-1]
-    assert len(ada.asked) == MAX_REFUSED
+    assert f"said no {MAX_REFUSALS} times" in told[-1]
+    assert len(ada.asked) == MAX_REFUSALS
     await desktop.run("git push", Ada("session"), needs=["unsandboxed"])
     assert not (await desktop.run("git status", Ada("once"), gate=gate, needs=["unsandboxed"], turn="t2")).is_error
 

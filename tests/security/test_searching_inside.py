@@ -140,7 +140,7 @@ async def test_where_a_search_runs_there_is_only_what_commands_see_and_nothing_t
 ) -> None:
     """Even if the search program had a fault."""
     (project / "note").write_text("ours")
-    async with hands.workspaces.reading(scope) as host:
+    async with hands.workspaces.open_reader(scope) as host:
         assert host is not None
 
         async def run(*argv: str) -> int:
@@ -183,7 +183,7 @@ async def test_a_search_goes_on_after_its_sandbox_was_closed(
     use: Use, hands: BuiltinTools, scope: Scope, project: Path
 ) -> None:
     (project / "note").write_text("a needle\n")
-    async with hands.workspaces.reading(scope) as first:
+    async with hands.workspaces.open_reader(scope) as first:
         assert first is not None
     await hands.close(scope.session)
     assert not first.is_alive
@@ -193,10 +193,10 @@ async def test_a_search_goes_on_after_its_sandbox_was_closed(
 async def test_only_so_many_sandboxes_wait_for_the_next_search_and_none_that_is_in_use_is_closed(
     hands: BuiltinTools, scope: Scope
 ) -> None:
-    async with hands.workspaces.reading(scope) as used:
+    async with hands.workspaces.open_reader(scope) as used:
         waiting: list[ToolHost | None] = []
         for number in range(MAX_OPEN + 1):
-            async with hands.workspaces.reading(structs.replace(scope, session=SessionId(f"s{number}"))) as one:
+            async with hands.workspaces.open_reader(structs.replace(scope, session=SessionId(f"s{number}"))) as one:
                 waiting.append(one)
         assert used is not None
         assert used.is_alive

@@ -130,7 +130,7 @@ class Talaria:
 
     def read_at(self) -> str:
         path = self._target()
-        found = places.read(path, 1_000) if path else None
+        found = places.read_file(path, 1_000) if path else None
         return found.content.decode("utf-8", "replace") if found else ""
 
     def read(self) -> str:
@@ -140,8 +140,8 @@ class Talaria:
         path = self._target()
         if path is not None:
             recording = self._recorder.project(self._world.project).begin("s", "t", [path])
-            before = places.read(path, 1_000)
-            places.write(path, b"ours", before)
+            before = places.read_file(path, 1_000)
+            places.write_file(path, b"ours", before)
             if recording is not None:
                 self._recorder.project(self._world.project).end(recording)
         return ""
@@ -182,7 +182,7 @@ class Talaria:
     def send(self) -> str:
         with suppress(NotSendable):
             named = find_file(str(self._world.project / self._name()), self._world.project, self._world.home, 1 << 20)
-            with places.opened(named) as file:
+            with places.open_file(named) as file:
                 return file.read(1_000).decode("utf-8", "replace")
         return ""
 

@@ -19,8 +19,8 @@ from talaria.core.events import ToolBegan, ToolEnded, ToolOutput
 from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, ToolCall, ToolResult
 from talaria.store.base import CallEnded, CallIntended, CallStarted
-from talaria.tools.base import Live
-from talaria.tools.executor import Executor, Prepared, failed
+from talaria.tools.base import LiveOutput
+from talaria.tools.executor import Executor, PreparedCall, error_result
 
 MAX_AT_ONCE = 8
 
@@ -46,7 +46,7 @@ class _Item(msgspec.Struct, frozen=True):
     """One call with what is to be done about it."""
 
     call: ToolCall
-    todo: Prepared | Close | Ended
+    todo: PreparedCall | Close | Ended
     has_started: bool = False
 
 
@@ -115,11 +115,11 @@ class _Batch:
             case Close(result):
                 await self._settle(result)
                 self._show(item.call, result)
-            case Prepared() as prepared:
+            case PreparedCall() as prepared:
                 async with self._slots:
                     await self._run(item, prepared)
 
-    async def _run(self, item: _Item, prepared: Prepared) -> None:
+    async def _run(self, item: _Item, prepared: PreparedCall) -> None:
         call, clock = item.call, self._turn.clock
         try:
             admitted = await self._admitted(prepared)
@@ -132,7 +132,7 @@ class _Batch:
             await self._sink.record(CallStarted(call.id), *_changes(prepared, admitted))
         self._sink.emit(ToolBegan(call.id, call.name, admitted.call.arguments))
         began = clock.monotonic()
-        live = Live(lambda tail: self._sink.emit(ToolOutput(call.id, tail)), clock)
+        live = LiveOutput(lambda tail: self._sink.emit(ToolOutput(call.id, tail)), clock)
         try:
             result = self._turn.breaker.judge(call, await self._tools.run(admitted, live))
         except asyncio.CancelledError:
@@ -154,7 +154,7 @@ class _Batch:
         self._sink.emit(ToolBegan(call.id, call.name, call.arguments))
         self._sink.emit(ToolEnded(result, 0.0))
 
-    async def _admitted(self, prepared: Prepared) -> Prepared:
+    async def _admitted(self, prepared: PreparedCall) -> PreparedCall:
         """The call as it shall run. Raises `ModelCorrectable`."""
         call = prepared.call
         match await self._turn.hooks.before_call(self._turn.facts, call):
@@ -200,17 +200,17 @@ class _Batch:
                 await self._sink.record(*ended, MessageAdded(following))
 
 
-def _changes(asked: Prepared, admitted: Prepared) -> Iterator[Noted]:
+def _changes(asked: PreparedCall, admitted: PreparedCall) -> Iterator[Noted]:
     """The journal has what the model asked for; what runs in its place must be there, too."""
     if admitted is not asked:
         yield Noted(f"A plugin changed the arguments of {asked.call.name} ({asked.call.id}): {admitted.call.arguments}")
 
 
 def _clash(item: _Item, other: _Item) -> bool:
-    if not isinstance(item.todo, Prepared) or not isinstance(other.todo, Prepared):
+    if not isinstance(item.todo, PreparedCall) or not isinstance(other.todo, PreparedCall):
         return True
     return item.todo.invocation.effect.clashes(other.todo.invocation.effect)
 
 
 def _refused(call: ToolCall, refusal: ModelCorrectable) -> ToolResult:
-    return msgspec.structs.replace(failed(call, refusal), disposition="none")
+    return msgspec.structs.replace(error_result(call, refusal), disposition="none")

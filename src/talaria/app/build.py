@@ -43,7 +43,7 @@ from talaria.tools.policy import Policy
 from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox_permissions import Permission
-from talaria.tools.sandbox_state import SandboxState, find_state
+from talaria.tools.sandbox_state import SandboxState, read_sandbox_state
 
 if TYPE_CHECKING:
     from talaria.app.builtin_tools import BuiltinTools
@@ -126,10 +126,10 @@ class Application:
     def sandbox_state(self, session: SessionId, project: Path) -> SandboxState | None:
         if self.hands is None:
             return None
-        return find_state(self.hands.workspaces, self.home, session, project)
+        return read_sandbox_state(self.hands.workspaces, self.home, session, project)
 
     async def close_again(self, permission: Permission) -> tuple[str, ...]:
-        return await self.hands.workspaces.close_again(permission) if self.hands else ()
+        return await self.hands.workspaces.revoke(permission) if self.hands else ()
 
     async def check_handoff(self, platform: str) -> None:
         """Raises `BadInput` if no gateway with these settings could take a conversation there."""
@@ -205,7 +205,7 @@ class Application:
         )
 
     def _tools(self) -> Toolbox:
-        return self.toolbox.joined(self.mcp.tools()) if self.mcp else self.toolbox
+        return self.toolbox.with_tools(self.mcp.tools()) if self.mcp else self.toolbox
 
     async def filter_arrival(self, arrival: "Arrival") -> "Arrival | None":
         return arrival if self.extensions is None else await self.extensions.filter_arrival(arrival)
@@ -334,7 +334,7 @@ async def open_application(
                 *(extensions.notices if extensions else ()),
                 *servers.notices,
                 *(mcp.notices if mcp else ()),
-                *settings.config.tools.strangers((*own, *brought)),
+                *settings.config.tools.find_unknown_names((*own, *brought)),
             ),
             commands=commands,
             extensions=extensions,

@@ -110,7 +110,7 @@ class BuiltinTools:
         """Not where commands run on another machine: they would show other files than those."""
         if self._config.terminal.backend == "ssh":
             return ()
-        files = file_tools(ReadFiles(), self.workspaces.changing)
+        files = file_tools(ReadFiles(), self.workspaces.allow_change)
         return (*files, *search_tools(self._protected, self.workspaces), view_image)
 
     def _browsing(self) -> tuple[Tool, ...]:

@@ -111,7 +111,7 @@ class Conversation(OpenChat):
         if app.extensions is not None:
             app.extensions.services.inject_into = self._inject
         if app.hands is not None and not options.is_interactive:  # else it is tried at the beginning anyway
-            app.hands.workspaces.when_chosen(self._mention_sandbox)
+            app.hands.workspaces.on_sandbox_chosen(self._mention_sandbox)
 
     async def close(self) -> None:
         await self._live.close()

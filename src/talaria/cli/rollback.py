@@ -15,9 +15,9 @@ from talaria.core.messages import FileChange
 from talaria.runtime.rollback import described, listing, on_disk, told
 from talaria.store.base import Store
 from talaria.store.sqlite.undo import SqliteUndoStore
-from talaria.tools.diffs import visible
+from talaria.tools.diffs import replace_surrogates
 from talaria.tools.undo.change_recorder import ChangeRecorder, undo_file
-from talaria.tools.undo.checkpoints import Checkpoint, Restored
+from talaria.tools.undo.checkpoints import Checkpoint, RestoreReport
 
 _MAX_DIGITS = 9
 
@@ -97,11 +97,13 @@ def _print_changes(session: SessionId, changes: Sequence[FileChange], *, as_json
         show(*described(changes) if changes else ["Nothing has changed since."])
 
 
-def _print_restored(session: SessionId, restored: Restored, *, as_json: bool) -> int:
+def _print_restored(session: SessionId, restored: RestoreReport, *, as_json: bool) -> int:
     """The exit code."""
     if as_json:
-        files = [{**msgspec.structs.asdict(one), "path": visible(str(one.path))} for one in restored.outcomes]
-        print_json({"session": session, "number": restored.number, "kept_as": restored.kept_as, "files": files})
+        files = [
+            {**msgspec.structs.asdict(one), "path": replace_surrogates(str(one.path))} for one in restored.outcomes
+        ]
+        print_json({"session": session, "number": restored.number, "kept_as": restored.saved_as, "files": files})
     else:
         show(*map(runnable, told(restored, f"talaria rollback {session}", "--all")))
     has_failed = any(one.what == "failed" for one in restored.outcomes)
@@ -110,6 +112,7 @@ def _print_restored(session: SessionId, restored: Restored, *, as_json: bool) ->
 
 def _document(one: Checkpoint) -> dict[str, object]:
     files = [
-        {"path": visible(str(kept.path)), "was_there": kept.was_there, "bytes": kept.size_bytes} for kept in one.files
+        {"path": replace_surrogates(str(kept.path)), "was_there": kept.was_there, "bytes": kept.size_bytes}
+        for kept in one.files
     ]
     return {"number": one.number, "at": one.at, "turn": one.turn, "why": one.why, "files": files}

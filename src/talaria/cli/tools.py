@@ -32,7 +32,7 @@ from talaria.tools.base import Tool
 from talaria.tools.mcp import project_servers
 from talaria.tools.mcp.server_connection import ServerConnection
 from talaria.tools.mcp.servers import tools_of
-from talaria.tools.registry import ALL, BUILTIN, Switches, Toolbox, builtin_toolset, toolset_of
+from talaria.tools.registry import ALL, BUILTIN_TOOLSETS, Toolbox, ToolSwitches, builtin_toolset, toolset_of
 
 _NEEDED = {"browser": "playwright"}
 """Toolsets that need an extra of their name, and a package that it brings."""
@@ -66,15 +66,15 @@ async def _look(settings: Settings, clock: Clock) -> ToolList:
     ours = Toolbox(builtin_tools(MemoryStore(clock), settings, clock))
     offered, overrides, unusable = await _of_plugins(settings, clock)
     served, unknown = await _of_servers(settings, clock)
-    toolbox = ours.without(overrides).joined(served).joined(offered)
+    toolbox = ours.without(overrides).with_tools(served).with_tools(offered)
     tools = [toolbox.find(name) for name in toolbox.names]
     switches, problems = settings.config.tools, {**dict(_missing_extras()), **unknown}
-    groups = {name: Group(name, (), problems.get(name, "")) for name in (*BUILTIN, *problems)}
+    groups = {name: Group(name, (), problems.get(name, "")) for name in (*BUILTIN_TOOLSETS, *problems)}
     for tool in tools:
         spec, group = tool.spec, groups.get(toolset_of(tool)) or Group(toolset_of(tool))
         listed = ListedTool(spec.name, spec.description, switches.admit(tool), unusable.get(spec.name, ""))
         groups[group.name] = msgspec.structs.replace(group, tools=(*group.tools, listed))
-    return ToolList(groups, tuple(switches.strangers(tools)))
+    return ToolList(groups, tuple(switches.find_unknown_names(tools)))
 
 
 def _missing_extras() -> Iterator[tuple[str, str]]:
@@ -167,7 +167,7 @@ def disable(ctx: click.Context, names: tuple[str, ...]) -> None:
 def _turn(ctx: click.Context, names: tuple[str, ...], *, on: bool) -> None:
     settings = context.settings(ctx)
     groups, before = looked(settings).groups, settings.config.tools
-    after: Switches = before
+    after: ToolSwitches = before
     for name in names:
         after = _turned(after, name, groups, on=on)
     for setting, given in (("disabled", after.disabled), ("enabled", after.enabled)):
@@ -178,18 +178,18 @@ def _turn(ctx: click.Context, names: tuple[str, ...], *, on: bool) -> None:
         show(runnable(f"{'Enabled' if on else 'Disabled'} {name}.{_told(problem)}"))
 
 
-def _turned(switches: Switches, name: str, groups: Mapping[str, Group], *, on: bool) -> Switches:
+def _turned(switches: ToolSwitches, name: str, groups: Mapping[str, Group], *, on: bool) -> ToolSwitches:
     """A name that a toolset and a tool share means the toolset."""
     toolsets = {tool.name: group.name for group in groups.values() for tool in group.tools}
     if name == ALL:
-        return switches.turned(ALL, on=on, within=(*switches.disabled, *switches.enabled))
+        return switches.switch(ALL, on=on, within=(*switches.disabled, *switches.enabled))
     if name in groups:
-        return switches.turned(name, on=on, within=[tool.name for tool in groups[name].tools])
+        return switches.switch(name, on=on, within=[tool.name for tool in groups[name].tools])
     toolset = toolsets.get(name) or builtin_toolset(name)
     if toolset:
-        return switches.turned(name, toolset, on=on)
+        return switches.switch(name, toolset, on=on)
     if name in (*switches.disabled, *switches.enabled):  # of what is gone
-        return switches.turned(name, on=on)
+        return switches.switch(name, on=on)
     near = get_close_matches(name, [*groups, *toolsets], 1)
     hint = f"did you mean {near[0]!r}?" if near else "`talaria tools list` shows what there is."
     raise BadInput(f"There is no tool or toolset {name!r}; {hint}")

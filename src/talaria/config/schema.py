@@ -11,7 +11,7 @@ from talaria.net.web_settings import Timeouts, WebSettings
 from talaria.providers.base import COMPACTION_SHARE, Caching, Prices, Rotation, WireName
 from talaria.tools.mcp.server_entries import ServerEntry
 from talaria.tools.policy import ApprovalSettings
-from talaria.tools.registry import Switches
+from talaria.tools.registry import ToolSwitches
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 from talaria.tools.undo.undo_settings import CheckpointSettings
 
@@ -200,7 +200,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     context: ContextConfig = ContextConfig()
     memory: MemoryConfig = MemoryConfig()
     plugins: PluginsConfig = PluginsConfig()
-    tools: Switches = Switches()
+    tools: ToolSwitches = ToolSwitches()
     """Which of them the model may use; all, if nothing is said."""
     web: WebSettings = WebSettings()
     terminal: TerminalSettings = TerminalSettings()

@@ -19,7 +19,7 @@ from talaria.core.plugin_calls import LateArgument, PluginError, run_within
 from talaria.providers.base import Endpoint
 from talaria.providers.message_history import History
 from talaria.tools.base import NOTHING, Run, Tool
-from talaria.tools.function import Handler, as_result, tools_of
+from talaria.tools.function import Handler, encode_result, make_schema_tools
 
 USUAL_S = 30.0
 LEAVING_S = 10.0
@@ -63,7 +63,9 @@ class EngineHost:
     async def open(self, place: ConversationInfo) -> Sequence[Tool]:
         self._move_to(place)
         schemas = await self._call("get_tool_schemas")
-        tools, problems = tools_of(schemas, self._handler, "context", NOTHING)  # it is given every message anyway
+        tools, problems = make_schema_tools(
+            schemas, self._handler, "context", NOTHING
+        )  # it is given every message anyway
         for problem in problems:
             self._tell(f"Context engine {self._name}: {problem}; that tool is left out.")
         return tools
@@ -307,7 +309,9 @@ class EngineHost:
             if engine is None:
                 return json.dumps({"error": f"Context engine {self._name} is not available in this turn."})
             try:
-                return as_result(await engine.call("handle_tool_call", name, arguments, seconds=TOOL_S, messages=live))
+                return encode_result(
+                    await engine.call("handle_tool_call", name, arguments, seconds=TOOL_S, messages=live)
+                )
             except PluginError as fault:
                 if fault.has_hung:
                     self._handle_failure(fault, name)

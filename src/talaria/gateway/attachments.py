@@ -91,7 +91,7 @@ async def copied(message: Outbound, max_bytes: int, content: str = "") -> AsyncG
 
 def _copied(file: File, folder: str, max_bytes: int) -> File:
     left, head = max_bytes, b""
-    with places.opened(file.path) as source, Root.open(folder) as root, root.create(file.path.name, 0o600) as target:
+    with places.open_file(file.path) as source, Root.open(folder) as root, root.create(file.path.name, 0o600) as target:
         while piece := source.read(_CHUNK_BYTES):
             head = head or piece
             left -= len(piece)

@@ -14,7 +14,7 @@ from talaria.core.messages import Message
 from talaria.core.plugin_calls import HostedPlugin, PluginError, as_text
 from talaria.memory.base import MemoryProvider
 from talaria.tools.base import Run, Tool
-from talaria.tools.function import Handler, as_result, tools_of
+from talaria.tools.function import Handler, encode_result, make_schema_tools
 
 USUAL_S = 10.0
 START_S = 30.0
@@ -59,7 +59,7 @@ class MemoryHost:
         await _started(provider, "initialize", self._session, seconds=START_S, **facts)
 
     async def _tools(self) -> Sequence[Tool]:
-        read = partial(tools_of, handler=self._handler, toolset="memory")
+        read = partial(make_schema_tools, handler=self._handler, toolset="memory")
         tools, problems = await self._call("get_tool_schemas", read=read) or ((), ())
         for problem in problems:
             self._complain(f"has a tool that cannot be used: {problem}")
@@ -115,7 +115,9 @@ class MemoryHost:
                 return json.dumps({"error": f"Memory provider {self._name} is not available."})
             facts = {"session_id": run.scope.session, "tool_call_id": run.call}
             try:
-                return await provider.call("handle_tool_call", name, arguments, seconds=TOOL_S, read=as_result, **facts)
+                return await provider.call(
+                    "handle_tool_call", name, arguments, seconds=TOOL_S, read=encode_result, **facts
+                )
             except PluginError as fault:
                 return json.dumps({"error": f"{name} {fault}"})
 

@@ -18,7 +18,7 @@ from talaria.plugins.registered import (
     Registered,
     flaw,
 )
-from talaria.tools.function import BadSchema, spec_of
+from talaria.tools.function import BadSchema, parse_schema
 
 _SKILL_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _COMMAND_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -100,7 +100,7 @@ class PluginContext:
             self._refuse(f"tool {name} has no handler")
             return
         try:
-            spec = spec_of({"description": description, **(schema or {}), "name": name})
+            spec = parse_schema({"description": description, **(schema or {}), "name": name})
         except (BadSchema, TypeError) as problem:
             self._refuse(f"tool {name!r}: {problem}")
             return

@@ -30,7 +30,7 @@ from talaria.runtime.chat import Chat, Outcome, Say
 from talaria.runtime.commands import Command, Commands, normalised
 from talaria.runtime.commands import Run as RunCommand
 from talaria.tools.base import Run, Tool
-from talaria.tools.function import SchemaTool, as_result
+from talaria.tools.function import SchemaTool, encode_result
 
 OWN_COMMANDS = (
     *("chat", "model", "sessions", "rollback", "usage", "config", "import", "tools", "approvals", "plugins", "mcp"),
@@ -146,7 +146,7 @@ def _handler(
 ) -> Callable[[dict[str, Any], Run], Awaitable[str]]:
     def work(arguments: dict[str, Any], facts: dict[str, Any]) -> str:
         given = select_keywords(offered.handler, facts)
-        return as_result(call_or_await(lambda: offered.handler(arguments, **given), plugin.background))
+        return encode_result(call_or_await(lambda: offered.handler(arguments, **given), plugin.background))
 
     async def handle(arguments: dict[str, Any], run: Run) -> str:
         facts = {"task_id": run.scope.session, "session_id": run.scope.session, "tool_call_id": run.call}

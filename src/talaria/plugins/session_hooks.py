@@ -20,7 +20,7 @@ from talaria.memory.memory_host import MemoryHost
 from talaria.plugins.contributions import Contributions, usable
 from talaria.plugins.plugin_hooks import HookTable, PluginHooks
 from talaria.plugins.registered import PluginSkill
-from talaria.tools.approval import Choice, Consulted
+from talaria.tools.approval import ApprovalOutcome, ApprovalRequest
 from talaria.tools.base import NOTHING, READS, Tool
 from talaria.tools.function import tool
 
@@ -115,13 +115,13 @@ class ApprovalHooks:
             "surface": "cli" if platform == "cli" else "gateway",
         }
 
-    async def asked(self, what: Consulted) -> None:
+    async def on_request(self, what: ApprovalRequest) -> None:
         await self._fire("pre_approval_request", what)
 
-    async def answered(self, what: Consulted, choice: Choice) -> None:
+    async def on_answer(self, what: ApprovalRequest, choice: ApprovalOutcome) -> None:
         await self._fire("post_approval_response", what, choice=choice)
 
-    async def _fire(self, name: str, what: Consulted, **more: Any) -> None:
+    async def _fire(self, name: str, what: ApprovalRequest, **more: Any) -> None:
         if self._table.callbacks.get(name):
             told = {
                 "command": what.command,

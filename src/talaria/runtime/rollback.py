@@ -9,8 +9,8 @@ from typing import TypeVar
 from talaria.core.errors import BadInput, StoreUnavailable
 from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
-from talaria.tools.diffs import visible
-from talaria.tools.undo.checkpoints import Checkpoint, Checkpoints, Restored, RestoreResult
+from talaria.tools.diffs import replace_surrogates
+from talaria.tools.undo.checkpoints import Checkpoint, Checkpoints, RestoreReport, RestoreResult
 
 T = TypeVar("T")
 LISTED = 20
@@ -51,7 +51,7 @@ def described(changes: Sequence[FileChange]) -> Iterator[str]:
         counts = f"  +{change.added} -{change.removed}" if change.added or change.removed else ""
         how = "" if change.kind == "changed" else f" ({change.kind})"
         note = f"  {change.note}" if change.note else ""
-        yield f"{visible(change.path)}{how}{counts}{note}"
+        yield f"{replace_surrogates(change.path)}{how}{counts}{note}"
         if change.diff:
             yield change.diff
     counted = Counter(change.kind for change in changes if is_git_internal(change.path))
@@ -78,7 +78,7 @@ def _names(one: Checkpoint, *, short: bool = False) -> str:
     """The first few files; folders and git's own only where there is nothing else."""
     files = sorted(one.files, key=lambda kept: (kept.is_folder, is_git_internal(kept.path)))
     telling = [kept for kept in files if not kept.is_folder and not is_git_internal(kept.path)] or files
-    names = ", ".join(visible(kept.path.name if short else str(kept.path)) for kept in telling[:_NAMED])
+    names = ", ".join(replace_surrogates(kept.path.name if short else str(kept.path)) for kept in telling[:_NAMED])
     return f"{names} and {len(telling) - _NAMED} more" if len(telling) > _NAMED else names
 
 
@@ -97,7 +97,7 @@ def listing(found: Sequence[Checkpoint]) -> Iterator[str]:
         yield f"[{len(found) - LISTED} older ones are there, too]"
 
 
-def told(restored: Restored, again: str, everything: str = "all") -> Iterator[str]:
+def told(restored: RestoreReport, again: str, everything: str = "all") -> Iterator[str]:
     yield f"Back to before checkpoint {restored.number}:"
     needing = ("failed", "left")
     shown = [
@@ -118,14 +118,14 @@ def told(restored: Restored, again: str, everything: str = "all") -> Iterator[st
         files = "file was" if left == 1 else "files were"
         yield f"{left:,} {files} left alone. To put everything back: {again} {restored.number} {everything}"
     yield from _unrecorded(restored)
-    if restored.kept_as is not None:
-        yield f"What was replaced is kept: {again} {restored.kept_as} undoes this."
+    if restored.saved_as is not None:
+        yield f"What was replaced is kept: {again} {restored.saved_as} undoes this."
 
 
 _COUNTED = {"restored": "restored", "removed": "removed", "same": "as they were", "left": "left", "failed": "failed"}
 
 
-def _unrecorded(restored: Restored) -> Iterator[str]:
+def _unrecorded(restored: RestoreReport) -> Iterator[str]:
     """What cannot be restored, because it was never recorded."""
     if restored.unrecorded:
         yield f"What commands changed here is not recorded: {restored.unrecorded}."
@@ -133,13 +133,16 @@ def _unrecorded(restored: Restored) -> Iterator[str]:
     for path, reason in restored.left_out.items():
         by_reason.setdefault(reason, Counter())[path.rpartition("/")[2]] += 1
     for reason, names in by_reason.items():
-        shown = [f"{visible(name)} ({count})" if count > 1 else visible(name) for name, count in names.most_common(5)]
+        shown = [
+            f"{replace_surrogates(name)} ({count})" if count > 1 else replace_surrogates(name)
+            for name, count in names.most_common(5)
+        ]
         more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
         yield f"Not recorded, so not restored ({reason}): {', '.join(shown)}{more}"
 
 
 def _sentence(one: RestoreResult) -> str:
-    path = visible(str(one.path))
+    path = replace_surrogates(str(one.path))
     changed = "; somebody had changed it since" if one.was_changed else ""
     match one.what:
         case "restored":

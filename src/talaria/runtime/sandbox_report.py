@@ -8,7 +8,7 @@ from talaria.core.ids import SessionId
 from talaria.core.text import show_size
 from talaria.store.permission_ports import Grant, Grants
 from talaria.tools.gate import ANYTHING, READING
-from talaria.tools.policy import BELOW
+from talaria.tools.policy import EVERYTHING_BELOW
 from talaria.tools.sandbox.base import Level
 from talaria.tools.sandbox_permissions import EVERYWHERE, SANDBOX, read_grant
 from talaria.tools.sandbox_state import SandboxState
@@ -59,10 +59,10 @@ def describe_grant(grant: Grant) -> str:
     """What it allows, as an infinitive in one line."""
     if grant.tool == SANDBOX:
         permission = read_grant(grant.what)
-        return (permission.in_words if permission is not None else grant.what).replace("\n", "\\n")
+        return (permission.description if permission is not None else grant.what).replace("\n", "\\n")
     if grant.tool == READING:
-        inside = grant.what.removesuffix(BELOW).replace("\n", "\\n")
-        return f"read everything in {inside}" if grant.what.endswith(BELOW) else f"read {inside}"
+        inside = grant.what.removesuffix(EVERYTHING_BELOW).replace("\n", "\\n")
+        return f"read everything in {inside}" if grant.what.endswith(EVERYTHING_BELOW) else f"read {inside}"
     if grant.what.startswith(ANYTHING):
         return f"call {grant.tool} for anything{grant.what.removeprefix(ANYTHING)}"
     what = " ".join(grant.what.split())

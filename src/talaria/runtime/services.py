@@ -107,7 +107,7 @@ class SessionServices:
         equipment = await self.hooks.equip(self.facts())
         of_keeper = () if self.keeper is None else await self.keeper.open(self._place())
         brought = (*equipment.tools, *of_keeper)
-        self.toolbox = self._own.joined(brought) if brought else self._own
+        self.toolbox = self._own.with_tools(brought) if brought else self._own
         self._equipment = equipment
 
     @property
@@ -128,7 +128,7 @@ class SessionServices:
             self._redactor,
             asker.id,
             setup.spill_limits,
-            named=tuple(map(Path, view.named)),
+            named_paths=tuple(map(Path, view.named)),
             has_private_data=view.has_private_data,
         )
         return Executor(self.toolbox, self._gate, scope, self._belongings.recorder)

@@ -8,7 +8,7 @@ import msgspec
 from talaria.core.errors import Denied
 from talaria.core.messages import ToolCall
 from talaria.tools.base import Claim, Invocation, Scope
-from talaria.tools.sandbox_permissions import Kind
+from talaria.tools.sandbox_permissions import PermissionKind
 
 
 class Gate(Protocol):
@@ -22,11 +22,11 @@ class Gate(Protocol):
         """Somebody has a doubt: only a person's yes lets it through. Raises `Denied`, also where nobody is there."""
         ...
 
-    def heed(self, claim: Claim, scope: Scope) -> None:
+    def track(self, claim: Claim, scope: Scope) -> None:
         """What such a call brings is now before the model in this turn."""
         ...
 
-    async def granted(self, kind: Kind, scope: Scope) -> tuple[tuple[str, ...], ...]:
+    async def list_grants(self, kind: PermissionKind, scope: Scope) -> tuple[tuple[str, ...], ...]:
         """As `Calls.granted`."""
         ...
 
@@ -35,11 +35,11 @@ class Gate(Protocol):
         ...
 
 
-Choice = Literal["once", "session", "always", "deny", "timeout"]
+ApprovalOutcome = Literal["once", "session", "always", "deny", "timeout"]
 """What became of a question: how long the yes holds, a no, or no answer in time."""
 
 
-class Consulted(msgspec.Struct, frozen=True):
+class ApprovalRequest(msgspec.Struct, frozen=True):
     """What a person is asked about."""
 
     call: ToolCall
@@ -53,11 +53,11 @@ class Consulted(msgspec.Struct, frozen=True):
 class ApprovalObserver(Protocol):
     """Hears of questions to a person. It changes nothing about them, and never raises."""
 
-    async def asked(self, what: Consulted) -> None:
+    async def on_request(self, what: ApprovalRequest) -> None:
         """Before the person is."""
         ...
 
-    async def answered(self, what: Consulted, choice: Choice) -> None:
+    async def on_answer(self, what: ApprovalRequest, choice: ApprovalOutcome) -> None:
         """The answer is on the disk. Not called for a question that nobody waits for any more."""
         ...
 
@@ -72,10 +72,10 @@ class OpenGate:
     async def insist(self, call: ToolCall, invocation: Invocation, scope: Scope, doubt: str) -> None:  # noqa: ARG002
         raise Denied(f"This {call.name} call needs a person's consent, and nobody is here to give it: {doubt}")
 
-    def heed(self, claim: Claim, scope: Scope) -> None:  # noqa: ARG002
+    def track(self, claim: Claim, scope: Scope) -> None:  # noqa: ARG002
         return None
 
-    async def granted(self, kind: Kind, scope: Scope) -> tuple[tuple[str, ...], ...]:  # noqa: ARG002
+    async def list_grants(self, kind: PermissionKind, scope: Scope) -> tuple[tuple[str, ...], ...]:  # noqa: ARG002
         return ()
 
     def has_private_data(self, scope: Scope) -> bool:  # noqa: ARG002
@@ -86,5 +86,5 @@ def digest(call: ToolCall, invocation: Invocation, scope: Scope, shown: str = ""
     """Of exactly what would run, and what a person was shown: an approval is worth nothing for anything else."""
     claim = invocation.claim
     touched = map(str, (*claim.reads, *claim.writes))
-    parts = (call.name, call.arguments, str(scope.cwd), claim.place, str(claim.is_confined), *touched, shown)
+    parts = (call.name, call.arguments, str(scope.cwd), claim.workdir, str(claim.is_confined), *touched, shown)
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()

@@ -14,7 +14,7 @@ from talaria.core.messages import FileChange, Image, Outcome, ToolCall, ToolResu
 from talaria.core.redaction import Redactor
 from talaria.tools.output import SpillLimits
 from talaria.tools.person import Person, Proposal
-from talaria.tools.sandbox_permissions import Kind, Permission
+from talaria.tools.sandbox_permissions import Permission, PermissionKind
 
 T = TypeVar("T")
 AfterCrash = Literal["repeat", "keyed", "once"]
@@ -35,7 +35,7 @@ class Effect(msgspec.Struct, frozen=True):
             return True
         if "writes" not in kinds or "independent" in kinds:
             return False
-        return _overlap(self.paths, other.paths)
+        return _paths_overlap(self.paths, other.paths)
 
 
 READS = Effect("reads")
@@ -43,7 +43,7 @@ INDEPENDENT = Effect("independent")
 EXCLUSIVE = Effect("exclusive")
 
 
-def _overlap(some: tuple[Path, ...], others: tuple[Path, ...]) -> bool:
+def _paths_overlap(some: tuple[Path, ...], others: tuple[Path, ...]) -> bool:
     if not some or not others:
         return True
     return any(a == b or a in b.parents or b in a.parents for a in some for b in others)
@@ -60,7 +60,7 @@ class Claim(msgspec.Struct, frozen=True):
     """Of a shell, or a script."""
     language: Language = "shell"
     """Of the command."""
-    place: str = ""
+    workdir: str = ""
     """The folder in which it would run."""
     is_confined: bool = True
     """False: it runs code on this machine outside of any sandbox."""
@@ -80,7 +80,7 @@ class Claim(msgspec.Struct, frozen=True):
     """Of a tool that reads: the folder that is read, or the one that holds the file."""
 
     @property
-    def has_way_out(self) -> bool:
+    def can_exfiltrate(self) -> bool:
         """Whether what the model knows could leave with it."""
         return self.sends or self.reveals or bool(self.hosts)
 
@@ -107,7 +107,7 @@ class Scope(msgspec.Struct, frozen=True):
     asker: str = "local"
     """Who asks, which may be another one in each turn; `local`: the person at the machine."""
     spill_limits: SpillLimits = SpillLimits()
-    named: tuple[Path, ...] = ()
+    named_paths: tuple[Path, ...] = ()
     """Files and folders outside the project that the person named in this conversation."""
     has_private_data: bool = False
     """In an earlier turn of this conversation something was read outside the project."""
@@ -120,7 +120,7 @@ class Scope(msgspec.Struct, frozen=True):
             raise BadArguments(f"{path!r} is not a usable path: {fault}.") from fault
 
 
-class Calls(Protocol):
+class ToolCaller(Protocol):
     """How a tool calls others: as the model would, through the gate."""
 
     async def call(self, call: ToolCall) -> ToolResult: ...
@@ -130,12 +130,12 @@ class Calls(Protocol):
         `Denied`."""
         ...
 
-    async def granted(self, kind: Kind) -> tuple[tuple[str, ...], ...]:
+    async def list_grants(self, kind: PermissionKind) -> tuple[tuple[str, ...], ...]:
         """What the person has opened in the sandbox, for as long as they said: the words of each permission."""
         ...
 
 
-class Live(msgspec.Struct, frozen=True):
+class LiveOutput(msgspec.Struct, frozen=True):
     """Where the last lines of a running command are shown."""
 
     show: Callable[[str], None]
@@ -147,22 +147,22 @@ class Run(msgspec.Struct, frozen=True):
 
     call: CallId
     scope: Scope
-    tools: Calls | None = None
-    live: Live | None = None
+    tools: ToolCaller | None = None
+    live: LiveOutput | None = None
     """Where to show what a command prints while it runs; None: nobody looks."""
-    expects: str | None = None
+    expected_fingerprint: str | None = None
     """Fingerprint of the file that a person was shown before they agreed to its change; None: nobody was asked."""
 
     @property
     def key(self) -> str:
         return f"{self.scope.session}:{self.call}"
 
-    def spill(self, what: str) -> Path:
+    def spill_file(self, what: str) -> Path:
         """Where to keep all of `what`."""
         return self.scope.spill / f"{safe_file_name(self.call)}-{what}.txt"
 
 
-def decoded(arguments: str, tool: str, kind: type[T]) -> T:
+def decode_arguments(arguments: str, tool: str, kind: type[T]) -> T:
     """As the model has given them to this tool. Raises `BadArguments`."""
     try:
         return msgspec.json.decode(arguments.strip() or "{}", type=kind)
@@ -170,7 +170,7 @@ def decoded(arguments: str, tool: str, kind: type[T]) -> T:
         raise BadArguments(f"The arguments of {tool} are not right: {fault}.") from fault
 
 
-class Shown(msgspec.Struct, frozen=True):
+class RichResult(msgspec.Struct, frozen=True):
     """A result that is more than a text."""
 
     text: str
@@ -197,7 +197,7 @@ class Invocation(Protocol):
         """
         ...
 
-    async def run(self, run: Run) -> str | Shown:
+    async def run(self, run: Run) -> str | RichResult:
         """Raises `ToolFailed` with a sentence for the model."""
         ...
 

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 MAX_LINE_CHARS = 500
 """Of the output of a command: what programs say of an error is shorter."""
-LOOKED_THROUGH_CHARS = 20_000
-MAX_TOLD = 3
+SCANNED_CHARS = 20_000
+MAX_SENTENCES = 3
 MAX_LINKS = 10
 _READ_ONLY = re.compile(r"read-only file system|EROFS", re.IGNORECASE)
 _DENIED = re.compile(r"permission denied", re.IGNORECASE)
 _BUSY = re.compile(r"device or resource busy|EBUSY", re.IGNORECASE)
-_HELD = (
+_GUARDED_IN_PLACE = (
     "settings and hooks of git repositories are held in place, because git obeys them: what they are in can be neither "
     'removed nor moved here; that can be asked for with needs: ["unsandboxed"]'
 )
@@ -65,13 +65,13 @@ _AT_LANDLOCK = (
 
 def describe_blocked(workspace: "Workspace", output: str, code: int | None) -> str:
     """What follows the output of a command; empty: nothing was in its way, as far as can be told."""
-    lines = [f"{host} was blocked: {_explained(reason)}" for host, reason in workspace.way_out.take_refused()]
+    lines = [f"{host} was blocked: {_explain_refusal(reason)}" for host, reason in workspace.egress.take_refused()]
     if code != 0 and workspace.is_confined:
-        lines += _find_probably_blocked(output[-LOOKED_THROUGH_CHARS:], workspace)
+        lines += _find_probably_blocked(output[-SCANNED_CHARS:], workspace)
     return "".join(f"\n[sandbox: {line}]" for line in lines)
 
 
-def _openable(folder: Path, workspace: "Workspace") -> str:
+def _find_folder_to_open(folder: Path, workspace: "Workspace") -> str:
     """As it can be asked for: one that is missing ends with a slash, and is made. Empty: nobody can open it."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     nearest = missing[-1] if missing else folder
@@ -80,7 +80,7 @@ def _openable(folder: Path, workspace: "Workspace") -> str:
     return f"{nearest}/" if missing else str(nearest)
 
 
-def _explained(reason: str) -> str:
+def _explain_refusal(reason: str) -> str:
     """A yes to a host is not one to an address in a private network: names can be made to lead there."""
     if "is not on the public internet" not in reason:
         return reason
@@ -104,7 +104,7 @@ def _find_probably_blocked(output: str, workspace: "Workspace") -> list[str]:
     at_landlock = workspace.level in ("landlock", "seatbelt")
     told = [sentence for sign, sentence in _AT_LANDLOCK if workspace.level == "landlock" and sign.search(output)]
     if workspace.level == "strict" and _BUSY.search(output):
-        told.append(_HELD)
+        told.append(_GUARDED_IN_PLACE)
     lines = [line for line in output.splitlines() if len(line) <= MAX_LINE_CHARS]
     paths: dict[str, str] = {}
     for line in lines:
@@ -116,7 +116,7 @@ def _find_probably_blocked(output: str, workspace: "Workspace") -> list[str]:
             path = _follow_inside(Path(os.path.normpath(given)), workspace.roots)
             if not any(path.is_relative_to(root) for root in workspace.roots):
                 wanted = path if _MAKES_FOLDER.search(line) else path.parent
-                paths[str(path)] = "" if _OWN_HOME.match(str(path)) else _openable(wanted, workspace)
+                paths[str(path)] = "" if _OWN_HOME.match(str(path)) else _find_folder_to_open(wanted, workspace)
     refused = filter(None, map(_REFUSED.search, lines))
     ports = {port for found in refused for port in found.groups() if port is not None}
     workspace.consent.blocked.extend((*paths, *(f"port {port}" for port in sorted(ports))))
@@ -136,4 +136,4 @@ def _find_probably_blocked(output: str, workspace: "Workspace") -> list[str]:
         f'with needs: ["port {port}"]'
         for port in sorted(ports)
     ]
-    return told[:MAX_TOLD]
+    return told[:MAX_SENTENCES]

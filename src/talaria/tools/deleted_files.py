@@ -19,7 +19,7 @@ from talaria.tools.git_files import MAX_INDEX_BYTES, GitIndex, IndexEntry, read_
 from talaria.tools.repositories import is_repository
 from talaria.tools.undo.scan import REGENERABLE
 
-MAX_UNASKED = 20
+MAX_DELETED_UNASKED = 20
 """So many files that git has are deleted without asking."""
 MAX_FILES = 5_000
 """That are looked at; whoever deletes more is asked."""
@@ -56,13 +56,13 @@ class Repository(msgspec.Struct, frozen=True):
     index: GitIndex
     written_at_ns: int
 
-    def name(self, file: str) -> str | None:
+    def index_name(self, file: str) -> str | None:
         """Of a file of the project, as the index has it."""
         if self.is_nested:
             return file.removeprefix(f"{self.prefix}/") if file.startswith(f"{self.prefix}/") else None
         return f"{self.prefix}/{file}" if self.prefix else file
 
-    def file(self, name: str) -> str | None:
+    def project_name(self, name: str) -> str | None:
         """The other way round."""
         if self.is_nested:
             return f"{self.prefix}/{name}"
@@ -84,37 +84,37 @@ class Losses:
         """Of repositories."""
         self.unknown: dict[str, None] = {}
         """Words whose meaning is only known when the command runs."""
-        self.said: dict[str, None] = {}
+        self.other_reasons: dict[str, None] = {}
         """Other reasons, each a sentence without its end."""
 
     def reason(self) -> str | None:
         """Why a person is asked; None: no need to."""
         lost = [name for name, status in self.files.items() if status != "kept"]
         reasons: list[str] = []
-        if len(self.files) > MAX_UNASKED or self.has_more_files:
+        if len(self.files) > MAX_DELETED_UNASKED or self.has_more_files:
             count = f"more than {MAX_FILES:,}" if self.has_more_files else f"{len(self.files):,}"
-            reasons.append(f"it deletes {count} files: {_listed(list(self.files))}")
+            reasons.append(f"it deletes {count} files: {_list_names(list(self.files))}")
             if lost:
-                reasons.append(f"git cannot bring back {len(lost):,} of them: {_listed([*map(self._about, lost)])}")
+                reasons.append(f"git cannot bring back {len(lost):,} of them: {_list_names([*map(self._about, lost)])}")
         elif len(lost) == 1:
             how = "is not in git" if self.files[lost[0]] == "untracked" else "has changes that are not in git"
-            reasons.append(f"it deletes {_listed(lost)}, which {how}")
+            reasons.append(f"it deletes {_list_names(lost)}, which {how}")
         elif lost and len({self.files[name] for name in lost}) == 1:
             how = "that are not in git" if self.files[lost[0]] == "untracked" else "with changes that are not in git"
-            reasons.append(f"it deletes {len(lost)} files {how}: {_listed(lost)}")
+            reasons.append(f"it deletes {len(lost)} files {how}: {_list_names(lost)}")
         elif lost:
-            names = _listed([*map(self._about, lost)])
+            names = _list_names([*map(self._about, lost)])
             reasons.append(f"it deletes {len(lost)} files that git cannot bring back: {names}")
         if self.has_more_folders:
             reasons.append(f"it goes through more than {MAX_FOLDERS:,} folders, too many to tell what it deletes")
         if self.damaged:
-            reasons.append(f"it damages the git repository: {_listed([*self.damaged])}")
+            reasons.append(f"it damages the git repository: {_list_names([*self.damaged])}")
         if self.unknown:
-            reasons.append(f"what it deletes is only known when it runs: {_listed([*self.unknown])}")
-        return "; ".join((*reasons, *self.said)) or None
+            reasons.append(f"what it deletes is only known when it runs: {_list_names([*self.unknown])}")
+        return "; ".join((*reasons, *self.other_reasons)) or None
 
     def _about(self, name: str) -> str:
-        return f"{_readable(name)} ({'not in git' if self.files[name] == 'untracked' else 'changed'})"
+        return f"{_shorten_name(name)} ({'not in git' if self.files[name] == 'untracked' else 'changed'})"
 
 
 class _Ignore(NamedTuple):
@@ -143,100 +143,105 @@ class ProjectFiles:
         for at, part in enumerate(project):
             if at == len(pattern):
                 return [""]
-            if not _fits(part, pattern[at]):
+            if not _name_matches(part, pattern[at]):
                 return []
         found = [""]
         for at, part in enumerate(pattern[len(project) :], len(project) + 1):
             if part.strip(UNKNOWN) == "":  # anything in there, or all of it
                 return found
-            found = [name for folder in found for name in self._matches(folder, part, is_last=at == len(pattern))]
+            found = [name for folder in found for name in self._match_part(folder, part, is_last=at == len(pattern))]
             del found[MAX_FILES:]
         return found
 
     def is_inside(self, pattern: Sequence[str]) -> bool:
         project = [part for part in self.project.split("/") if part]
-        return len(pattern) >= len(project) and all(map(_fits, project, pattern))
+        return len(pattern) >= len(project) and all(map(_name_matches, project, pattern))
 
     def is_folder(self, name: str) -> bool:
-        found = self._find(name)
+        found = self._stat(name)
         return found is not None and stat.S_ISDIR(found.st_mode)
 
     def is_there(self, name: str) -> bool:
-        return self._find(name) is not None
+        return self._stat(name) is not None
 
     def delete(self, name: str, *, is_deep: bool, is_tracked: bool = False) -> None:
         """`is_tracked`: only what git knows."""
-        real = self._real(name)
-        found = None if real is None else self._find(real)
-        if real is None or found is None or self._damage(real, is_writing=False) or self._is_generated_anywhere(real):
+        real = self._resolve(name)
+        found = None if real is None else self._stat(real)
+        if (
+            real is None
+            or found is None
+            or self._note_damage(real, is_writing=False)
+            or self._is_generated_anywhere(real)
+        ):
             return
         if not stat.S_ISDIR(found.st_mode):
             self._add(real, is_tracked=is_tracked)
         elif is_deep:
-            for file in self._below(real, spots_damage=True):
+            for file in self._files_below(real, spots_damage=True):
                 self._add(file, is_tracked=is_tracked)
 
     def overwrite(self, name: str) -> None:
         """Only of interest in a repository."""
-        real = self._real(name)
+        real = self._resolve(name)
         if real is not None and self.is_there(real):
-            self._damage(real, is_writing=True)
+            self._note_damage(real, is_writing=True)
 
     def move_away(self, name: str) -> None:
         """To another place in the project: of interest only in a repository."""
-        real = self._real(name)
+        real = self._resolve(name)
         if real is not None and self.is_there(real):
-            self._damage(real, is_writing=False)
+            self._note_damage(real, is_writing=False)
 
     def discard(self, command: str, folders_or_files: Sequence[str], *, is_all: bool = False) -> None:
         """Changes of files that git tracks. `is_all`: wherever in the repository, and what was staged, too."""
         changed: list[str] = []
         has_staged = False
         for name in folders_or_files:
-            real = self._real(name)
+            real = self._resolve(name)
             folder = real if real is not None and self.is_folder(real) else (real or "").rpartition("/")[0]
-            repository = None if real is None else self._repository(folder)
+            repository = None if real is None else self._find_repository(folder)
             if real is None or repository is None:
                 continue
             has_staged |= is_all and repository.index.has_staged_changes
             meant = [
                 (file, entry)
                 for named, entry in repository.index.entries.items()
-                if (file := repository.file(named)) is not None
+                if (file := repository.project_name(named)) is not None
                 and (is_all or real in ("", file) or file.startswith(f"{real}/"))
             ]
             if len(meant) > MAX_FOLDERS:
-                self.losses.said[f"`{command}` discards changes that are not committed"] = None
+                self.losses.other_reasons[f"`{command}` discards changes that are not committed"] = None
                 return
-            changed += [file for file, entry in meant if self._status(file, entry, repository) == "changed"]
+            changed += [file for file, entry in meant if self._compare_with_git(file, entry, repository) == "changed"]
         if changed or has_staged:
-            names = _listed(changed) if changed else "what was staged"
-            self.losses.said[f"`{command}` discards changes that are not committed: {names}"] = None
+            names = _list_names(changed) if changed else "what was staged"
+            self.losses.other_reasons[f"`{command}` discards changes that are not committed: {names}"] = None
 
     def clean(self, name: str, *, is_deep: bool, has_ignored: bool) -> None:
         """As `git clean` does."""
-        real = self._real(name)
-        for file in () if real is None or not self.is_folder(real) else self._below(real, spots_damage=False):
+        real = self._resolve(name)
+        for file in () if real is None or not self.is_folder(real) else self._files_below(real, spots_damage=False):
             folder, _, _ = file.rpartition("/")
             is_near = is_deep or folder == real or self._has_tracked(folder)
-            if is_near and self._entry(file) is None and (has_ignored or not self._is_ignored(file)):
+            if is_near and self._find_index_entry(file) is None and (has_ignored or not self._is_ignored(file)):
                 self._add(file)
 
     def search(self, name: str, is_wanted: Callable[[str, Entry], bool], max_depth: int) -> Iterator[str]:
         """As `find` does: what is below, with its depth."""
-        real = self._real(name)
+        real = self._resolve(name)
         if real is None or not self.is_folder(real):
             return
         waiting = [(real, 1)]
         for folder, depth in waiting:
             for entry in self._entries(folder):
-                child = _joined(folder, entry.name)
+                child = _join(folder, entry.name)
                 if is_wanted(child, entry):
                     yield child
                 if entry.is_folder and depth < max_depth and not self._is_generated(child, frozenset()):
                     waiting.append((child, depth + 1))
 
-    def _below(self, folder: str, *, spots_damage: bool) -> Iterator[str]:
+    def _files_below(self, folder: str, *, spots_damage: bool) -> Iterator[str]:
         """Files, but for what is made again. Repositories are not entered."""
         waiting = [folder]
         for here in waiting:
@@ -249,7 +254,7 @@ class ProjectFiles:
                     self._add_damage(here)
                 continue
             for entry in entries:
-                child = _joined(here, entry.name)
+                child = _join(here, entry.name)
                 if entry.name == ".git":
                     if entry.is_folder and spots_damage:
                         self._add_damage(child)
@@ -263,22 +268,22 @@ class ProjectFiles:
     def _add(self, file: str, *, is_tracked: bool = False) -> None:
         if file in self.losses.files or _GENERATED_FILES.fullmatch(file.rpartition("/")[2]):
             return
-        entry = self._entry(file)
+        entry = self._find_index_entry(file)
         if (entry is None and is_tracked) or self._created_here(Path(self.project, file)):
             return
         if len(self.losses.files) == MAX_FILES:
             self.losses.has_more_files = True
             return
-        repository = self._repository(file.rpartition("/")[0])
+        repository = self._find_repository(file.rpartition("/")[0])
         if entry is None or repository is None:
             self.losses.files[file] = "untracked"
         else:
-            self.losses.files[file] = self._status(file, entry, repository)
+            self.losses.files[file] = self._compare_with_git(file, entry, repository)
 
-    def _damage(self, name: str, *, is_writing: bool) -> bool:
+    def _note_damage(self, name: str, *, is_writing: bool) -> bool:
         """Whether it is in a repository; if that would suffer, it is noted."""
         parts = name.split("/")
-        at = parts.index(".git") if ".git" in parts else self._bare(parts)
+        at = parts.index(".git") if ".git" in parts else self._find_bare_repository(parts)
         if at is None:
             return False
         inner = parts[at + 1 :]
@@ -295,15 +300,15 @@ class ProjectFiles:
         if not self._created_here(Path(self.project, git or name, "HEAD")):
             self.losses.damaged[name] = None
 
-    def _bare(self, parts: Sequence[str]) -> int | None:
+    def _find_bare_repository(self, parts: Sequence[str]) -> int | None:
         for at in range(len(parts)):
             folder = "/".join(parts[: at + 1])
             if all(self.is_there(f"{folder}/{name}") for name in ("HEAD", "objects", "refs")):
                 return at
         return None
 
-    def _status(self, file: str, entry: IndexEntry, repository: Repository) -> Status:
-        found = self._find(file)
+    def _compare_with_git(self, file: str, entry: IndexEntry, repository: Repository) -> Status:
+        found = self._stat(file)
         if found is None or self._root is None:
             return "kept"
         if entry.matches_times(found, repository.written_at_ns):
@@ -318,26 +323,26 @@ class ProjectFiles:
             return "changed"
         return "kept" if entry.matches_content(content) else "changed"
 
-    def _entry(self, file: str) -> IndexEntry | None:
-        repository = self._repository(file.rpartition("/")[0])
-        name = None if repository is None else repository.name(file)
+    def _find_index_entry(self, file: str) -> IndexEntry | None:
+        repository = self._find_repository(file.rpartition("/")[0])
+        name = None if repository is None else repository.index_name(file)
         return None if repository is None or name is None else repository.index.entries.get(name)
 
     def _has_tracked(self, folder: str) -> bool:
         if folder not in self._tracked_folders:
-            repository = self._repository(folder)
-            below = None if repository is None else repository.name(f"{folder}/")
+            repository = self._find_repository(folder)
+            below = None if repository is None else repository.index_name(f"{folder}/")
             names = () if repository is None else repository.index.entries
             self._tracked_folders[folder] = any(name.startswith(below or "") for name in names)
         return self._tracked_folders[folder]
 
-    def _repository(self, folder: str) -> Repository | None:
+    def _find_repository(self, folder: str) -> Repository | None:
         """The nearest one around a folder."""
         if folder not in self._repositories:
-            if self._root is not None and (found := self._find(_joined(folder, ".git"))) is not None:
+            if self._root is not None and (found := self._stat(_join(folder, ".git"))) is not None:
                 self._repositories[folder] = _open_repository(self._root, self.project, folder, found)
             elif folder:
-                self._repositories[folder] = self._repository(folder.rpartition("/")[0])
+                self._repositories[folder] = self._find_repository(folder.rpartition("/")[0])
             else:
                 self._repositories[folder] = None if self._root is None else _repository_around(self.project)
         return self._repositories[folder]
@@ -350,10 +355,10 @@ class ProjectFiles:
     def _is_generated(self, folder: str, names: frozenset[str]) -> bool:
         """Whether programs make it again. `names`: what is in it; empty: not known."""
         if folder not in self._generated:
-            self._generated[folder] = self._would_be_made_again(folder, names)
+            self._generated[folder] = self._can_be_regenerated(folder, names)
         return self._generated[folder]
 
-    def _would_be_made_again(self, folder: str, names: frozenset[str]) -> bool:
+    def _can_be_regenerated(self, folder: str, names: frozenset[str]) -> bool:
         around, _, name = folder.rpartition("/")
         if name in _GENERATED or name.endswith(".egg-info"):
             return self.is_folder(folder)
@@ -364,9 +369,9 @@ class ProjectFiles:
             return self._read(f"{folder}/CACHEDIR.TAG", len(_CACHE_TAG)) == _CACHE_TAG
         if name not in _BUILT:
             return False
-        if name == "target" and self.is_there(_joined(around, "Cargo.toml")):
+        if name == "target" and self.is_there(_join(around, "Cargo.toml")):
             return not self._has_tracked(folder)
-        is_described = any(self.is_there(_joined(around, one)) for one in _DESCRIBES_BUILD)
+        is_described = any(self.is_there(_join(around, one)) for one in _DESCRIBES_BUILD)
         return is_described and self._is_ignored(folder) and not self._has_tracked(folder)
 
     def _is_ignored(self, name: str) -> bool:
@@ -375,32 +380,34 @@ class ProjectFiles:
         for at in range(len(parts)):
             folder = "/".join(parts[:at])
             if folder not in self._ignores:
-                content = self._read(_joined(folder, ".gitignore"), 1 << 16) or b""
+                content = self._read(_join(folder, ".gitignore"), 1 << 16) or b""
                 lines = [line.strip() for line in content.decode("utf-8", "surrogateescape").splitlines()]
                 patterns = tuple(line.rstrip("/") for line in lines if line and not line.startswith("#"))
                 self._ignores[folder] = _Ignore(patterns, any(one.startswith("!") for one in patterns))
             ignore = self._ignores[folder]
             inner = parts[at:]
             names = ["/".join(inner[: end + 1]) for end in range(len(inner))]
-            if not ignore.has_exceptions and any(_ignores(one, names) for one in ignore.patterns):
+            if not ignore.has_exceptions and any(_pattern_matches(one, names) for one in ignore.patterns):
                 return True
         return False
 
-    def _matches(self, folder: str, part: str, *, is_last: bool) -> list[str]:
+    def _match_part(self, folder: str, part: str, *, is_last: bool) -> list[str]:
         if is_plain(part):
-            return [_joined(folder, unescape(part))]
+            return [_join(folder, unescape(part))]
         names = [entry.name for entry in self._entries(folder) if entry.is_folder or is_last]
-        return [_joined(folder, name) for name in names if _fits(name, part) and (part[0] == "." or name[0] != ".")]
+        return [
+            _join(folder, name) for name in names if _name_matches(name, part) and (part[0] == "." or name[0] != ".")
+        ]
 
-    def _real(self, name: str) -> str | None:
+    def _resolve(self, name: str) -> str | None:
         """With links on the way followed, as long as they stay in the project; None: it is elsewhere."""
         folder, _, last = name.rpartition("/")
         try:
-            return _joined(self._root.follow(folder), last) if self._root is not None else None
+            return _join(self._root.follow(folder), last) if self._root is not None else None
         except (OSError, ValueError):
             return None
 
-    def _find(self, name: str) -> os.stat_result | None:
+    def _stat(self, name: str) -> os.stat_result | None:
         try:
             return self._root.find(name) if self._root is not None else None
         except (OSError, ValueError):
@@ -428,18 +435,18 @@ class ProjectFiles:
 
 def _open_repository(tree: Root, path: str, folder: str, found: os.stat_result) -> Repository | None:
     """The one whose `.git` is in a folder of `tree`. None: its index cannot be read, so it tracks nothing we know."""
-    git = _joined(folder, ".git")
+    git = _join(folder, ".git")
     try:
         if stat.S_ISDIR(found.st_mode):
-            return _with_index(tree, f"{git}/index", folder)
+            return _read_repository(tree, f"{git}/index", folder)
         pointer = tree.read(git, 1 << 13).decode("utf-8", "surrogateescape").removeprefix("gitdir:").strip()
         with Root.open(os.path.normpath(os.path.join(path, folder, pointer))) as elsewhere:  # noqa: PTH118
-            return _with_index(elsewhere, "index", folder)
+            return _read_repository(elsewhere, "index", folder)
     except (OSError, ValueError):
         return None
 
 
-def _with_index(tree: Root, file: str, folder: str) -> Repository | None:
+def _read_repository(tree: Root, file: str, folder: str) -> Repository | None:
     written = tree.info(file)
     index = read_index(tree.read(file, MAX_INDEX_BYTES)) if written.st_size <= MAX_INDEX_BYTES else None
     return None if index is None else Repository(folder, bool(folder), index, written.st_mtime_ns)
@@ -474,11 +481,11 @@ def is_plain(part: str) -> bool:
     return UNKNOWN not in part and not re.search(r"[*?[]", _ESCAPED.sub("", part))
 
 
-def _fits(name: str, part: str) -> bool:
+def _name_matches(name: str, part: str) -> bool:
     return fnmatch.fnmatchcase(name, part.replace(UNKNOWN, "*").replace("[^", "[!"))
 
 
-def _ignores(pattern: str, names: Sequence[str]) -> bool:
+def _pattern_matches(pattern: str, names: Sequence[str]) -> bool:
     """`names`: of a file below the `.gitignore`, and of the folders on the way to it."""
     pattern = pattern.removeprefix("**/")
     if "/" in pattern:
@@ -486,16 +493,16 @@ def _ignores(pattern: str, names: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(name.rpartition("/")[2], pattern) for name in names)
 
 
-def _joined(folder: str, name: str) -> str:
+def _join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def _readable(name: str) -> str:
+def _shorten_name(name: str) -> str:
     shown = name if name.isprintable() else ascii(name)
     return shown if len(shown) <= 100 else f"{shown[:60]}…{shown[-38:]}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = len(names) - MAX_SHOWN
-    shown = ", ".join(map(_readable, names[:MAX_SHOWN]))
+    shown = ", ".join(map(_shorten_name, names[:MAX_SHOWN]))
     return f"{shown} and {more:,} more" if more > 0 else shown

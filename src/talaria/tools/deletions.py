@@ -43,7 +43,7 @@ _WRAPPERS = frozenset(
 """They run the command that follows their own options."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
 _PYTHON = re.compile(r"python[\d.]*|pypy[\d.]*")
-_TEMPORARY = "/tmp/talaria-unknown"  # noqa: S108
+_TEMPORARY_PATH = "/tmp/talaria-unknown"  # noqa: S108
 """What `mktemp` answers: a name that nothing in a project has."""
 _ANYTHING: Word = (Part("unknown", "…"),)
 
@@ -88,13 +88,13 @@ class _State(NamedTuple):
 
 
 class _Options(NamedTuple):
-    given: list[str]
+    options: list[str]
     operands: list[Word]
 
     def has(self, short: str, *long: str) -> bool:
-        letters = "".join(one[1:] for one in self.given if not one.startswith("--"))
+        letters = "".join(one[1:] for one in self.options if not one.startswith("--"))
         return any(char in letters for char in short) or any(
-            one == name or one.startswith(f"{name}=") for one in self.given for name in long
+            one == name or one.startswith(f"{name}=") for one in self.options for name in long
         )
 
 
@@ -156,7 +156,7 @@ class _Shell:
                 case LeaveSubshell():
                     self._places, self._variables = stack.pop()
                 case Loop(variable, words):
-                    self._variables[variable] = tuple(self._expanded(words))
+                    self._variables[variable] = tuple(self._expand(words))
                 case SimpleCommand():
                     if self._places_if_failed and step.after != "&&":
                         self._places = tuple(dict.fromkeys((*self._places, *self._places_if_failed)))
@@ -173,18 +173,18 @@ class _Shell:
                 case FileDeletion(str(path), _, is_deep):
                     self._delete((Part("text", path),), is_deep=is_deep)
                 case str(script):
-                    self._run_apart(script)
+                    self._run_in_subshell(script)
                 case _:
                     pass
 
     def _run_command(self, command: SimpleCommand, before: SimpleCommand | None) -> None:
         if not command.words:
             for name, value in command.assignments:
-                self._variables[name] = tuple(self._substituted(value))
+                self._variables[name] = tuple(self._substitute(value))
         for redirect in command.redirects:
             if ">" in redirect.operator and literal(redirect.target) != "/dev/null":
                 self._overwrite(redirect.target)
-        self._execute(self._expanded(command.words), command, before)
+        self._execute(self._expand(command.words), command, before)
 
     def _execute(self, words: list[Word], command: SimpleCommand, before: SimpleCommand | None) -> None:
         name = _program(words)
@@ -194,7 +194,7 @@ class _Shell:
         elif (action := self._actions.get(name)) is not None:
             action(words, command, before)
 
-    def _run_apart(self, script: str) -> None:
+    def _run_in_subshell(self, script: str) -> None:
         """In a shell of its own."""
         state = _State(self._places, dict(self._variables))
         self.run(script)
@@ -202,17 +202,17 @@ class _Shell:
 
     # Words and places
 
-    def _expanded(self, words: Sequence[Word]) -> list[Word]:
+    def _expand(self, words: Sequence[Word]) -> list[Word]:
         """With the values of variables in it."""
         done: list[Word] = []
         for word in words:
-            done += self._substituted(word)
+            done += self._substitute(word)
             if len(done) > MAX_WORDS:
                 self._files.losses.unknown[f"a command of more than {MAX_WORDS:,} words"] = None
                 break
         return done[:MAX_WORDS]
 
-    def _substituted(self, word: Word) -> list[Word]:
+    def _substitute(self, word: Word) -> list[Word]:
         """Several words, if a variable in it may have several values."""
         if all(part.kind not in ("variable", "unquoted") for part in word):
             return [tuple(_temporary(part) for part in word)]
@@ -241,12 +241,12 @@ class _Shell:
         if not text:
             return []
         if text.startswith("/"):
-            return [_normalised(text)]
+            return [_normalize(text)]
         if text.startswith(UNKNOWN):
             return [None]
-        return [None if place is None else _normalised(f"{escape(place)}/{text}") for place in self._places]
+        return [None if place is None else _normalize(f"{escape(place)}/{text}") for place in self._places]
 
-    def _located(self, word: Word, *, is_told: bool = True) -> list[str]:
+    def _locate(self, word: Word, *, is_told: bool = True) -> list[str]:
         """Names in the project. `is_told`: the person is asked about what cannot be known."""
         found: list[str] = []
         for pattern in self._patterns(word):
@@ -257,11 +257,11 @@ class _Shell:
         return found
 
     def _delete(self, word: Word, *, is_deep: bool) -> None:
-        for name in self._located(word):
+        for name in self._locate(word):
             self._files.delete(name, is_deep=is_deep)
 
     def _overwrite(self, word: Word) -> None:
-        for name in self._located(word, is_told=False):
+        for name in self._locate(word, is_told=False):
             self._files.overwrite(name)
 
     # Commands that delete
@@ -289,7 +289,7 @@ class _Shell:
             if is_leaving:
                 self._delete(source, is_deep=True)
                 continue
-            for name in self._located(source, is_told=False):
+            for name in self._locate(source, is_told=False):
                 self._files.move_away(name)
 
     def _cp(self, words: list[Word], *_: object) -> None:
@@ -297,7 +297,7 @@ class _Shell:
         target = _value(words, ("-t", "--target-directory")) or (operands[-1] if len(operands) > 1 else ())
         if literal(operands[0] if operands else ()) == "/dev/null" and _program(words) != "ln":
             self._delete(target, is_deep=False)
-        for name in self._located(target, is_told=False):
+        for name in self._locate(target, is_told=False):
             inner = [name]
             if self._files.is_folder(name):
                 inner = [f"{name}/{render(one).rpartition('/')[2]}" for one in operands[:-1]]
@@ -315,7 +315,7 @@ class _Shell:
 
     def _rsync(self, words: list[Word], *_: object) -> None:
         options = _options(words, ("-e", "-f", "--rsh", "--exclude", "--include", "--filter"))
-        deletes = any(one.startswith("--del") for one in options.given)
+        deletes = any(one.startswith("--del") for one in options.options)
         if deletes and not options.has("n", "--dry-run") and len(options.operands) > 1:
             target = options.operands[-1]
             if ":" not in render(target):
@@ -326,7 +326,7 @@ class _Shell:
         mode, *targets = [one for one in words[1:] if not (literal(one) or "").startswith("-R")] or [()]
         if not re.match(r"[ugoa]*\+", render(mode)):
             for word in targets:
-                for name in self._located(word, is_told=False):
+                for name in self._locate(word, is_told=False):
                     self._files.move_away(name)
 
     # Commands that run others
@@ -341,12 +341,12 @@ class _Shell:
     def _run_shell(self, words: list[Word], command: SimpleCommand, before: SimpleCommand | None) -> None:
         for at, word in enumerate(words[1:-1], 1):
             if re.fullmatch(r"-\w*c", literal(word) or ""):
-                self._run_apart(_script(words[at + 1]))
+                self._run_in_subshell(_script(words[at + 1]))
                 return
         if command.document is not None:
-            self._run_apart(command.document)
-        elif before is not None and (said := self._printed(before)) is not None and len(words) == 1:
-            self._run_apart(" ".join(map(render, said)))
+            self._run_in_subshell(command.document)
+        elif before is not None and (said := self._find_printed_words(before)) is not None and len(words) == 1:
+            self._run_in_subshell(" ".join(map(render, said)))
 
     def _eval(self, words: list[Word], *_: object) -> None:
         self.run(" ".join(map(_script, words[1:])))
@@ -354,23 +354,23 @@ class _Shell:
     def _trap(self, words: list[Word], *_: object) -> None:
         """What it will run at the end is looked at as if it ran now."""
         for word in _options(words).operands[:1]:
-            self._run_apart(render(word))
+            self._run_in_subshell(render(word))
 
     def _xargs(self, words: list[Word], command: SimpleCommand, before: SimpleCommand | None) -> None:
         at = next((at for at in range(1, len(words)) if _program(words[at:]) in self._actions), None)
         if at is None:
             return
         inner = words[at:]
-        found = None if before is None else self._expanded(before.words)
-        if before is not None and (said := self._printed(before)) is not None:
+        found = None if before is None else self._expand(before.words)
+        if before is not None and (said := self._find_printed_words(before)) is not None:
             self._execute([*inner, *said], command, None)
         elif found and _program(found) == "find":
             self._search(found, inner)
         else:
             self._execute([*inner, (Part("unknown", f"(what {_program(words)} is given)"),)], command, None)
 
-    def _printed(self, command: SimpleCommand) -> list[Word] | None:
-        words = self._expanded(command.words)
+    def _find_printed_words(self, command: SimpleCommand) -> list[Word] | None:
+        words = self._expand(command.words)
         if _program(words) not in ("echo", "printf"):
             return None
         texts = (text for word in words[1:] if not (text := render(word)).startswith("-"))
@@ -439,7 +439,7 @@ class _Shell:
             return is_kind and (is_named or not tests.names) and (is_placed or not tests.paths)
 
         for word in words[1:first] or [(Part("text", "."),)]:
-            for start in self._located(word):
+            for start in self._locate(word):
                 if not self._files.is_folder(start):
                     self._files.delete(start, is_deep=False)
                 for name in self._files.search(start, is_wanted, tests.max_depth):
@@ -454,7 +454,7 @@ class _Shell:
             if option == "-C" and at + 1 < len(words):
                 self._places = tuple(_as_path(pattern) for pattern in self._patterns(words[at + 1]))
             at += 2 if option in ("-C", "-c", "--git-dir", "--work-tree", "--namespace") else 1
-        here = self._located((Part("text", "."),), is_told=False)
+        here = self._locate((Part("text", "."),), is_told=False)
         if here or None in self._places:
             self._run_git(words[at:], here or [""])
         self._places = state
@@ -464,42 +464,42 @@ class _Shell:
         options = _options(words, ("-s", "--source", "-e", "--exclude", "-b", "-B", "-c", "-C", "--conflict"))
         operands, files = options.operands, self._files
         first = literal(operands[0]) if operands else None
-        given = " ".join(("git", name or "", *options.given[:2]))
+        given = " ".join(("git", name or "", *options.options[:2]))
         match name:
             case "clean" if options.has("f", "--force") and not options.has("n", "--dry-run"):
-                for place in [one for word in operands for one in self._located(word)] if operands else here:
+                for place in [one for word in operands for one in self._locate(word)] if operands else here:
                     files.clean(place, is_deep=options.has("d"), has_ignored=options.has("xX"))
-            case "reset" if "--hard" in options.given:
+            case "reset" if "--hard" in options.options:
                 files.discard(given, here, is_all=True)
             case "checkout" | "switch" if options.has("f", "--force", "--discard-changes"):
                 files.discard(given, here, is_all=True)
             case "checkout":
                 marks = [at for at, word in enumerate(words) if literal(word) == "--"]
                 meant = words[marks[0] + 1 :] if marks else operands
-                files.discard(given, [one for word in meant for one in self._located(word) if files.is_there(one)])
+                files.discard(given, [one for word in meant for one in self._locate(word) if files.is_there(one)])
             case "restore" if not options.has("S", "--staged") or options.has("W", "--worktree"):
-                files.discard(given, [one for word in operands for one in self._located(word)])
-            case "rm" if "--cached" not in options.given:
+                files.discard(given, [one for word in operands for one in self._locate(word)])
+            case "rm" if "--cached" not in options.options:
                 for word in operands:
-                    for one in self._located(word):
+                    for one in self._locate(word):
                         files.delete(one, is_deep=options.has("r"), is_tracked=True)
             case "stash" if first in ("drop", "clear"):
-                files.losses.said[f"`git stash {first}` deletes stashed changes"] = None
+                files.losses.other_reasons[f"`git stash {first}` deletes stashed changes"] = None
             case "branch" if options.has("D") or (options.has("d", "--delete") and options.has("f", "--force")):
                 branches = ", ".join(render(word) for word in operands)[:100]
-                files.losses.said[f"it deletes a branch, merged or not: {branches}"] = None
+                files.losses.other_reasons[f"it deletes a branch, merged or not: {branches}"] = None
             case "update-ref" if options.has("d"):
-                files.losses.said["`git update-ref -d` deletes a branch or tag"] = None
+                files.losses.other_reasons["`git update-ref -d` deletes a branch or tag"] = None
             case "reflog" if first in ("expire", "delete"):
-                files.losses.said[f"`git reflog {first}` deletes what git would use to undo mistakes"] = None
-            case "gc" if any(one in ("--prune=now", "--prune=all") for one in options.given):
-                files.losses.said["`git gc --prune` deletes commits and files that no branch has"] = None
+                files.losses.other_reasons[f"`git reflog {first}` deletes what git would use to undo mistakes"] = None
+            case "gc" if any(one in ("--prune=now", "--prune=all") for one in options.options):
+                files.losses.other_reasons["`git gc --prune` deletes commits and files that no branch has"] = None
             case "prune" if not options.has("n", "--dry-run"):
-                files.losses.said["`git prune` deletes commits and files that no branch has"] = None
+                files.losses.other_reasons["`git prune` deletes commits and files that no branch has"] = None
             case "filter-branch" | "filter-repo":
-                files.losses.said[f"`git {name}` rewrites the history of the repository"] = None
+                files.losses.other_reasons[f"`git {name}` rewrites the history of the repository"] = None
             case "worktree" if first == "remove" and options.has("f", "--force"):
-                files.losses.said["`git worktree remove --force` deletes a worktree with its changes"] = None
+                files.losses.other_reasons["`git worktree remove --force` deletes a worktree with its changes"] = None
             case _:
                 pass
 
@@ -577,7 +577,7 @@ def _size(word: Word) -> int:
 
 
 def _temporary(part: Part) -> Part:
-    return Part("text", _TEMPORARY) if part == ("unknown", "$(mktemp)") else part
+    return Part("text", _TEMPORARY_PATH) if part == ("unknown", "$(mktemp)") else part
 
 
 def _split(value: Word) -> list[Word]:
@@ -599,7 +599,7 @@ def _pattern(part: Part) -> str:
             return UNKNOWN
 
 
-def _normalised(pattern: str) -> tuple[str, ...] | None:
+def _normalize(pattern: str) -> tuple[str, ...] | None:
     done: list[str] = []
     for part in pattern.split("/"):
         if part == "..":

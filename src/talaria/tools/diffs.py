@@ -17,34 +17,34 @@ MAX_ANCHORED_LINES = 400_000
 """Of both sides together; what is longer is shown as replaced from its first changed line to its last."""
 _MAX_MATCHED_PAIRS = 1_000_000
 """Lines of one side times lines of the other: so much is compared line by line."""
-_AROUND = 3
+_CONTEXT_LINES = 3
 _BOM = b"\xef\xbb\xbf"
 NO_NEWLINE = "\\ No newline at end of file"
 
-Block = tuple[int, int, int, int]
+ChangedBlock = tuple[int, int, int, int]
 """Lines of the old text, from and up to, and those of the new one in their place."""
 
 
-def unified(before: str, after: str, name: str) -> str:
+def unified_diff(before: str, after: str, name: str) -> str:
     """Empty: nothing has changed. Bytes that are no text (surrogates) are shown as such."""
     if before == after:
         return ""
-    old, new = _lines(before), _lines(after)
-    start = _alike(old, new)
-    end = _alike(old[start:][::-1], new[start:][::-1])
-    first, last = max(0, start - _AROUND), max(0, end - _AROUND)
+    old, new = _split_lines(before), _split_lines(after)
+    start = _count_common_lines(old, new)
+    end = _count_common_lines(old[start:][::-1], new[start:][::-1])
+    first, last = max(0, start - _CONTEXT_LINES), max(0, end - _CONTEXT_LINES)
     length = len(old) + len(new) - 2 * (first + last)
     if length > MAX_COMPARED_LINES:
         return f"[lines {first + 1} to {len(old) - last} of {name} became {len(new) - first - last:,} others]"
     matcher = SequenceMatcher(None, old[first : len(old) - last], new[first : len(new) - last])
     codes = (code[1:] for code in matcher.get_opcodes() if code[0] != "equal")
     blocks = [(i1 + first, i2 + first, j1 + first, j2 + first) for i1, i2, j1, j2 in codes]
-    lines = _hunks(blocks, old, new)
-    shown = [_shown(visible(line)) for line in islice(lines, MAX_DIFF_LINES)]
-    return "\n".join([f"--- {name}", f"+++ {name}", *shown, *_rest(lines)])
+    lines = _format_hunks(blocks, old, new)
+    shown = [_shorten(replace_surrogates(line)) for line in islice(lines, MAX_DIFF_LINES)]
+    return "\n".join([f"--- {name}", f"+++ {name}", *shown, *_count_rest(lines)])
 
 
-def compare(
+def compare_contents(
     path: str,
     before: bytes | None,
     after: bytes | None,
@@ -79,15 +79,17 @@ def compare(
         if {*ends} == {"CRLF", "LF"}:
             notes.append(f"line ends {ends[0]} → {ends[1]}")
     exactly = [one.decode("latin-1") for one in contents]  # every byte is a character of its own
-    blocks = _changed_blocks(*map(_lines, exactly))
+    blocks = _find_changed_blocks(*map(_split_lines, exactly))
     readable = (redactor.data(one, keeps_lines=True).decode("utf-8", "backslashreplace") for one in contents)
-    lines = _hunks(blocks, *(_lines(text, shown=shown) for text, shown in zip(exactly, readable, strict=True)))
-    shown = list(lines) if is_whole else [_shown(line) for line in islice(lines, MAX_DIFF_LINES)]
+    lines = _format_hunks(
+        blocks, *(_split_lines(text, shown=shown) for text, shown in zip(exactly, readable, strict=True))
+    )
+    shown = list(lines) if is_whole else [_shorten(line) for line in islice(lines, MAX_DIFF_LINES)]
     added, removed = (sum(block[end] - block[end - 1] for block in blocks) for end in (3, 1))
-    return FileChange(path, kind, added, removed, "\n".join([*shown, *_rest(lines)]), "; ".join(notes))
+    return FileChange(path, kind, added, removed, "\n".join([*shown, *_count_rest(lines)]), "; ".join(notes))
 
 
-def visible(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Bytes that are no text, kept as surrogates, as the sign for that."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
@@ -99,7 +101,7 @@ def _line_ends(content: bytes) -> Literal["LF", "CRLF", "mixed", "none"]:
     return "LF" if not with_cr else "CRLF" if with_cr == count else "mixed"
 
 
-def _lines(text: str, *, shown: str | None = None) -> list[str]:
+def _split_lines(text: str, *, shown: str | None = None) -> list[str]:
     """With what is `shown` of them, if that differs; it has as many lines."""
     lines = (text if shown is None else shown).split("\n")
     if text.rpartition("\n")[2]:
@@ -107,28 +109,28 @@ def _lines(text: str, *, shown: str | None = None) -> list[str]:
     return lines[:-1]
 
 
-def _alike(some: Sequence[str], others: Sequence[str]) -> int:
+def _count_common_lines(some: Sequence[str], others: Sequence[str]) -> int:
     """How many lines both begin with."""
     pairs = enumerate(zip(some, others, strict=False))
     return next((index for index, (one, other) in pairs if one != other), min(len(some), len(others)))
 
 
-def _changed_blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
+def _find_changed_blocks(old: Sequence[str], new: Sequence[str]) -> list[ChangedBlock]:
     """In order. Long texts are first split at lines that each side has once, so the time stays in proportion."""
-    start = _alike(old, new)
-    end = _alike(old[start:][::-1], new[start:][::-1])
+    start = _count_common_lines(old, new)
+    end = _count_common_lines(old[start:][::-1], new[start:][::-1])
     i_end, j_end = len(old) - end, len(new) - end
     anchors = list[tuple[int, int]]()
     if (i_end - start) * (j_end - start) > _MAX_MATCHED_PAIRS and i_end + j_end - 2 * start <= MAX_ANCHORED_LINES:
-        anchors = _anchors(old, new, (start, i_end, start, j_end))
-    blocks, i, j = list[Block](), start, start
+        anchors = _find_anchors(old, new, (start, i_end, start, j_end))
+    blocks, i, j = list[ChangedBlock](), start, start
     for i_next, j_next in (*anchors, (i_end, j_end)):
-        blocks += _matched(old, new, (i, i_next, j, j_next))
+        blocks += _match_blocks(old, new, (i, i_next, j, j_next))
         i, j = i_next + 1, j_next + 1
     return blocks
 
 
-def _anchors(old: Sequence[str], new: Sequence[str], within: Block) -> list[tuple[int, int]]:
+def _find_anchors(old: Sequence[str], new: Sequence[str], within: ChangedBlock) -> list[tuple[int, int]]:
     """The longest run of lines, in the order of both sides, that occur once in each."""
     i1, i2, j1, j2 = within
     counted, others = Counter(old[i1:i2]), Counter(new[j1:j2])
@@ -146,7 +148,7 @@ def _anchors(old: Sequence[str], new: Sequence[str], within: Block) -> list[tupl
     return run[::-1]
 
 
-def _matched(old: Sequence[str], new: Sequence[str], within: Block) -> Iterator[Block]:
+def _match_blocks(old: Sequence[str], new: Sequence[str], within: ChangedBlock) -> Iterator[ChangedBlock]:
     i1, i2, j1, j2 = within
     if (i2 - i1) * (j2 - j1) > _MAX_MATCHED_PAIRS or i1 == i2 or j1 == j2:
         if i1 != i2 or j1 != j2:
@@ -157,16 +159,16 @@ def _matched(old: Sequence[str], new: Sequence[str], within: Block) -> Iterator[
             yield i1 + a1, i1 + a2, j1 + b1, j1 + b2
 
 
-def _hunks(blocks: Sequence[Block], old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
-    groups = list[list[Block]]()
+def _format_hunks(blocks: Sequence[ChangedBlock], old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
+    groups = list[list[ChangedBlock]]()
     for block in blocks:
-        if groups and block[0] - groups[-1][-1][1] <= 2 * _AROUND:
+        if groups and block[0] - groups[-1][-1][1] <= 2 * _CONTEXT_LINES:
             groups[-1].append(block)
         else:
             groups.append([block])
     for group in groups:
         (i1, _, j1, _), (_, i2, _, j2) = group[0], group[-1]
-        before, after = min(_AROUND, i1), min(_AROUND, len(old) - i2)
+        before, after = min(_CONTEXT_LINES, i1), min(_CONTEXT_LINES, len(old) - i2)
         yield f"@@ -{_range(i1 - before, i2 + after)} +{_range(j1 - before, j2 + after)} @@"
         at = i1 - before
         for first, last, new_first, new_last in group:
@@ -181,10 +183,10 @@ def _range(first: int, last: int) -> str:
     return f"{first + (1 if last > first else 0)},{last - first}"
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= MAX_LINE_CHARS else f"{text[:MAX_LINE_CHARS]}[…]"
 
 
-def _rest(lines: Iterator[str]) -> list[str]:
+def _count_rest(lines: Iterator[str]) -> list[str]:
     left = sum(1 for _ in lines)
     return [f"[… {left:,} more lines of this diff]"] if left else []

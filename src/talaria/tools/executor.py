@@ -14,10 +14,10 @@ from talaria.core.errors import BadArguments, Denied, ModelCorrectable, TalariaE
 from talaria.core.ids import CallId
 from talaria.core.messages import Outcome, ToolCall, ToolResult
 from talaria.tools.approval import Gate, digest
-from talaria.tools.base import NOTHING, PRIVATE, Invocation, Live, Run, Scope, Shown, Tool
+from talaria.tools.base import NOTHING, PRIVATE, Invocation, LiveOutput, RichResult, Run, Scope, Tool
 from talaria.tools.output import cap
 from talaria.tools.registry import Toolbox
-from talaria.tools.sandbox_permissions import Kind
+from talaria.tools.sandbox_permissions import PermissionKind
 
 if TYPE_CHECKING:
     from talaria.tools.undo.change_recorder import ChangeRecorder, RecordedChanges
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 MAX_ERROR_CHARS = 8_000
 MAX_OUTCOME_CHARS = 300
-MIN_SHOWN_FILES = 1_000
+MIN_PROGRESS_FILES = 1_000
 """What takes no longer than a moment is not worth a word."""
 
 log = logging.getLogger(__name__)
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class PreparedCall(msgspec.Struct, frozen=True):
     """A call that may run: its tool exists and its arguments are right."""
 
     call: ToolCall
@@ -50,7 +50,7 @@ class Executor:
         self._admitted: dict[CallId, str] = {}
         """What the gate has let through, and has not run yet."""
 
-    def prepare(self, call: ToolCall) -> Prepared:
+    def prepare(self, call: ToolCall) -> PreparedCall:
         """Raises `ModelCorrectable`, whatever the tool does. Not on the loop: it may look at the file system."""
         tool = self._toolbox.find(call.name)
         if not self._is_resolved:
@@ -63,19 +63,19 @@ class Executor:
         except Exception as fault:
             log.exception("tool %s broke", call.name)
             raise ToolFailed(f"{call.name} broke: {type(fault).__name__}: {fault}") from fault
-        return Prepared(call, tool, invocation)
+        return PreparedCall(call, tool, invocation)
 
-    async def admit(self, prepared: Prepared) -> None:
+    async def admit(self, prepared: PreparedCall) -> None:
         """Raises `Denied`."""
         await self._gate.admit(prepared.call, prepared.invocation, self._scope)
         self._admitted[prepared.call.id] = self._digest(prepared)
 
-    async def insist(self, prepared: Prepared, doubt: str) -> None:
+    async def insist(self, prepared: PreparedCall, doubt: str) -> None:
         """Only if a person says so, now. Raises `Denied`."""
         await self._gate.insist(prepared.call, prepared.invocation, self._scope, doubt)
         self._admitted[prepared.call.id] = self._digest(prepared)
 
-    def _digest(self, prepared: Prepared) -> str:
+    def _digest(self, prepared: PreparedCall) -> str:
         return digest(prepared.call, prepared.invocation, self._scope)
 
     async def call(self, call: ToolCall) -> ToolResult:
@@ -84,7 +84,7 @@ class Executor:
             prepared = await in_thread(lambda: self.prepare(call))
             await self.admit(prepared)
         except ModelCorrectable as refusal:
-            return failed(call, refusal)
+            return error_result(call, refusal)
         return await self.run(prepared)
 
     async def consent(self, call: ToolCall, invocation: Invocation, doubt: str = "", *, may_ask: bool = True) -> None:
@@ -98,56 +98,56 @@ class Executor:
             await self._gate.insist(call, invocation, scope, doubt)
         else:
             await self._gate.admit(call, invocation, scope)
-        self._gate.heed(invocation.claim, scope)
+        self._gate.track(invocation.claim, scope)
 
-    async def granted(self, kind: Kind) -> tuple[tuple[str, ...], ...]:
-        return await self._gate.granted(kind, self._scope)
+    async def list_grants(self, kind: PermissionKind) -> tuple[tuple[str, ...], ...]:
+        return await self._gate.list_grants(kind, self._scope)
 
     def remember(self, calls: Iterable[ToolCall]) -> None:
         """Calls of this turn that have run before we were here: what they brought is before the model."""
         for call in calls:
             with suppress(ModelCorrectable):
-                self._gate.heed(self.prepare(call).invocation.claim, self._scope)
+                self._gate.track(self.prepare(call).invocation.claim, self._scope)
 
-    async def run(self, prepared: Prepared, live: Live | None = None) -> ToolResult:
+    async def run(self, prepared: PreparedCall, live: LiveOutput | None = None) -> ToolResult:
         """Always an outcome; only cancellation passes through. What the gate has not let through does not run."""
         call = prepared.call
         if self._admitted.pop(call.id, None) != self._digest(prepared):
-            return failed(call, f"This {call.name} call is not the one that was allowed; it did not run.")
-        self._gate.heed(prepared.invocation.claim, self._scope)
-        result = await self._recorded(prepared, Run(call.id, self._scope, self, live))
+            return error_result(call, f"This {call.name} call is not the one that was allowed; it did not run.")
+        self._gate.track(prepared.invocation.claim, self._scope)
+        result = await self._run_recorded(prepared, Run(call.id, self._scope, self, live))
         is_private = self._gate.has_private_data(self._scope)  # also through calls that it has made itself
         return msgspec.structs.replace(result, is_private=True) if is_private else result
 
-    async def _recorded(self, prepared: Prepared, run: Run) -> ToolResult:
+    async def _run_recorded(self, prepared: PreparedCall, run: Run) -> ToolResult:
         """What it may change is recorded before it runs, and compared afterwards."""
         recorder = self._recorder
-        touched = _touched(prepared.invocation)
+        touched = _find_touched_files(prepared.invocation)
         if recorder is None or touched == ():
-            return await self._outcome(prepared, run)
+            return await self._run_to_result(prepared, run)
         try:
-            began = await recorder.begin(self._scope, touched, _progress(run.live))
+            began = await recorder.begin(self._scope, touched, _make_progress(run.live))
         except (OSError, TalariaError) as fault:
             if touched:
-                return failed(prepared.call, f"Nothing was changed, because it could not be undone: {fault}")
+                return error_result(prepared.call, f"Nothing was changed, because it could not be undone: {fault}")
             log.warning("%s could not be recorded: %s", self._scope.cwd, fault)
             began = f"[What this changed cannot be undone: {fault}]"
         if isinstance(began, str):
-            result = await self._outcome(prepared, run)
+            result = await self._run_to_result(prepared, run)
             return msgspec.structs.replace(result, text=f"{result.text}\n{began}") if began else result
         try:
-            result = await self._outcome(prepared, run)
+            result = await self._run_to_result(prepared, run)
         except asyncio.CancelledError:
-            await self._compared(began)
+            await self._end_recording(began)
             raise
-        recorded = await self._compared(began)
+        recorded = await self._end_recording(began)
         if recorded.note:
             result = msgspec.structs.replace(result, text=f"{result.text}\n{recorded.note}")
         if result.changes:  # the tool has told them itself
             return result
         return msgspec.structs.replace(result, changes=recorded.changes, more_changes=recorded.more)
 
-    async def _compared(self, recording: "Recording") -> "RecordedChanges":
+    async def _end_recording(self, recording: "Recording") -> "RecordedChanges":
         from talaria.tools.undo.change_recorder import RecordedChanges  # noqa: PLC0415  (loaded by now)
 
         if self._recorder is None:
@@ -158,32 +158,32 @@ class Executor:
             log.warning("what was changed in %s could not be compared: %s", self._scope.cwd, fault)
             return RecordedChanges(note=f"[What this changed cannot be undone yet: {fault}]")
 
-    async def _outcome(self, prepared: Prepared, run: Run) -> ToolResult:
+    async def _run_to_result(self, prepared: PreparedCall, run: Run) -> ToolResult:
         call = prepared.call
         try:
             result = await self._run(prepared, run)
-            shown = result if isinstance(result, Shown) else Shown(result)
+            shown = result if isinstance(result, RichResult) else RichResult(result)
             if shown.is_private:
-                self._gate.heed(PRIVATE, self._scope)
+                self._gate.track(PRIVATE, self._scope)
             return ToolResult(
                 call.id,
                 call.name,
-                cap(shown.text, run.spill("result"), self._scope.redactor, self._scope.spill_limits),
+                cap(shown.text, run.spill_file("result"), self._scope.redactor, self._scope.spill_limits),
                 images=shown.images,
                 outcome=shown.outcome,
                 changes=shown.changes,
             )
         except ModelCorrectable as failure:
-            return failed(call, failure)
+            return error_result(call, failure)
         except asyncio.CancelledError:
-            if _is_wanted():
+            if _is_being_cancelled():
                 raise
-            return failed(call, f"{call.name} cancelled itself.")
+            return error_result(call, f"{call.name} cancelled itself.")
         except (Exception, SystemExit) as fault:
             log.exception("tool %s broke", call.name)
-            return failed(call, f"{call.name} broke: {type(fault).__name__}: {fault}")
+            return error_result(call, f"{call.name} broke: {type(fault).__name__}: {fault}")
 
-    async def _run(self, prepared: Prepared, run: Run) -> str | Shown:
+    async def _run(self, prepared: PreparedCall, run: Run) -> str | RichResult:
         limit = prepared.tool.timeout_s
         deadline = asyncio.timeout(limit)
         try:
@@ -191,25 +191,25 @@ class Executor:
                 return await prepared.invocation.run(run)
         except TimeoutError:
             if deadline.expired():
-                raise _TookTooLong(limit or 0) from None
+                raise _TimedOut(limit or 0) from None
             raise
 
 
-def _progress(live: Live | None) -> Callable[[int, int], None] | None:
+def _make_progress(live: LiveOutput | None) -> Callable[[int, int], None] | None:
     """Shows how far the recording of a large project has come."""
     if live is None:
         return None
     loop = asyncio.get_running_loop()
 
     def tell(done: int, total: int) -> None:
-        if total > MIN_SHOWN_FILES:
+        if total > MIN_PROGRESS_FILES:
             words = f"recording the project: {done:,} of {total:,} files"
             loop.call_soon_threadsafe(live.show, words)
 
     return tell
 
 
-def _touched(invocation: Invocation) -> tuple[Path, ...] | None:
+def _find_touched_files(invocation: Invocation) -> tuple[Path, ...] | None:
     """The files that a call can change; None: any in the project."""
     claim = invocation.claim
     if claim.command is not None:
@@ -220,19 +220,19 @@ def _touched(invocation: Invocation) -> tuple[Path, ...] | None:
     return None if is_unknown else ()
 
 
-class _TookTooLong(ToolFailed):
+class _TimedOut(ToolFailed):
     def __init__(self, limit_s: float) -> None:
         super().__init__(f"It took longer than {limit_s:.0f} seconds and was given up; it may still be running. Check.")
         self.limit_s = limit_s
 
 
-def failed(call: ToolCall, problem: ModelCorrectable | str) -> ToolResult:
+def error_result(call: ToolCall, problem: ModelCorrectable | str) -> ToolResult:
     """The result of a call that did not do what was asked. An error may quote anything: it is made UTF-8, and short."""
     text = _clean(str(problem), MAX_ERROR_CHARS)
-    return ToolResult(call.id, call.name, f"Error: {text}", is_error=True, outcome=_failure(problem))
+    return ToolResult(call.id, call.name, f"Error: {text}", is_error=True, outcome=_describe_failure(problem))
 
 
-def _failure(problem: ModelCorrectable | str) -> Outcome:
+def _describe_failure(problem: ModelCorrectable | str) -> Outcome:
     first = next((line for line in str(problem).split("\n") if line.strip()), "").strip()
     words = _clean(first.partition(". ")[0].removesuffix("."), MAX_OUTCOME_CHARS)
     match problem:
@@ -240,7 +240,7 @@ def _failure(problem: ModelCorrectable | str) -> Outcome:
             return Outcome("refused", _clean(why, MAX_OUTCOME_CHARS) or words, by)
         case BadArguments():
             return Outcome("invalid", words)
-        case _TookTooLong(limit_s=limit_s):
+        case _TimedOut(limit_s=limit_s):
             return Outcome("failed", f"timed out after {limit_s:.0f} s")
         case _:
             return Outcome("failed", words)
@@ -250,7 +250,7 @@ def _clean(text: str, chars: int) -> str:
     return text[:chars].encode("utf-8", "replace").decode()
 
 
-def _is_wanted() -> bool:
+def _is_being_cancelled() -> bool:
     """Whether somebody cancelled this task, rather than the tool raising it."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

@@ -29,7 +29,7 @@ class Subscription:
         """`is_wanted` is asked about (folder, name) of whatever is not a folder; `tell` is called from the loop."""
         self._events = events
         self._is_wanted = is_wanted
-        self.tell = tell
+        self.notify = tell
         self._names: set[str] = set()
         self.is_complete = True
         """False: something was missed, so the whole tree must be looked at."""
@@ -44,7 +44,7 @@ class Subscription:
         self._names.add(f"{folder}/{name}" if folder else name)
         return True
 
-    def take(self) -> set[str]:
+    def take_names(self) -> set[str]:
         """All that has been made since the last time."""
         self._events.read()
         names, self._names = self._names, set()
@@ -61,7 +61,7 @@ class FolderEvents:
         if sys.platform != "linux":
             raise OSError(errno.ENOSYS, "only Linux has inotify")
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._descriptor = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        self._descriptor = self._check(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._lock = threading.RLock()
         self._watched: dict[int, dict[Subscription, str]] = {}
 
@@ -70,12 +70,12 @@ class FolderEvents:
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Subscribers are told on this loop as soon as something is made."""
-        loop.add_reader(self._descriptor, self._notify)
+        loop.add_reader(self._descriptor, self._notify_subscribers)
 
     def add(self, subscription: Subscription, folder: Root, name: str) -> None:
         with self._lock:
             path = f"/proc/self/fd/{folder.descriptor}".encode()  # no name: nobody can put another in its place
-            watch = self._checked(self._libc.inotify_add_watch(self._descriptor, path, _ADDED))
+            watch = self._check(self._libc.inotify_add_watch(self._descriptor, path, _ADDED))
             self._watched.setdefault(watch, {})[subscription] = name
 
     def remove(self, subscription: Subscription) -> None:
@@ -113,16 +113,16 @@ class FolderEvents:
         is_folder = bool(mask & _IS_FOLDER)
         return {one for one, folder in concerned.items() if one.note(folder, name, is_folder=is_folder)}
 
-    def _notify(self) -> None:
+    def _notify_subscribers(self) -> None:
         for subscription in self.read():
-            subscription.tell()
+            subscription.notify()
 
     def close(self) -> None:
         with suppress(RuntimeError):  # there is no loop any more
             asyncio.get_running_loop().remove_reader(self._descriptor)
         os.close(self._descriptor)
 
-    def _checked(self, result: int) -> int:
+    def _check(self, result: int) -> int:
         if result < 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))

@@ -20,7 +20,19 @@ import msgspec
 from talaria.core.aio import in_thread
 from talaria.core.messages import Outcome, ToolSpec
 from talaria.core.plugin_calls import as_text
-from talaria.tools.base import EXCLUSIVE, NOTHING, UNKNOWN, AfterCrash, Claim, Effect, Run, Scope, Shown, Tool, decoded
+from talaria.tools.base import (
+    EXCLUSIVE,
+    NOTHING,
+    UNKNOWN,
+    AfterCrash,
+    Claim,
+    Effect,
+    RichResult,
+    Run,
+    Scope,
+    Tool,
+    decode_arguments,
+)
 from talaria.tools.person import Proposal
 
 DEFAULT_TIMEOUT_S = 420.0
@@ -28,7 +40,7 @@ DEFAULT_TIMEOUT_S = 420.0
 EffectOf = Effect | Callable[[Any, Scope], Effect]
 """Fixed, or told from the arguments (an object with one attribute per parameter)."""
 ClaimOf = Claim | Callable[[Any, Scope], Claim]
-Question = Callable[[Any], str | Proposal | None]
+QuestionOf = Callable[[Any], str | Proposal | None]
 
 
 def path_effect(kind: Literal["reads", "writes"]) -> Callable[[Any, Scope], Effect]:
@@ -49,12 +61,12 @@ class FunctionTool(msgspec.Struct, frozen=True):
     run_parameter: str | None
     after_crash: AfterCrash = "once"
     effect: EffectOf = EXCLUSIVE
-    question: Question = _no_question
+    question: QuestionOf = _no_question
     timeout_s: float | None = DEFAULT_TIMEOUT_S
     claim: ClaimOf = UNKNOWN
 
     def prepare(self, arguments: str, scope: Scope) -> "FunctionInvocation":
-        given = decoded(arguments, self.spec.name, self.arguments)
+        given = decode_arguments(arguments, self.spec.name, self.arguments)
         effect = self.effect if isinstance(self.effect, Effect) else self.effect(given, scope)
         claim = self.claim if isinstance(self.claim, Claim) else self.claim(given, scope)
         return FunctionInvocation(self, given, effect, self.question(given), claim)
@@ -71,7 +83,7 @@ class FunctionInvocation(msgspec.Struct, frozen=True):
     question: str | Proposal | None
     claim: Claim = NOTHING
 
-    async def run(self, run: Run) -> str | Shown:
+    async def run(self, run: Run) -> str | RichResult:
         named = {name: getattr(self.arguments, name) for name in self.arguments.__struct_fields__}
         if self.tool.run_parameter is not None:
             named[self.tool.run_parameter] = run
@@ -80,7 +92,7 @@ class FunctionInvocation(msgspec.Struct, frozen=True):
         else:
             returned = in_thread(lambda: self.tool.function(**named))
         result = await returned
-        return result if isinstance(result, Shown) else _as_text(result)
+        return result if isinstance(result, RichResult) else _as_text(result)
 
 
 class ToolOptions(TypedDict, total=False):
@@ -88,7 +100,7 @@ class ToolOptions(TypedDict, total=False):
 
     after_crash: AfterCrash
     effect: EffectOf
-    question: Question
+    question: QuestionOf
     timeout_s: float | None
     claim: ClaimOf
 
@@ -105,15 +117,15 @@ def tool(
     """Make a tool of a typed function, sync (it runs in a thread) or async. Use bare or with arguments."""
 
     def make(function: Callable[..., Any]) -> FunctionTool:
-        arguments, run_parameter = _arguments(function)
+        arguments, run_parameter = _make_arguments_struct(function)
         about = inspect.cleandoc(function.__doc__ or "")
-        spec = ToolSpec(name or function.__name__, about, msgspec.Raw(_schema(arguments)))
+        spec = ToolSpec(name or function.__name__, about, msgspec.Raw(_make_schema(arguments)))
         return FunctionTool(function, spec, arguments, run_parameter, **options)
 
     return make if function is None else make(function)
 
 
-def _arguments(function: Callable[..., Any]) -> tuple[type[msgspec.Struct], str | None]:
+def _make_arguments_struct(function: Callable[..., Any]) -> tuple[type[msgspec.Struct], str | None]:
     """A struct with one field per parameter, and the name of the parameter that takes the `Run`."""
     hints = get_type_hints(function, include_extras=True)
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
@@ -125,14 +137,14 @@ def _arguments(function: Callable[..., Any]) -> tuple[type[msgspec.Struct], str 
         if hint is Run:
             run_parameter = parameter.name
         elif parameter.default is parameter.empty:
-            fields.append((parameter.name, _described(hint)))
+            fields.append((parameter.name, _describe_parameter(hint)))
         else:
-            fields.append((parameter.name, _described(hint), parameter.default))
+            fields.append((parameter.name, _describe_parameter(hint), parameter.default))
     struct = msgspec.defstruct(function.__name__, fields, frozen=True, forbid_unknown_fields=True, kw_only=True)
     return struct, run_parameter
 
 
-def _described(hint: Any) -> Any:
+def _describe_parameter(hint: Any) -> Any:
     """`Annotated[T, "text"]` describes a parameter in plain words."""
     if get_origin(hint) is not Annotated:
         return hint
@@ -143,7 +155,7 @@ def _described(hint: Any) -> Any:
     return base
 
 
-def _schema(arguments: type[msgspec.Struct]) -> bytes:
+def _make_schema(arguments: type[msgspec.Struct]) -> bytes:
     schema: dict[str, Any] = msgspec.json.schema(arguments)
     definitions: dict[str, dict[str, Any]] = schema["$defs"]
     own = definitions.pop(schema["$ref"].rpartition("/")[2])
@@ -170,7 +182,7 @@ class BadSchema(Exception):
     """`str()` of it says what is wrong."""
 
 
-def spec_of(schema: object) -> ToolSpec:
+def parse_schema(schema: object) -> ToolSpec:
     """From `{"name", "description", "parameters"}`, also where that is wrapped as a function. Raises `BadSchema`."""
     given = schema.get("function", schema) if isinstance(schema, Mapping) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     if not isinstance(given, Mapping):
@@ -200,7 +212,7 @@ class SchemaTool:
     toolset: str = ""
 
     def prepare(self, arguments: str, scope: Scope) -> "SchemaInvocation":  # noqa: ARG002
-        given = decoded(arguments, self.spec.name, dict[str, Any])
+        given = decode_arguments(arguments, self.spec.name, dict[str, Any])
         return SchemaInvocation(self.handler, given, self.effect, self.claim)
 
 
@@ -212,16 +224,16 @@ class SchemaInvocation:
     claim: Claim
     question: str | None = None
 
-    async def run(self, run: Run) -> str | Shown:
+    async def run(self, run: Run) -> str | RichResult:
         text = await self.handler(self.arguments, run)
-        return Shown(text, outcome=Outcome("failed", error)) if (error := _error(text)) else text
+        return RichResult(text, outcome=Outcome("failed", error)) if (error := _find_error(text)) else text
 
 
 class _Failure(msgspec.Struct):
     error: str
 
 
-def _error(text: str) -> str:
+def _find_error(text: str) -> str:
     """What went wrong, in a few words, where a handler says so in the way of plugins: `{"error": …}`."""
     if not text.startswith('{"error":'):
         return ""
@@ -231,7 +243,7 @@ def _error(text: str) -> str:
         return ""
 
 
-def tools_of(
+def make_schema_tools(
     schemas: object, handler: Callable[[str], Handler], toolset: str, claim: Claim = UNKNOWN
 ) -> tuple[list[Tool], list[str]]:
     """One per schema, whose calls `handler(name)` takes; and what is wrong with the others."""
@@ -239,7 +251,7 @@ def tools_of(
     problems: list[str] = []
     for schema in cast("list[object]", schemas) if isinstance(schemas, list) else ():
         try:
-            spec = spec_of(schema)
+            spec = parse_schema(schema)
         except BadSchema as problem:
             problems.append(str(problem))
             continue
@@ -247,7 +259,7 @@ def tools_of(
     return list(tools.values()), problems
 
 
-def as_result(returned: object) -> str:
+def encode_result(returned: object) -> str:
     """What a handler returns is JSON text; anything else is made that."""
     if isinstance(returned, str):
         return as_text(returned)

@@ -19,11 +19,18 @@ from talaria.core.errors import Denied
 from talaria.core.ids import OwnerId, SessionId, TurnId, new_approval_id, new_grant_id
 from talaria.core.messages import ToolCall
 from talaria.store.permission_ports import Approvals, Grant, Grants, NewApproval
-from talaria.tools.approval import ApprovalObserver, Choice, Consulted, digest
-from talaria.tools.base import Claim, Invocation, Scope, decoded
+from talaria.tools.approval import ApprovalObserver, ApprovalOutcome, ApprovalRequest, digest
+from talaria.tools.base import Claim, Invocation, Scope, decode_arguments
 from talaria.tools.person import ARGUMENTS, MAX_INSTEAD_CHARS, Answer, Instead, Person, Proposal, Question, pretty_json
-from talaria.tools.policy import BELOW, Policy, PolicyRequest, Verdict
-from talaria.tools.sandbox_permissions import EVERYWHERE, SANDBOX, Kind, granted, is_granted, stays_inside
+from talaria.tools.policy import EVERYTHING_BELOW, Policy, PolicyRequest, Verdict
+from talaria.tools.sandbox_permissions import (
+    EVERYWHERE,
+    SANDBOX,
+    PermissionKind,
+    is_granted,
+    select_grants,
+    stays_inside,
+)
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +38,11 @@ MAX_SHOWN_BYTES = 1_000_000
 """What is longer nobody reads, so nobody is asked."""
 MAX_HEADLINE_CHARS = 5_000
 """It may name a path, which has at most 4,096 bytes."""
-MAX_REFUSED = 5
+MAX_REFUSALS = 5
 """Questions about the sandbox that a person answers with no in one turn; after that nobody is asked in it."""
-LASTS_S = 30 * 24 * 3600.0
+GRANT_LIFETIME_S = 30 * 24 * 3600.0
 """How long a yes for good is remembered."""
-_CHOICES: dict[Answer, Choice] = {
+_OUTCOMES: dict[Answer, ApprovalOutcome] = {
     "no": "deny",
     "once": "once",
     "session": "session",
@@ -72,61 +79,61 @@ class PolicyGate:
         self._timeout_s = timeout_s
         self._is_asking = is_asking
         self._observer = observer
-        self._tainted = ""
+        self._tainted_turn = ""
         """The last turn in which strangers had a word."""
-        self._privy = ""
+        self._private_turn = ""
         """The last turn in which files were read that are outside of the project. Of earlier turns the scope tells."""
-        self._refused: tuple[str, list[tuple[str, str]]] = ("", [])
+        self._refusals: tuple[str, list[tuple[str, str]]] = ("", [])
         """A turn, and what the person did not want to open in it."""
-        self._questions = asyncio.Lock()
+        self._question_lock = asyncio.Lock()
         """One at a time, also when calls run together."""
 
-    def heed(self, claim: Claim, scope: Scope) -> None:
+    def track(self, claim: Claim, scope: Scope) -> None:
         if claim.is_untrusted:
-            self._tainted = scope.turn or self._tainted
+            self._tainted_turn = scope.turn or self._tainted_turn
         if claim.is_private or any(self._policy.is_private(path, scope.cwd) for path in claim.reads):
-            self._privy = scope.turn or self._privy
+            self._private_turn = scope.turn or self._private_turn
 
     def has_private_data(self, scope: Scope) -> bool:
-        is_named = any(self._policy.is_private(path, scope.cwd) for path in scope.named)
-        return scope.has_private_data or is_named or (bool(scope.turn) and scope.turn == self._privy)
+        is_named = any(self._policy.is_private(path, scope.cwd) for path in scope.named_paths)
+        return scope.has_private_data or is_named or (bool(scope.turn) and scope.turn == self._private_turn)
 
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
-        verdict = await self._decided(call, invocation, scope)
+        verdict = await self._decide(call, invocation, scope)
         if verdict.decision == "ask" and (self._is_asking or verdict.kind == "opening"):
             await self._ask(call, invocation, scope, verdict)
 
     async def insist(self, call: ToolCall, invocation: Invocation, scope: Scope, doubt: str) -> None:
-        await self._decided(call, invocation, scope)
+        await self._decide(call, invocation, scope)
         await self._ask(call, invocation, scope, Verdict("ask", doubt, "once"))
 
-    async def granted(self, kind: Kind, scope: Scope) -> tuple[tuple[str, ...], ...]:
+    async def list_grants(self, kind: PermissionKind, scope: Scope) -> tuple[tuple[str, ...], ...]:
         if scope.person is not None and not scope.person.may_approve():
             return ()
         if kind == "port" and self.has_private_data(scope):  # as the policy has it: it could leave there
             return ()
-        return tuple(granted(kind, await self._grants.list_valid(scope.asker, self._session), str(scope.cwd)))
+        return tuple(select_grants(kind, await self._grants.list_valid(scope.asker, self._session), str(scope.cwd)))
 
-    async def _decided(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Verdict:
+    async def _decide(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Verdict:
         """Raises `Denied`."""
         request = PolicyRequest(
             call.name,
             invocation.claim,
             scope.cwd,
-            is_tainted=bool(scope.turn) and scope.turn == self._tainted,
-            is_privy=self.has_private_data(scope),
+            is_tainted=bool(scope.turn) and scope.turn == self._tainted_turn,
+            has_private_data=self.has_private_data(scope),
             spill=scope.spill,
-            named=scope.named,
+            named_paths=scope.named_paths,
         )
         decide = partial(self._policy.decide, request)
         verdict = await in_thread(decide) if self._policy.looks_at_files(request.claim) else decide()
         if verdict.decision == "deny":
-            raise Denied(f"{_refused(call, request.claim)}: {verdict.reason}.", why=verdict.reason)
+            raise Denied(f"{_describe_denial(call, request.claim)}: {verdict.reason}.", why=verdict.reason)
         return verdict
 
     async def _ask(self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict) -> None:
-        async with self._questions:
-            covered = coverage(call, invocation.claim, verdict)
+        async with self._question_lock:
+            covered = describe_coverage(call, invocation.claim, verdict)
             may_be_granted = verdict.may_be_granted and (verdict.longest != "once" or verdict.kind == "opening")
             if may_be_granted and await self._is_granted(covered, invocation.claim, scope):
                 return  # perhaps said while this call waited
@@ -143,42 +150,42 @@ class PolicyGate:
                 sentence = f"{needed}: {verdict.reason}. {verdict.remedy}".rstrip()
                 raise Denied(sentence, by="nobody", why=f"nobody is here to allow it: {verdict.reason}")
             if verdict.kind == "opening":
-                self._check_refused(call, invocation.claim, scope)
-            answer = await self._answer(call, invocation, scope, verdict, covered, scope.person)
+                self._check_earlier_refusals(call, invocation.claim, scope)
+            answer = await self._ask_person(call, invocation, scope, verdict, covered, scope.person)
             if verdict.kind == "opening" and (answer == "no" or isinstance(answer, Instead)):
-                self._note_refused(invocation.claim, scope)
+                self._note_refusal(invocation.claim, scope)
             if isinstance(answer, Instead):
                 words = answer.words.strip()[:MAX_INSTEAD_CHARS]
-                sentence = f"{_said_no(call, invocation.claim)} Do this instead: {words}"
+                sentence = f"{_describe_no(call, invocation.claim)} Do this instead: {words}"
                 raise Denied(sentence, by="person", why="the person wants something else")
             if answer not in ("no", "once") and verdict.longest != "once":
                 lasts = answer if verdict.longest == "always" else "session"
-                await self._grants.add(self._granted(covered, scope, lasts))
+                await self._grants.add(self._make_grant(covered, scope, lasts))
         if answer == "no":
-            sentence = f"{_said_no(call, invocation.claim)} Ask what they want instead."
+            sentence = f"{_describe_no(call, invocation.claim)} Ask what they want instead."
             raise Denied(sentence, by="person", why="the person said no")
 
-    def _check_refused(self, call: ToolCall, claim: Claim, scope: Scope) -> None:
+    def _check_earlier_refusals(self, call: ToolCall, claim: Claim, scope: Scope) -> None:
         """A no holds for the turn, and after some nobody is asked any more: else a model asks until somebody says yes.
         Raises `Denied`."""
-        turn, refused = self._refused
+        turn, refused = self._refusals
         if not scope.turn or turn != scope.turn:
             return
-        if _wish(claim) in refused:
-            sentence = f"{_said_no(call, claim)} They said so in this turn, and are not asked again."
+        if _request_key(claim) in refused:
+            sentence = f"{_describe_no(call, claim)} They said so in this turn, and are not asked again."
             raise Denied(sentence, by="person", why="the person has said no in this turn")
-        if len(refused) >= MAX_REFUSED:
+        if len(refused) >= MAX_REFUSALS:
             sentence = (
-                f"The person has said no {MAX_REFUSED} times in this turn to opening the sandbox, and is not asked "
+                f"The person has said no {MAX_REFUSALS} times in this turn to opening the sandbox, and is not asked "
                 "again. Go on without, or say what you need and why."
             )
-            raise Denied(sentence, by="person", why=f"the person has said no {MAX_REFUSED} times in this turn")
+            raise Denied(sentence, by="person", why=f"the person has said no {MAX_REFUSALS} times in this turn")
 
-    def _note_refused(self, claim: Claim, scope: Scope) -> None:
-        turn, refused = self._refused
-        self._refused = (scope.turn, [*(refused if turn == scope.turn else ()), _wish(claim)])
+    def _note_refusal(self, claim: Claim, scope: Scope) -> None:
+        turn, refused = self._refusals
+        self._refusals = (scope.turn, [*(refused if turn == scope.turn else ()), _request_key(claim)])
 
-    async def _answer(
+    async def _ask_person(
         self,
         call: ToolCall,
         invocation: Invocation,
@@ -189,7 +196,7 @@ class PolicyGate:
     ) -> Answer | Instead:
         """What they said, written down before anything comes of it."""
         id = new_approval_id()
-        question = await in_thread(lambda: _question(id, call, invocation, verdict, covered.words))
+        question = await in_thread(lambda: _make_question(id, call, invocation, verdict, covered.words))
         shown = "\n".join(filter(None, (question.text, question.model_words)))
         what = digest(call, invocation, scope, shown)
         asked = NewApproval(
@@ -205,34 +212,34 @@ class PolicyGate:
             expires_at=self._clock.now() + self._timeout_s,
         )
         await self._approvals.request(asked)
-        told = Consulted(call, invocation.claim.command or shown, verdict.reason, scope.turn)
+        told = ApprovalRequest(call, invocation.claim.command or shown, verdict.reason, scope.turn)
         if self._observer is not None:
-            await self._observer.asked(told)
+            await self._observer.on_request(told)
         try:
-            answer = await self._awaited(person.allow(question))
+            answer = await self._wait_for_answer(person.allow(question))
         except asyncio.CancelledError:  # nobody waits for the answer any more: it must not be given elsewhere
             await complete(self._approvals.decide(asked.id, is_allowed=False, by=scope.asker))
             raise
         except Denied:
             await self._approvals.decide(asked.id, is_allowed=False, by=scope.asker)
             if self._observer is not None:
-                await self._observer.answered(told, "deny")
+                await self._observer.on_answer(told, "deny")
             raise
         if answer is None:
             if self._observer is not None:
-                await self._observer.answered(told, "timeout")
-            sentence = f"Nobody has answered in time whether {_asked_about(call, invocation.claim)}."
+                await self._observer.on_answer(told, "timeout")
+            sentence = f"Nobody has answered in time whether {_describe_question(call, invocation.claim)}."
             raise Denied(sentence, by="nobody", why="nobody answered in time")
         is_no = answer == "no" or isinstance(answer, Instead)
         is_written = await self._approvals.decide(asked.id, is_allowed=not is_no, by=scope.asker)
         is_valid = is_no or (is_written and await self._approvals.use(asked.id, what))
         if self._observer is not None:
-            await self._observer.answered(told, "deny" if isinstance(answer, Instead) else _CHOICES[answer])
+            await self._observer.on_answer(told, "deny" if isinstance(answer, Instead) else _OUTCOMES[answer])
         if not is_valid:
-            raise Denied(f"The answer whether {_asked_about(call, invocation.claim)} came too late.")
+            raise Denied(f"The answer whether {_describe_question(call, invocation.claim)} came too late.")
         return answer
 
-    async def _awaited(self, asking: Awaitable[Answer | Instead]) -> Answer | Instead | None:
+    async def _wait_for_answer(self, asking: Awaitable[Answer | Instead]) -> Answer | Instead | None:
         """None: it took too long. Raises `Denied`: the person could not be shown all of it."""
         answer = asyncio.ensure_future(asking)
         limit = asyncio.ensure_future(self._clock.expire(self._timeout_s))
@@ -259,17 +266,17 @@ class PolicyGate:
                 return False
             if permission.kind != "unsandboxed":
                 return True
-            return await in_thread(lambda: stays_inside(permission, claim.place, scope.cwd))
+            return await in_thread(lambda: stays_inside(permission, claim.workdir, scope.cwd))
         granted = [
             grant.what
             for grant in valid
             if grant.tool == covered.tool and (grant.session is not None or grant.cwd == str(scope.cwd))
         ]
         if covered.tool == READING:
-            return all(any(_is_in(path, what) for what in granted) for path in claim.reads)
+            return all(any(_path_is_covered(path, what) for what in granted) for path in claim.reads)
         return covered.exactly in granted or covered.broadly in granted
 
-    def _granted(self, covered: "Coverage", scope: Scope, lasts: Answer) -> Grant:
+    def _make_grant(self, covered: "Coverage", scope: Scope, lasts: Answer) -> Grant:
         now = self._clock.now()
         is_for_good = lasts in ("project", "always")
         opens_sandbox = covered.tool == SANDBOX
@@ -281,32 +288,32 @@ class PolicyGate:
             cwd=EVERYWHERE if opens_sandbox and lasts == "always" else str(scope.cwd),
             session=None if is_for_good else self._session,
             created_at=now,
-            expires_at=now + LASTS_S if is_for_good and not opens_sandbox else None,
+            expires_at=now + GRANT_LIFETIME_S if is_for_good and not opens_sandbox else None,
         )
 
 
-def _wish(claim: Claim) -> tuple[str, str]:
+def _request_key(claim: Claim) -> tuple[str, str]:
     """What is the same when it is asked for again."""
     return (claim.permission.key if claim.permission is not None else "", claim.command or "")
 
 
-def _said_no(call: ToolCall, claim: Claim) -> str:
+def _describe_no(call: ToolCall, claim: Claim) -> str:
     if claim.permission is None:
         return f"The person said no to this {call.name} call."
     return f"The person does not want commands to {claim.permission.effect}."
 
 
-def _refused(call: ToolCall, claim: Claim) -> str:
+def _describe_denial(call: ToolCall, claim: Claim) -> str:
     if claim.permission is None:
         return f"This {call.name} call is refused"
     return f"Commands cannot {claim.permission.effect}"
 
 
-def _asked_about(call: ToolCall, claim: Claim) -> str:
+def _describe_question(call: ToolCall, claim: Claim) -> str:
     return f"this {call.name} call may run" if claim.permission is None else f"commands may {claim.permission.effect}"
 
 
-def _question(id: str, call: ToolCall, invocation: Invocation, verdict: Verdict, covered: str) -> Question:
+def _make_question(id: str, call: ToolCall, invocation: Invocation, verdict: Verdict, covered: str) -> Question:
     """With all that the model gave: of a tool that says nothing of its own these are the arguments of the call.
 
     Raises `Denied`: nobody can read that much.
@@ -318,13 +325,13 @@ def _question(id: str, call: ToolCall, invocation: Invocation, verdict: Verdict,
             headline, _, rest = words.partition("\n")
             proposal = Proposal(headline, rest or None)
         case None:
-            given = decoded(call.arguments, call.name, dict[str, Any])
+            given = decode_arguments(call.arguments, call.name, dict[str, Any])
             proposal = Proposal(f"Let {call.name} do this?", pretty_json(given), ARGUMENTS)
     if verdict.kind == "reading" and verdict.longest != "once":
         lasting = f"{proposal.headline} (A yes that lasts covers {covered}, in this project.)"
         proposal = msgspec.structs.replace(proposal, headline=lasting)
     # A folder or a file may be called anything, also something with line breaks.
-    headline, place = (words.replace("\n", "\\n") for words in (proposal.headline, invocation.claim.place))
+    headline, place = (words.replace("\n", "\\n") for words in (proposal.headline, invocation.claim.workdir))
     if len(headline) > MAX_HEADLINE_CHARS:
         raise Denied(f"This {call.name} call is refused: the name of what it is about is too long to be shown.")
     size = len((proposal.content or "").encode("utf-8", "replace"))
@@ -364,17 +371,17 @@ class Coverage(msgspec.Struct, frozen=True):
     """The latter, for people."""
 
 
-def coverage(call: ToolCall, claim: Claim, verdict: Verdict) -> Coverage:
+def describe_coverage(call: ToolCall, claim: Claim, verdict: Verdict) -> Coverage:
     if verdict.kind == "reading":
-        is_folder = verdict.covers.endswith(BELOW)
-        words = f"everything in {verdict.covers.removesuffix(BELOW)}" if is_folder else "this file"
+        is_folder = verdict.covers.endswith(EVERYTHING_BELOW)
+        words = f"everything in {verdict.covers.removesuffix(EVERYTHING_BELOW)}" if is_folder else "this file"
         return Coverage(READING, verdict.covers, verdict.covers, words)
     if claim.permission is not None:
-        return Coverage(SANDBOX, claim.permission.key, claim.permission.key, claim.permission.in_short)
+        return Coverage(SANDBOX, claim.permission.key, claim.permission.key, claim.permission.short_description)
     # a yes from before anything private was read is not a yes to letting it leave
     knowing = " (private data may leave)" if verdict.kind == "revealing" else ""
     if claim.command is not None:
-        exactly = f"{claim.command}\n(in {claim.place})"
+        exactly = f"{claim.command}\n(in {claim.workdir})"
         if verdict.kind == "deleting":  # a yes to any command is not a yes to this one, nor the other way round
             this = f"{exactly} (deletes)"
             return Coverage(call.name, this, this, "this command")
@@ -386,5 +393,6 @@ def coverage(call: ToolCall, claim: Claim, verdict: Verdict) -> Coverage:
     return Coverage(call.name, f"{call.arguments}{knowing}", f"{ANYTHING}{knowing}", "whatever this tool does")
 
 
-def _is_in(path: Path, what: str) -> bool:
-    return path.is_relative_to(what.removesuffix(BELOW)) if what.endswith(BELOW) else str(path) == what
+def _path_is_covered(path: Path, what: str) -> bool:
+    folder = what.removesuffix(EVERYTHING_BELOW)
+    return path.is_relative_to(folder) if folder != what else str(path) == what

@@ -94,7 +94,7 @@ _REASONS = (
 )
 
 
-def judge(key: str, value: str | None) -> str:
+def judge_setting(key: str, value: str | None) -> str:
     """What becomes of a setting that a command has made in a repository, or removed (None): "save", "ask", or why it is
     not saved."""
     section, _, rest = key.partition(".")
@@ -115,7 +115,7 @@ def judge(key: str, value: str | None) -> str:
     return "save"
 
 
-def entries(text: bytes) -> Iterator[tuple[str, str]]:
+def parse_config(text: bytes) -> Iterator[tuple[str, str]]:
     """All keys and values, in order. Names of sections and of variables are in lower case, those of subsections are as
     written: `core.hookspath`, `remote.Upstream.url`. A variable without a value is "true", as git reads it.
 
@@ -131,9 +131,9 @@ def entries(text: bytes) -> Iterator[tuple[str, str]]:
             if char in "#;":
                 _skip_line(chars)
             elif char == "[":
-                section = _section(chars)
+                section = _read_section(chars)
             else:
-                name, value = _variable(char, chars)
+                name, value = _read_variable(char, chars)
                 yield f"{section}{name}", value
         except _NotUnderstood as fault:
             yield NOT_UNDERSTOOD, ""
@@ -146,7 +146,7 @@ def is_harmless(text: bytes) -> bool:
     elsewhere. What is unknown is not harmless."""
     if len(text) > MAX_CONFIG_BYTES or b"\0" in text:  # git reads a name only up to a NUL
         return False
-    for key, value in entries(text):
+    for key, value in parse_config(text):
         section, _, rest = key.partition(".")
         _, dot, name = rest.rpartition(".")
         values = _HARMLESS.get(f"{section}.*.{name}" if dot else key)
@@ -158,7 +158,8 @@ def is_harmless(text: bytes) -> bool:
 def has_new_address(before: bytes, after: bytes) -> bool:
     """Whether a remote, submodule or branch leads elsewhere than before. One that only got another name does not."""
     known, now = (
-        {(key, value) for key, value in entries(text) if judge(key, value) == "ask"} for text in (before, after)
+        {(key, value) for key, value in parse_config(text) if judge_setting(key, value) == "ask"}
+        for text in (before, after)
     )
     gone = {value for _, value in known - now}
     return any(value not in gone for _, value in now - known)
@@ -175,21 +176,21 @@ def _skip_line(chars: Iterator[str]) -> None:
             return
 
 
-def _section(chars: Iterator[str]) -> str:
+def _read_section(chars: Iterator[str]) -> str:
     """After the opening bracket, up to the closing one: `core.` or `remote.origin.`."""
     name = ""
     for char in chars:
         if char == "]" and name:
             return f"{name.lower()}."
         if char in _SPACES and name:
-            return f"{name.lower()}.{_subsection(char, chars)}."
+            return f"{name.lower()}.{_read_subsection(char, chars)}."
         if char not in _NAME_CHARS and char != ".":
             raise _NotUnderstood(char)
         name += char
     raise _NotUnderstood(_END)
 
 
-def _subsection(char: str, chars: Iterator[str]) -> str:
+def _read_subsection(char: str, chars: Iterator[str]) -> str:
     """From the space before its opening quote to the bracket after the closing one."""
     while char in _SPACES and char != _END:
         char = next(chars)
@@ -210,7 +211,7 @@ def _subsection(char: str, chars: Iterator[str]) -> str:
     raise _NotUnderstood(_END)
 
 
-def _variable(char: str, chars: Iterator[str]) -> tuple[str, str]:
+def _read_variable(char: str, chars: Iterator[str]) -> tuple[str, str]:
     if char not in _NAME_CHARS or not char.isalpha():
         raise _NotUnderstood(char)
     name = ""
@@ -223,10 +224,10 @@ def _variable(char: str, chars: Iterator[str]) -> tuple[str, str]:
         return name.lower(), "true"
     if char != "=":
         raise _NotUnderstood(char)
-    return name.lower(), _value(chars)
+    return name.lower(), _read_value(chars)
 
 
-def _value(chars: Iterator[str]) -> str:
+def _read_value(chars: Iterator[str]) -> str:
     """Spaces around it and a comment after it do not count, unless they are in quotes."""
     value, spaces, is_quoted = "", "", False
     for char in chars:
@@ -298,13 +299,13 @@ class GitIndex(msgspec.Struct, frozen=True):
 def read_index(content: bytes) -> GitIndex | None:
     """None: it cannot be read."""
     try:
-        return _read(content)
+        return _parse_index(content)
     except (ValueError, struct.error, IndexError):
         return None
 
 
-def _read(content: bytes) -> GitIndex:
-    size, body = _checked(content)
+def _parse_index(content: bytes) -> GitIndex:
+    size, body = _split_checksum(content)
     signature, version, count = _HEADER.unpack_from(body)
     if signature != b"DIRC" or version not in (2, 3, 4):
         raise ValueError("not an index")
@@ -322,7 +323,7 @@ def _read(content: bytes) -> GitIndex:
             (extended,) = _FLAGS.unpack_from(body, position)
             position += _FLAGS.size
         if version == 4:
-            dropped, position = _number(body, position)
+            dropped, position = _read_number(body, position)
             end = body.index(b"\0", position)
             if dropped > len(name):
                 raise ValueError("a name that is too short")
@@ -338,7 +339,7 @@ def _read(content: bytes) -> GitIndex:
     return GitIndex(entries, _has_staged_changes(body, position))
 
 
-def _checked(content: bytes) -> tuple[int, bytes]:
+def _split_checksum(content: bytes) -> tuple[int, bytes]:
     """How long digests are here, and all but the checksum at the end. With `index.skipHash` that is zeros."""
     for size, name in _CHECKSUMS:
         if hashlib.new(name, content[:-size]).digest() == content[-size:]:
@@ -348,7 +349,7 @@ def _checked(content: bytes) -> tuple[int, bytes]:
     raise ValueError("damaged")
 
 
-def _number(body: bytes, position: int) -> tuple[int, int]:
+def _read_number(body: bytes, position: int) -> tuple[int, int]:
     """As in packs: seven bits at a time, the highest first."""
     byte = body[position]
     value = byte & 0x7F

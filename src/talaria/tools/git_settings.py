@@ -33,7 +33,7 @@ _MAX_CERTIFICATES_BYTES = 8 << 20
 MAX_COPIES = 50
 """Repositories whose settings commands can change."""
 _IDENTITY = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)")
-_SHOWN, _COPIES = Path("/run/talaria/git"), Path("/run/talaria/git-copies")
+_VISIBLE, _COPIES = Path("/run/talaria/git"), Path("/run/talaria/git-copies")
 """In the sandbox: what commands only read, and what they write."""
 GIT_LOGIN = "git:talaria"
 """By which the proxy knows git, whose TLS may end there. No secret: whoever uses it gets less than others."""
@@ -41,17 +41,17 @@ PROGRAM_HOST = "broker.talaria.internal"
 """What programs in the sandbox ask the proxy for, to reach the credential broker."""
 _INSIDE = Path(__file__).parent / "broker/inside_program.py"
 _CERTIFICATES = "shown/certificates.pem"
-_IN_PLACE_OF_PERSON = {
+_BROKER_SETTINGS = {
     "http.proxy": f"http://{GIT_LOGIN}@{{proxy}}",
     "http.proxyAuthMethod": "basic",
-    "http.sslCAInfo": f"{_SHOWN}/certificates.pem",
+    "http.sslCAInfo": f"{_VISIBLE}/certificates.pem",
     "gpg.format": "openpgp",
-    "gpg.program": f"{_SHOWN}/programs/sign",
-    "core.sshCommand": f"{_SHOWN}/programs/ssh",
+    "gpg.program": f"{_VISIBLE}/programs/sign",
+    "core.sshCommand": f"{_VISIBLE}/programs/ssh",
     "ssh.variant": "ssh",
 }
 """How git in the sandbox reaches the credential broker, whatever the repository's settings say."""
-_OF_PERSON = frozenset(
+_PERSONAL_KEYS = frozenset(
     (
         *("user.name", "user.email", "init.defaultbranch", "pull.rebase", "pull.ff", "push.default"),
         *("push.autosetupremote", "push.followtags", "fetch.prune", "core.autocrlf", "core.eol", "core.safecrlf"),
@@ -64,11 +64,11 @@ _OF_PERSON = frozenset(
 """Of the person's own settings, what commands see. With `commit.gpgsign` and no key, a commit fails: better than one
 that is silently unsigned."""
 
-Stamp = tuple[int, int, int, int, int]
+_Stamp = tuple[int, int, int, int, int]
 """Other than before: somebody has changed the file."""
-Settings = Mapping[str, tuple[str, ...]]
+GitConfig = Mapping[str, tuple[str, ...]]
 """By key, all values in order."""
-Changing = Callable[[Path, bytes], AbstractContextManager[None]]
+AllowChange = Callable[[Path, bytes], AbstractContextManager[None]]
 """While a file is replaced by this content with the person's consent."""
 
 
@@ -119,14 +119,14 @@ class AddressChange(msgspec.Struct, frozen=True):
 
 
 class SyncedSettings(msgspec.Struct, frozen=True):
-    told: tuple[str, ...] = ()
-    asked: tuple[AddressChange, ...] = ()
+    messages: tuple[str, ...] = ()
+    to_ask: tuple[AddressChange, ...] = ()
     """Only a person can allow it."""
     saved: tuple[Path, ...] = ()
     """Files that were replaced."""
 
 
-def compare(before: Settings, after: Settings, file: Path) -> list[SettingChange]:
+def compare_settings(before: GitConfig, after: GitConfig, file: Path) -> list[SettingChange]:
     keys = dict.fromkeys((*before, *after))
     pairs = ((key, before.get(key, ()), after.get(key, ())) for key in keys)
     return [SettingChange(file, key, old, new) for key, old, new in pairs if old != new]
@@ -134,7 +134,7 @@ def compare(before: Settings, after: Settings, file: Path) -> list[SettingChange
 
 def judge_change(change: SettingChange) -> str:
     """As `git_files.judge`, of all its values. What is removed counts by its name alone."""
-    verdicts = [git_files.judge(change.key, value) for value in change.after or (None,)]
+    verdicts = [git_files.judge_setting(change.key, value) for value in change.after or (None,)]
     refused = [one for one in verdicts if one not in ("save", "ask")]
     return refused[0] if refused else "ask" if "ask" in verdicts else "save"
 
@@ -171,31 +171,31 @@ class GitSettings:
         settings, and write those of repositories themselves."""
         self._folder = folder
         self._has_mounts = has_mounts
-        self._shown = _SHOWN if has_mounts else folder / "shown"
+        self._shown = _VISIBLE if has_mounts else folder / "shown"
         self._has_gh = False
         self._copies: dict[Path, int] = {}
         """Of which files there are copies, by number."""
         self._base: dict[Path, bytes] = {}
         """What the real file held when its copy was last made."""
-        self._stamps: dict[Path, tuple[Stamp | None, Stamp | None]] = {}
+        self._stamps: dict[Path, tuple[_Stamp | None, _Stamp | None]] = {}
         """Of the copy and of the real file, at that time."""
-        self._session_settings: Settings = {}
+        self._session_settings: GitConfig = {}
         """What commands have set for themselves with `git config --global`."""
-        self._session_stamp: Stamp | None = None
+        self._session_stamp: _Stamp | None = None
 
-    def let_see(self, view: SandboxPolicy) -> SandboxPolicy:
+    def add_to_policy(self, view: SandboxPolicy) -> SandboxPolicy:
         """What commands see, with the person's settings and the copies. The repository's own identity counts more."""
         kept = {name: value for name, value in view.environment.items() if not _IDENTITY.fullmatch(name)}
         if not self._has_mounts:
             more = {"GIT_CONFIG_GLOBAL": f"{self._shown}/settings"}
             return structs.replace(view, reads=(*view.reads, self._shown), environment={**kept, **more})
-        more = {"GIT_CONFIG_SYSTEM": f"{_SHOWN}/settings", "GIT_CONFIG_GLOBAL": f"{_COPIES}/global"}
+        more = {"GIT_CONFIG_SYSTEM": f"{_VISIBLE}/settings", "GIT_CONFIG_GLOBAL": f"{_COPIES}/global"}
         if self._has_gh:
-            more["PATH"] = f"{_SHOWN}/bin:{kept.get('PATH', SYSTEM_PATH)}"
-        proxied = {"TALARIA_PROXY": "http://{proxy}", "GIT_CONFIG_COUNT": str(len(_IN_PLACE_OF_PERSON))}
-        for number, (key, value) in enumerate(_IN_PLACE_OF_PERSON.items()):
+            more["PATH"] = f"{_VISIBLE}/bin:{kept.get('PATH', SYSTEM_PATH)}"
+        proxied = {"TALARIA_PROXY": "http://{proxy}", "GIT_CONFIG_COUNT": str(len(_BROKER_SETTINGS))}
+        for number, (key, value) in enumerate(_BROKER_SETTINGS.items()):
             proxied |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-        binds = (Bind(self._folder / "shown", _SHOWN), Bind(self._folder / "copies", _COPIES, is_writable=True))
+        binds = (Bind(self._folder / "shown", _VISIBLE), Bind(self._folder / "copies", _COPIES, is_writable=True))
         return structs.replace(view, binds=(*view.binds, *binds), environment={**kept, **more}, proxied=proxied)
 
     @property
@@ -203,21 +203,21 @@ class GitSettings:
         """The settings of the repositories, by file, as they really were when they were last read."""
         return dict(self._base)
 
-    def trust(self, certificate: bytes) -> None:
+    def trust_certificate(self, certificate: bytes) -> None:
         """From now on git in the sandbox trusts it, besides those that it trusts anyway."""
         with Root.open(self._folder) as root:
             known = root.read(_CERTIFICATES, _MAX_CERTIFICATES_BYTES)
             root.replace(_CERTIFICATES, known + b"\n" + certificate, mode=0o600)
 
-    def _put_programs(self, root: Root, known: Settings) -> None:
+    def _write_programs(self, root: Root, known: GitConfig) -> None:
         """What git starts in the sandbox in place of ssh and gpg, and what stands in place of `gh`."""
         self._has_gh = shutil.which("gh") is not None
         _write_new(root, "shown/inside.py", read_file(_INSIDE, _MAX_CERTIFICATES_BYTES))
         for folder, name in (("programs", "ssh"), ("programs", "sign"), *([("bin", "gh")] if self._has_gh else [])):
             root.make_folder(f"shown/{folder}", 0o700).close()
-            script = f'#!/bin/sh\nexec {shlex.quote(PYTHON)} -IS {_SHOWN}/inside.py {name} "$@"\n'
+            script = f'#!/bin/sh\nexec {shlex.quote(PYTHON)} -IS {_VISIBLE}/inside.py {name} "$@"\n'
             _write_new(root, f"shown/{folder}/{name}", script.encode(), 0o700)
-        trusted = (*filter(None, map(_read_certificates, _trusted_by_all())),)[:1]
+        trusted = (*filter(None, map(_read_certificates, _system_certificates())),)[:1]
         own = filter(None, map(_read_certificates, own_certificates(known)))
         _write_new(root, _CERTIFICATES, b"\n".join((*trusted, *own)))
 
@@ -229,36 +229,36 @@ class GitSettings:
         self._stamps.clear()
         self._session_settings, self._session_stamp = {}, None
         self.remove()
-        if _program() is None:
+        if _find_git() is None:
             return False
         Root.make(self._folder.parent).close()  # each for nobody else to see
         with Root.make(self._folder) as root:
             for name in ("shown/links", "copies", "work"):
                 root.make_folder(name, 0o700).close()
             known = read_person_settings(repository)
-            lines = [_line(key, known[key][-1]) for key in sorted(_OF_PERSON & known.keys())]
+            lines = [_format_setting(key, known[key][-1]) for key in sorted(_PERSONAL_KEYS & known.keys())]
             named = (Path(value).expanduser() for value in known.get("core.excludesfile", ())[-1:])
             with suppress(OSError, RuntimeError):
                 ignored = read_file(next(named, Path.home() / ".config/git/ignore"), git_files.MAX_CONFIG_BYTES)
                 _write_new(root, "shown/ignore", ignored)
-                lines.append(_line("core.excludesfile", f"{self._shown}/ignore"))
+                lines.append(_format_setting("core.excludesfile", f"{self._shown}/ignore"))
             _write_new(root, "shown/settings", "".join(lines).encode("utf-8", "surrogateescape"))
             if self._has_mounts:
-                self._put_programs(root, known)
+                self._write_programs(root, known)
         return True
 
     def remove(self) -> None:
         with suppress(OSError), Root.open(self._folder.parent) as around:
             around.remove_tree(self._folder.name)
 
-    def redirect(self, guarded: Sequence[Path]) -> dict[Path, Path]:
+    def link_copies(self, guarded: Sequence[Path]) -> dict[Path, Path]:
         """For guarded files that are settings of a repository: the links in the sandbox that lead to their copies."""
         links: dict[Path, Path] = {}
         for file in guarded if self._has_mounts else ():
             if file.name not in ("config", "config.worktree"):
                 continue
             if file not in self._copies and len(self._copies) < MAX_COPIES:
-                content = _read(file)
+                content = _read_settings_file(file)
                 if content is None or not _is_in_repository(file):
                     continue
                 number = len(self._copies)
@@ -267,25 +267,25 @@ class GitSettings:
                     self._copies[file] = number
                     self._reset(file, content)
             if file in self._base:
-                links[file] = _SHOWN / "links" / str(self._copies[file])
+                links[file] = _VISIBLE / "links" / str(self._copies[file])
         return links
 
     @property
     def may_have_changed(self) -> bool:
         """Looks at the stamps of the files, and at nothing else: not on the loop."""
-        return self._session_stamp != _stamp(self._session_file) or any(
-            self._stamp(file) != stamps for file, stamps in self._stamps.items()
+        return self._session_stamp != _make_stamp(self._session_file) or any(
+            self._stamps_of(file) != stamps for file, stamps in self._stamps.items()
         )
 
-    def sync(self, changing: Changing) -> SyncedSettings:
+    def sync(self, changing: AllowChange) -> SyncedSettings:
         """Save what commands have changed and is harmless, take over what the person has changed."""
         told = self._take_session_settings()
         asked: list[AddressChange] = []
         saved: list[Path] = []
         for file, base in list(self._base.items()):
-            if self._stamp(file) == self._stamps[file]:
+            if self._stamps_of(file) == self._stamps[file]:
                 continue
-            copy, real = self._read_copy(file), _read(file)  # once: what is judged is what is saved
+            copy, real = self._read_copy(file), _read_settings_file(file)  # once: what is judged is what is saved
             if real is None:
                 continue
             changes = list[SettingChange]()
@@ -295,19 +295,21 @@ class GitSettings:
                 if settings is None or before is None:
                     told.append(f"git: {file} was left in a state that git cannot read; nothing of it was saved.")
                 else:
-                    changes = compare(before, settings, file)
+                    changes = compare_settings(before, settings, file)
             if len(changes) > MAX_CHANGES:
                 told.append(f"git: {len(changes):,} settings were changed in {file}, too many; none was saved.")
                 changes = []
             verdicts = judge_all(changes)
-            asked += _grouped(file, [change for change, verdict in verdicts if verdict == "ask"])
-            told += _refusals([(change, verdict) for change, verdict in verdicts if verdict not in ("save", "ask")])
+            asked += _group_by_owner(file, [change for change, verdict in verdicts if verdict == "ask"])
+            told += _describe_refusals(
+                [(change, verdict) for change, verdict in verdicts if verdict not in ("save", "ask")]
+            )
             wanted = [change for change, verdict in verdicts if verdict == "save"]
             if wanted:
                 fault = self.save(file, wanted, changing)
                 told += [fault] if fault else []
                 saved += [] if fault else [file]
-                real = _read(file) or real
+                real = _read_settings_file(file) or real
             try:
                 self._reset(file, real)
             except OSError as fault:
@@ -321,11 +323,11 @@ class GitSettings:
 
     def _take_session_settings(self) -> list[str]:
         """What commands have newly set with `--global` is for this session; they believe that it lasts."""
-        stamp = _stamp(self._session_file)
+        stamp = _make_stamp(self._session_file)
         if stamp == self._session_stamp:
             return []
         self._session_stamp = stamp
-        settings: Settings | None = None
+        settings: GitConfig | None = None
         with suppress(OSError), Root.open(self._folder / "copies") as copies:
             settings = list_settings(copies.read("global", git_files.MAX_CONFIG_BYTES))
         before, self._session_settings = self._session_settings, settings or {}
@@ -334,7 +336,7 @@ class GitSettings:
         whose = "for this session only: the person's own settings are not changed by commands"
         return [f"git: {names} was set {whose}."] if new else []
 
-    def save(self, file: Path, changes: Sequence[SettingChange], changing: Changing) -> str:
+    def save(self, file: Path, changes: Sequence[SettingChange], changing: AllowChange) -> str:
         """Whole or not at all; returns what went wrong. A setting that the person has changed meanwhile stays."""
         lock = f"{file.name}.lock"
         try:
@@ -366,9 +368,9 @@ class GitSettings:
                 if expected.get(change.key, ()) != change.before:
                     continue  # the person's own wins
                 if change.before:
-                    _run(("config", "--file", file, "--unset-all", change.key))
+                    _run_git(("config", "--file", file, "--unset-all", change.key))
                 for value in change.after:
-                    _run(("config", "--file", file, "--add", change.key, value))
+                    _run_git(("config", "--file", file, "--add", change.key, value))
                 expected.pop(change.key, None)
                 if change.after:
                     expected[change.key] = change.after
@@ -405,11 +407,11 @@ class GitSettings:
                         made.write(content)
                     folder.move(new, folder, "config")
         self._base[file] = content
-        self._stamps[file] = self._stamp(file)
+        self._stamps[file] = self._stamps_of(file)
 
-    def _stamp(self, file: Path) -> "tuple[Stamp | None, Stamp | None]":
+    def _stamps_of(self, file: Path) -> "tuple[_Stamp | None, _Stamp | None]":
         copy = self._folder / "copies" / str(self._copies[file]) / "config"
-        return _stamp(copy), _stamp(file)
+        return _make_stamp(copy), _make_stamp(file)
 
 
 def _is_usual(copies: Root, name: str) -> bool:
@@ -426,7 +428,7 @@ def _is_usual(copies: Root, name: str) -> bool:
         return False
 
 
-def _stamp(file: Path) -> Stamp | None:
+def _make_stamp(file: Path) -> _Stamp | None:
     try:
         found = file.lstat()
     except OSError:
@@ -434,29 +436,29 @@ def _stamp(file: Path) -> Stamp | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _grouped(file: Path, asked: Sequence[SettingChange]) -> list[AddressChange]:
+def _group_by_owner(file: Path, asked: Sequence[SettingChange]) -> list[AddressChange]:
     groups: dict[str, list[SettingChange]] = {}
     for change in asked:
         groups.setdefault(_owner(change), []).append(change)
     return [AddressChange(file, tuple(changes)) for changes in groups.values()]
 
 
-def list_settings(content: bytes) -> Settings | None:
+def list_settings(content: bytes) -> GitConfig | None:
     """As git reads them, without those that they include. None: it cannot."""
     try:
-        listed = _run(("config", "--file", "-", "--no-includes", "--list", "-z"), content)
+        listed = _run_git(("config", "--file", "-", "--no-includes", "--list", "-z"), content)
     except (OSError, subprocess.SubprocessError):
         return None
-    return _parse(listed)
+    return _parse_listing(listed)
 
 
-def read_person_settings(repository: Path) -> Settings:
+def read_person_settings(repository: Path) -> GitConfig:
     """Of the machine and of the person, with what they include for this repository; none, if git cannot read them."""
     known: dict[str, tuple[str, ...]] = dict(_list_as_person(()))
     for key, paths in list(known.items()):
         section, _, rest = key.partition(".")
         condition, _, name = rest.rpartition(".")
-        if section == "includeif" and name == "path" and _is_met(condition, repository):
+        if section == "includeif" and name == "path" and _condition_holds(condition, repository):
             for path in paths:
                 with suppress(RuntimeError):  # the home of nobody
                     file = Path.home() / Path(path).expanduser()  # one beside ~/.gitconfig, if it is relative
@@ -470,13 +472,13 @@ def _write_new(root: Root, name: str, content: bytes, mode: int = 0o600) -> None
         file.write(content)
 
 
-def own_certificates(settings: Settings) -> list[Path]:
+def own_certificates(settings: GitConfig) -> list[Path]:
     """Files with certificates that the person's git trusts, and others may not; whether they exist or not."""
     named = (*settings.get("http.sslcainfo", ())[-1:], os.environ.get("GIT_SSL_CAINFO", ""))
     return [Path(name).expanduser() for name in named if name]
 
 
-def _trusted_by_all() -> list[Path]:
+def _system_certificates() -> list[Path]:
     import ssl  # noqa: PLC0415  (only for whoever runs commands)
 
     usual = ssl.get_default_verify_paths()
@@ -490,8 +492,8 @@ def _read_certificates(file: Path) -> bytes:
     return b""
 
 
-def _list_as_person(words: Sequence[str]) -> Settings:
-    program = _program()
+def _list_as_person(words: Sequence[str]) -> GitConfig:
+    program = _find_git()
     environment = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
     try:
         listed = subprocess.run(  # noqa: S603
@@ -504,10 +506,10 @@ def _list_as_person(words: Sequence[str]) -> Settings:
         ).stdout
     except (OSError, ValueError, subprocess.SubprocessError):
         return {}
-    return _parse(listed)
+    return _parse_listing(listed)
 
 
-def _is_met(condition: str, repository: Path) -> bool:
+def _condition_holds(condition: str, repository: Path) -> bool:
     """A condition about the folder of git, which git itself finds false in `/`. Of the others none is known here."""
     kind, _, pattern = condition.partition(":")
     if kind not in ("gitdir", "gitdir/i") or not pattern or pattern.startswith("./"):
@@ -522,14 +524,14 @@ def _is_met(condition: str, repository: Path) -> bool:
     return re.fullmatch(expression, f"{repository}/.git", flags) is not None
 
 
-def _line(key: str, value: str) -> str:
+def _format_setting(key: str, value: str) -> str:
     """Of a settings file."""
     section, _, name = key.partition(".")
     quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
     return f'[{section}]\n\t{name} = "{quoted}"\n'
 
 
-def _parse(listed: bytes) -> Settings:
+def _parse_listing(listed: bytes) -> GitConfig:
     found: dict[str, tuple[str, ...]] = {}
     for entry in listed.decode("utf-8", "surrogateescape").split("\0")[:-1]:
         key, is_set, value = entry.partition("\n")
@@ -537,11 +539,11 @@ def _parse(listed: bytes) -> Settings:
     return found
 
 
-def _program() -> str | None:
+def _find_git() -> str | None:
     return shutil.which("git", path=SYSTEM_PATH)
 
 
-def _run(words: Sequence[str], content: bytes = b"") -> bytes:
+def _run_git(words: Sequence[str], content: bytes = b"") -> bytes:
     """Git, outside of every repository and without anybody's settings. Raises `OSError`, `SubprocessError`."""
     environment = {
         "PATH": SYSTEM_PATH,
@@ -550,13 +552,13 @@ def _run(words: Sequence[str], content: bytes = b"") -> bytes:
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": "/dev/null",
     }
-    argv = (_program() or "git", *words)
+    argv = (_find_git() or "git", *words)
     return subprocess.run(  # noqa: S603
         argv, cwd="/", env=environment, input=content, capture_output=True, timeout=GIT_S, check=True
     ).stdout
 
 
-def _read(file: Path) -> bytes | None:
+def _read_settings_file(file: Path) -> bytes | None:
     """None: it is gone, too large, a link, or behind one."""
     try:
         with Root.open(file.anchor) as top:
@@ -574,7 +576,7 @@ def _is_in_repository(file: Path) -> bool:
         return False
 
 
-def _refusals(refused: Sequence[tuple[SettingChange, str]]) -> list[str]:
+def _describe_refusals(refused: Sequence[tuple[SettingChange, str]]) -> list[str]:
     told: list[str] = []
     for change, reason in refused[:MAX_TOLD]:
         key = change.key if change.key.isprintable() else ascii(change.key)

@@ -7,7 +7,7 @@ from talaria.net.urls import parse_url
 from talaria.tools.base import Claim, Scope
 
 
-def reaching(arguments: Any, _: Scope) -> Claim:
+def claim_host(arguments: Any, _: Scope) -> Claim:
     """Of a tool that opens its argument `url`. What is no address has no host: it is refused when it is opened."""
     try:
         host = parse_url(arguments.url).host
@@ -16,7 +16,7 @@ def reaching(arguments: Any, _: Scope) -> Claim:
     return Claim(hosts=(host,), is_untrusted=True)
 
 
-def is_covered(host: str, pattern: str) -> bool:
+def host_matches(host: str, pattern: str) -> bool:
     """`*.name` stands for all below a name and the name itself, `*` for any host."""
     host, pattern = host.lower().rstrip("."), pattern.lower()
     if pattern.startswith("*."):

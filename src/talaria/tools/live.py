@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from talaria.tools.base import Live
-from talaria.tools.output import Output
+from talaria.tools.base import LiveOutput
+from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.running_command import OutputSink
 
 PAUSE_S = 0.125
@@ -13,37 +13,37 @@ PAUSE_S = 0.125
 LIVE_TAIL_BYTES = 4_000
 
 
-class _Heard:
+class _NotifyingSink:
     """Passes on what a command prints, and notes that something came. Also a command's `OutputSink`."""
 
     def __init__(self, sink: OutputSink) -> None:
         self._sink = sink
-        self.news = asyncio.Event()
+        self.has_output = asyncio.Event()
 
     def add(self, chunk: bytes) -> None:
         self._sink.add(chunk)
-        self.news.set()
+        self.has_output.set()
 
     def skip(self, size_bytes: int) -> None:
         self._sink.skip(size_bytes)
-        self.news.set()
+        self.has_output.set()
 
 
 @asynccontextmanager
-async def shown_live(sink: OutputSink, output: Output, live: Live | None) -> AsyncGenerator[OutputSink]:
+async def show_live(sink: OutputSink, output: CapturedOutput, live: LiveOutput | None) -> AsyncGenerator[OutputSink]:
     """The sink for a command whose output ends up in `output`. Nothing is shown after the end of the block."""
     if live is None:
         yield sink
         return
-    heard = _Heard(sink)
-    showing = asyncio.create_task(_show(heard.news, output, live), name="live output")
+    heard = _NotifyingSink(sink)
+    showing = asyncio.create_task(_show(heard.has_output, output, live), name="live output")
     try:
         yield heard
     finally:
         showing.cancel()
 
 
-async def _show(news: asyncio.Event, output: Output, live: Live) -> None:
+async def _show(news: asyncio.Event, output: CapturedOutput, live: LiveOutput) -> None:
     while True:
         await news.wait()
         news.clear()
@@ -52,7 +52,7 @@ async def _show(news: asyncio.Event, output: Output, live: Live) -> None:
         await live.clock.sleep(PAUSE_S)
 
 
-def _tail(output: Output) -> str:
+def _tail(output: CapturedOutput) -> str:
     """The last lines, the first of them whole if there is more than one."""
     start = max(0, output.size_bytes - LIVE_TAIL_BYTES)
     text = output.since(start).decode("utf-8", "replace")

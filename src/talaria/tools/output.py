@@ -26,7 +26,7 @@ class SpillLimits(msgspec.Struct, frozen=True, kw_only=True):
     home_bytes: int = 10 << 30
 
 
-class Output:
+class CapturedOutput:
     """Collects bytes; past head + tail everything is also written to `spill`, if the disk allows it.
 
     Also a command's `Sink`.
@@ -50,22 +50,22 @@ class Output:
         self.size_bytes = 0
 
     def add(self, chunk: bytes) -> None:
-        self._take(self._clean.add(chunk))
+        self._append(self._clean.add(chunk))
 
-    def _take(self, chunk: bytes) -> None:
+    def _append(self, chunk: bytes) -> None:
         self.size_bytes += len(chunk)
         room = max(0, HEAD_BYTES - len(self._head))
         self._head += chunk[:room]
         rest = chunk[room:]
         if not self._fault and self.size_bytes > HEAD_BYTES + TAIL_BYTES:
-            self._keep(rest)
+            self._spill_rest(rest)
         self._tail = (self._tail + rest)[-TAIL_BYTES:]
 
-    def _keep(self, rest: bytes) -> None:
+    def _spill_rest(self, rest: bytes) -> None:
         try:
             if self._file is None:
                 self._check_room()
-                self._file = _created(self._spill)
+                self._file = _create_spill_file(self._spill)
                 rest = bytes(self._head + self._tail) + rest
             rest = rest[: max(0, MAX_SPILL_BYTES - self._file.tell())]
             while rest:
@@ -78,7 +78,7 @@ class Output:
                 self._home_room_bytes -= len(piece)
         except OSError as fault:
             self._fault = fault.strerror
-        except _TooMuchKept as fault:
+        except _SpillLimitReached as fault:
             self._fault = str(fault)
 
     def _check_room(self) -> None:
@@ -95,13 +95,13 @@ class Output:
         ):
             if room <= 0:
                 reason = f"the kept output of {whose} has reached {show_size(most)} (terminal.limits.{setting})"
-                raise _TooMuchKept(reason)
+                raise _SpillLimitReached(reason)
         self._room_bytes = min(PIECE_BYTES, room_bytes, self._home_room_bytes)
 
     def skip(self, size_bytes: int) -> None:
         """So much was left out before it came here."""
         if size_bytes:
-            self._take(self._clean.end())
+            self._append(self._clean.end())
             self.size_bytes += size_bytes
             self._tail.clear()
 
@@ -121,7 +121,7 @@ class Output:
         if self._is_closed:
             return
         self._is_closed = True
-        self._take(self._clean.end())
+        self._append(self._clean.end())
         if self._file is not None:
             self._kept_bytes = self._file.tell()
             self._file.close()
@@ -131,9 +131,9 @@ class Output:
         if left_out == 0:
             return bytes(self._head + self._tail).decode("utf-8", "replace")
         head, tail = (bytes(part).decode("utf-8", "replace") for part in (self._head, self._tail))
-        return f"{head}\n\n[… {left_out:,} bytes left out; {self._whereabouts()} …]\n\n{tail}"
+        return f"{head}\n\n[… {left_out:,} bytes left out; {self._describe_omitted()} …]\n\n{tail}"
 
-    def _whereabouts(self) -> str:
+    def _describe_omitted(self) -> str:
         if self._fault and self._file is not None:
             kept = self._kept_bytes if self._is_closed else self._file.tell()
             return (
@@ -146,7 +146,7 @@ class Output:
         return f"all {self.size_bytes:,} are in {self._spill}"
 
 
-class _TooMuchKept(Exception):
+class _SpillLimitReached(Exception):
     """No more output is kept; why."""
 
 
@@ -157,7 +157,7 @@ def _size_of_files(sessions: Root, name: str) -> int:
     return 0
 
 
-def _created(file: Path) -> IO[bytes]:
+def _create_spill_file(file: Path) -> IO[bytes]:
     """`spill/SESSION/NAME` of a home: only its owner reads it."""
     session = file.parent
     with Root.make(session.parent) as sessions, sessions.make_folder(session.name, 0o700) as folder:
@@ -171,7 +171,7 @@ def cap(text: str, spill: Path, redactor: Redactor, limits: SpillLimits | None =
     encoded = redactor.data(text.encode("utf-8", "replace"))
     if len(encoded) <= HEAD_BYTES + TAIL_BYTES + NOTICE_BYTES:
         return encoded.decode("utf-8", "replace")
-    output = Output(spill, Redactor(), limits)
+    output = CapturedOutput(spill, Redactor(), limits)
     output.add(encoded)
     output.close()
     return output.text()

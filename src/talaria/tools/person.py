@@ -92,7 +92,7 @@ class Question(msgspec.Struct, frozen=True):
     content: str | None = None
     """As in `Proposal`."""
     noun: str = "text"
-    place: str = ""
+    workdir: str = ""
     """The folder in which it would be done."""
     note: str = ""
     """As in `Proposal`, and so are the changes."""
@@ -132,9 +132,9 @@ class Question(msgspec.Struct, frozen=True):
         parts = [self.headline, *([f"({self.note})"] if self.note else [])]
         if self.content is not None:
             parts.append("  " + (self.content.replace("\n", "\n  ") or "(empty)"))
-        if self.place:
+        if self.workdir:
             is_far = self.content is not None and self.content.count("\n") > SHORT_LINES
-            parts.insert(1 if is_far else len(parts), f"  (in {self.place})")
+            parts.insert(1 if is_far else len(parts), f"  (in {self.workdir})")
         return "\n".join(parts)
 
 

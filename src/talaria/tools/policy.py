@@ -14,13 +14,13 @@ import msgspec
 
 from talaria.tools import shell_words
 from talaria.tools.base import Claim
-from talaria.tools.hosts import is_covered
+from talaria.tools.hosts import host_matches
 from talaria.tools.protected import Protected
-from talaria.tools.repositories import find_enclosing
+from talaria.tools.repositories import find_enclosing_repository
 from talaria.tools.sandbox_permissions import Permission
 
 Decision = Literal["allow", "ask", "deny"]
-Lasting = Literal["once", "session", "project", "always"]
+GrantDuration = Literal["once", "session", "project", "always"]
 
 _RULE = re.compile(r"(?P<tool>[\w*?-]+)(?:\((?P<what>.*)\))?", re.DOTALL)
 
@@ -55,11 +55,11 @@ class PolicyRequest(msgspec.Struct, frozen=True):
     project: Path
     is_tainted: bool = False
     """What strangers have written is before the model in this turn."""
-    is_privy: bool = False
+    has_private_data: bool = False
     """What the person keeps outside of the project is before the model in this conversation."""
     spill: Path | None = None
     """Where the session's own output is."""
-    named: tuple[Path, ...] = ()
+    named_paths: tuple[Path, ...] = ()
     """Files and folders that the person named in this conversation."""
 
 
@@ -67,7 +67,7 @@ class Verdict(msgspec.Struct, frozen=True):
     decision: Decision
     reason: str = ""
     """Why it is asked or denied; the rest of a sentence."""
-    longest: Lasting = "always"
+    longest: GrantDuration = "always"
     """How long a yes may hold."""
     kind: Literal["reading", "revealing", "deleting", "opening", "other"] = "other"
     """What a yes is to: reading outside the project, a way out for private data, deleting what cannot be brought back,
@@ -103,7 +103,7 @@ _REMEDIES: dict[str, str] = {
     f"`talaria config set --project terminal.{name} …`."
     for kind, name in (("network", "network"), ("write", "write"), ("port", "ports"))
 }
-BELOW = "/**"
+EVERYTHING_BELOW = "/**"
 """Behind a folder: all that is in it."""
 
 
@@ -121,88 +121,92 @@ class Policy:
         self._created_here = created_here
 
     def decide(self, request: PolicyRequest) -> Verdict:
-        if (reason := self._floor(request)) is not None:
+        if (reason := self._check_floor(request)) is not None:
             return Verdict("deny", reason)
         settings = self._settings
-        if any(_covers(rule, request, is_allowing=False) for rule in settings.deny):
+        if any(_rule_matches(rule, request, is_allowing=False) for rule in settings.deny):
             return Verdict("deny", "it is forbidden here")
         if request.claim.permission is not None:  # rules about tools do not open the sandbox
-            return self._about_opening(request, request.claim.permission)
-        doubt = self._deletion(request) or next(self._doubts(request), None)
-        is_to_be_asked = any(_covers(rule, request, is_allowing=False) for rule in settings.ask)
+            return self._decide_opening(request, request.claim.permission)
+        doubt = self._find_deletion_doubt(request) or next(self._find_doubts(request), None)
+        is_to_be_asked = any(_rule_matches(rule, request, is_allowing=False) for rule in settings.ask)
         if is_to_be_asked and (doubt is None or doubt.kind == "other"):
-            return Verdict("ask", "it is to be asked about", _longest(request))
-        is_allowed = any(_covers(rule, request, is_allowing=True) for rule in settings.allow)
+            return Verdict("ask", "it is to be asked about", _longest_answer(request))
+        is_allowed = any(_rule_matches(rule, request, is_allowing=True) for rule in settings.allow)
         if doubt is None or (is_allowed and not is_to_be_asked):
             return ALLOWED
         if doubt.kind == "reading":
-            return self._about_reading(request, doubt.reason)
+            return self._decide_reading(request, doubt.reason)
         if doubt.kind == "deleting":
-            is_revealing = request.is_privy and request.claim.has_way_out
+            is_revealing = request.has_private_data and request.claim.can_exfiltrate
             return Verdict("ask", doubt.reason, "once" if request.is_tainted or is_revealing else "session", "deleting")
-        return Verdict("ask", doubt.reason, _longest(request), doubt.kind)
+        return Verdict("ask", doubt.reason, _longest_answer(request), doubt.kind)
 
     @staticmethod
     def looks_at_files(claim: Claim) -> bool:
         """Whether to decide about such a call takes a look at the disk: then not on the loop."""
-        return bool(claim.writes) or (claim.command is not None and shell_words.may_delete(claim.command, claim.place))
+        return bool(claim.writes) or (
+            claim.command is not None and shell_words.may_delete(claim.command, claim.workdir)
+        )
 
-    def _deletion(self, request: PolicyRequest) -> _Doubt | None:
+    def _find_deletion_doubt(self, request: PolicyRequest) -> _Doubt | None:
         """With any other doubt about the same call: the yes to a deletion is a yes to all of it."""
         claim = request.claim
-        if claim.command is None or not shell_words.may_delete(claim.command, claim.place):
+        if claim.command is None or not shell_words.may_delete(claim.command, claim.workdir):
             return None
         from talaria.tools.deletions import find_losses  # noqa: PLC0415  (most conversations delete nothing)
 
-        around = find_enclosing(request.project, self._protected.may_be_shared)  # commands can write all of it
+        around = find_enclosing_repository(
+            request.project, self._protected.may_be_shared
+        )  # commands can write all of it
         project = around.root if around is not None else request.project
         reason = find_losses(
-            claim.command, claim.language, claim.place, project, self._protected.person, self._created_here
+            claim.command, claim.language, claim.workdir, project, self._protected.person, self._created_here
         )
         if reason is None:
             return None
-        others = (doubt.reason for doubt in self._doubts(request))
+        others = (doubt.reason for doubt in self._find_doubts(request))
         return _Doubt("; ".join((reason, *others)), "deleting")
 
-    def _about_reading(self, request: PolicyRequest, reason: str) -> Verdict:
+    def _decide_reading(self, request: PolicyRequest, reason: str) -> Verdict:
         """A yes may cover the folder, but never one that holds a whole home; of a file right in there only the file.
         It changes nothing, and what is read there leaves only if a person says so: so a yes may last although
         strangers had a word. Not if the call itself may take along what it reads."""
         claim = request.claim
         read, folder = claim.reads[0], claim.folder or claim.reads[0].parent
         is_shared = self._protected.may_be_shared(folder)
-        may_last = (is_shared or folder != read) and not claim.has_way_out
-        covers = f"{folder}{BELOW}" if is_shared else str(read)
+        may_last = (is_shared or folder != read) and not claim.can_exfiltrate
+        covers = f"{folder}{EVERYTHING_BELOW}" if is_shared else str(read)
         remedy = (
             "To allow it beforehand, the person can list the folder as `terminal.read` in config.yaml, or add the rule "
             f"`{request.tool}({covers})` to `approvals.allow` there."
         )
-        longest: Lasting = "once" if not may_last else "session" if request.is_tainted else "always"
+        longest: GrantDuration = "once" if not may_last else "session" if request.is_tainted else "always"
         return Verdict("ask", reason, longest, "reading", covers, remedy)
 
-    def _about_opening(self, request: PolicyRequest, permission: Permission) -> Verdict:
+    def _decide_opening(self, request: PolicyRequest, permission: Permission) -> Verdict:
         """Once strangers had a word no new yes lasts; once private data was read, an old yes does not count either,
         where that could leave."""
         leaves = permission.kind not in ("write", "publish")
         reasons = [_WHY_CLOSED.get(permission.kind, "commands reach nothing outside the sandbox unless you allow it")]
-        if request.is_privy and leaves:
+        if request.has_private_data and leaves:
             reasons.append("files from outside the project were read in this conversation, and could be sent there")
         if request.is_tainted:
             reasons.append("this turn has read content from strangers, who may have asked for it")
-        deletion = self._deletion(request) if permission.kind == "unsandboxed" else None
+        deletion = self._find_deletion_doubt(request) if permission.kind == "unsandboxed" else None
         if deletion is not None:
             reasons.append(deletion.reason)
         is_beside = permission.kind == "unsandboxed" and request.claim.runs_beside_others
         if is_beside:
             reasons.append("commands run in the background, and could change the files that it uses")
-        is_for_once = request.is_tainted or request.is_privy or deletion is not None or not permission.may_last
-        if request.is_tainted or request.is_privy:
+        is_for_once = request.is_tainted or request.has_private_data or deletion is not None or not permission.may_last
+        if request.is_tainted or request.has_private_data:
             reasons.append("so a yes holds for this once only")
         elif not permission.may_last and permission.kind == "unsandboxed":
             reasons.append("it is not one plain program with a subcommand, so a yes is for this very command only")
         is_risky = permission.kind == "unsandboxed" and (request.is_tainted or is_beside or deletion is not None)
-        may_be_granted = not is_risky and not (request.is_privy and leaves)
-        longest: Lasting = "once" if is_for_once else "always"
+        may_be_granted = not is_risky and not (request.has_private_data and leaves)
+        longest: GrantDuration = "once" if is_for_once else "always"
         remedy = _REMEDIES.get(permission.kind, "")
         return Verdict("ask", "; ".join(reasons), longest, "opening", remedy=remedy, may_be_granted=may_be_granted)
 
@@ -210,28 +214,28 @@ class Policy:
         """Whoever is told what it holds may be told too much."""
         return self._protected.is_private(path, project)
 
-    def _floor(self, request: PolicyRequest) -> str | None:
+    def _check_floor(self, request: PolicyRequest) -> str | None:
         claim = request.claim
         for path in (*claim.reads, *claim.writes):
             if self._protected.is_secret(path, request.spill):
                 return f"{path} is private"
-            if self._protected.is_anothers(path, request.project):
+            if self._protected.belongs_to_another(path, request.project):
                 return f"{path} is somebody else's"
-        if any(self._protected.is_own(path) for path in claim.writes):
+        if any(self._protected.is_talaria_home(path) for path in claim.writes):
             return "no tool changes that"
         if (
             claim.command is not None
             and not claim.is_confined
-            and shell_words.is_ruinous(claim.command, self._protected)
+            and shell_words.is_destructive(claim.command, self._protected)
         ):
             return "this is never done"
         return None
 
     def _is_named(self, path: Path, request: PolicyRequest) -> bool:
         """By the person: the file, or a folder around it that they may share."""
-        return any(path.is_relative_to(place) and self._protected.may_be_shared(place) for place in request.named)
+        return any(path.is_relative_to(place) and self._protected.may_be_shared(place) for place in request.named_paths)
 
-    def _doubts(self, request: PolicyRequest) -> Iterator[_Doubt]:
+    def _find_doubts(self, request: PolicyRequest) -> Iterator[_Doubt]:
         """Reasons to ask, the weightiest first."""
         claim = request.claim
         for path in claim.writes:
@@ -240,7 +244,7 @@ class Policy:
         for path in claim.reads:
             if self._protected.is_private(path, request.project) and not self._is_named(path, request):
                 yield _Doubt(f"{path} is outside the project", "reading")
-        if claim.has_way_out and request.is_privy:
+        if claim.can_exfiltrate and request.has_private_data:
             how = "it can tell others something" if claim.is_confined else "it runs outside of any sandbox"
             yield _Doubt(f"{how}, and files from outside the project were read in this conversation", "revealing")
         if not claim.is_confined:
@@ -252,9 +256,9 @@ class Policy:
             yield _Doubt("it tells others something, after content from strangers was read")
 
 
-def _longest(request: PolicyRequest) -> Lasting:
+def _longest_answer(request: PolicyRequest) -> GrantDuration:
     """A yes for good only to what is the same again: not to what strangers may have asked for, or a script may hide."""
-    if request.is_privy and request.claim.has_way_out:
+    if request.has_private_data and request.claim.can_exfiltrate:
         is_acting = request.claim.sends or not request.claim.is_confined
         return "once" if request.is_tainted and is_acting else "session"
     if request.is_tainted:
@@ -263,7 +267,7 @@ def _longest(request: PolicyRequest) -> Lasting:
     return "always" if command is None or shell_words.is_harmless(command) else "session"
 
 
-def _covers(rule: str, request: PolicyRequest, *, is_allowing: bool) -> bool:
+def _rule_matches(rule: str, request: PolicyRequest, *, is_allowing: bool) -> bool:
     """Whether a rule speaks of a call: of all that it touches, if it allows; of any of it, if not."""
     parsed = _RULE.fullmatch(rule.strip())
     if parsed is None or not fnmatchcase(request.tool, parsed["tool"]):
@@ -274,17 +278,17 @@ def _covers(rule: str, request: PolicyRequest, *, is_allowing: bool) -> bool:
     judge = all if is_allowing else any
     claim = request.claim
     if claim.command is not None:
-        return shell_words.matches(claim.command, what, is_allowing=is_allowing)
+        return shell_words.matches_rule(claim.command, what, is_allowing=is_allowing)
     paths = (*claim.reads, *claim.writes)
     touched = (
-        [_is_in(path, what, request.project) for path in paths]
+        [_path_matches(path, what, request.project) for path in paths]
         if paths
-        else [is_covered(one, what) for one in claim.hosts]
+        else [host_matches(one, what) for one in claim.hosts]
     )
     return bool(touched) and judge(touched)
 
 
-def _is_in(path: Path, pattern: str, project: Path) -> bool:
+def _path_matches(path: Path, pattern: str, project: Path) -> bool:
     """`**` stands for any number of folders, `*` for a part of one name."""
     given = Path(pattern).expanduser()
     whole = given if given.is_absolute() else project / given

@@ -20,28 +20,28 @@ import msgspec
 
 from talaria.core.trees import Entry, Root
 from talaria.tools.git_files import has_new_address, is_harmless
-from talaria.tools.protected import ANYWHERE, policy_place
-from talaria.tools.quarantine import Quarantine, first_strange
+from talaria.tools.protected import POLICY_AT_ANY_DEPTH, policy_place
+from talaria.tools.quarantine import Quarantine, find_unexpected
 
 if TYPE_CHECKING:
     from talaria.tools.folder_events import Subscription
 
-MAX_FOLDERS = 2_000
+MAX_SCANNED_FOLDERS = 2_000
 """That are looked into, the nearest first."""
-MAX_FILE_BYTES = 256 << 10
+MAX_POLICY_FILE_BYTES = 256 << 10
 MAX_KEPT_BYTES = 8 << 20
 """Of all files together: what is larger is not put back when it was changed."""
-_PASSED_OVER = frozenset({"node_modules", ".venv", "venv", "__pycache__", "target", ".tox", ".mypy_cache"})
+_SKIPPED_FOLDERS = frozenset({"node_modules", ".venv", "venv", "__pycache__", "target", ".tox", ".mypy_cache"})
 """Made by programs, large, and not obeyed by others."""
 _OF_GIT = frozenset({"hooks", "modules", "worktrees"})
 _STORES_OF_GIT = frozenset({"objects", "refs", "logs", "info", "lfs", "rr-cache", "branches"})
 _BARE = frozenset({"HEAD", "config", "objects", "refs"})
 """A folder that holds these is a repository by itself, with its own settings."""
-_TELLING = frozenset({".git", *_BARE, *(name.rpartition("/")[2] for name in ANYWHERE)})
+_NAMES_TO_CHECK = frozenset({".git", *_BARE, *(name.rpartition("/")[2] for name in POLICY_AT_ANY_DEPTH)})
 """Names that may matter in a folder of which nothing is known yet."""
 
 
-_NEVER = (0, 0, 0, 0, 0)
+_NO_STAMP = (0, 0, 0, 0, 0)
 """The stamp of no file."""
 
 
@@ -65,7 +65,7 @@ class HeldChange(msgspec.Struct, frozen=True):
     """None: there was nothing."""
     fault: str = ""
     """What went wrong."""
-    needs_a_yes: bool = False
+    needs_consent: bool = False
     """It makes git, or a log-in, run something: only a person's own yes keeps it, even if nobody is to be asked."""
 
     def __str__(self) -> str:
@@ -113,16 +113,16 @@ class PolicyFiles:
     def is_wanted(self, folder: str, name: str) -> bool:
         """Whether something of this name would matter, if it were made."""
         path = f"{folder}/{name}" if folder else name
-        return self._place(path) is not None or name in _BARE or path in self._missing
+        return self._find_policy_place(path) is not None or name in _BARE or path in self._missing
 
-    def _reach(self, name: str) -> tuple[Root, str]:
+    def _locate(self, name: str) -> tuple[Root, str]:
         """The folder that a name is in, and the name below it."""
         for path, root in self._outside.items():
             if f"{name}/".startswith(f"{path}/"):
                 return root, name[len(path) + 1 :]
         return self._project, name
 
-    def _place(self, name: str) -> str | None:
+    def _find_policy_place(self, name: str) -> str | None:
         """Of policy, to which a name belongs."""
         named = (place for place in self._places if name == place or name.startswith(f"{place}/"))
         return policy_place(name) or next(named, None)
@@ -132,14 +132,14 @@ class PolicyFiles:
         with self._lock:
             self._known.clear()
             self._kept_bytes = 0
-            found = [name for start in self._starts for name in self._walk(start)]
+            found = [name for start in self._starts for name in self._scan(start)]
             if known is None:
                 self._accept(found)
             else:
                 for name, file in known.items():
                     self._remember(name, file)
 
-    def known(self, name: str = "") -> Mapping[str, PolicyFile]:
+    def list_known(self, name: str = "") -> Mapping[str, PolicyFile]:
         """Of the whole project, or of something in it."""
         with self._lock:
             return {one: file for one, file in self._known.items() if f"{one}/".startswith(f"{name}/" if name else "")}
@@ -153,43 +153,43 @@ class PolicyFiles:
     def accept(self) -> bool:
         """What has changed is the person's own doing. False: nothing has."""
         with self._lock:
-            changed = list(self._changed())
+            changed = list(self._find_changed())
             self._accept(changed)
             return bool(changed)
 
     @contextmanager
-    def changing(self, name: str, content: bytes) -> Generator[None]:
+    def allow_change(self, name: str, content: bytes) -> Generator[None]:
         """While a tool of ours writes that content with the person's consent."""
         with self._lock:
             yield
-            if self._place(name) is not None:
+            if self._find_policy_place(name) is not None:
                 self._accept_only(name, content)
 
     def hold(self) -> tuple[HeldChange, ...]:
         """What has changed, and could do harm, moves to the quarantine."""
         with self._lock:
-            seen = {name: self._read(name) for name in self._changed()}  # once: it may be other the next moment
+            seen = {name: self._read(name) for name in self._find_changed()}  # once: it may be other the next moment
             harmless = [name for name, file in seen.items() if self._is_harmless(name, file)]
             for name in harmless:
                 self._remember(name, seen[name])
             places = dict.fromkeys(self._outermost_new(name) for name in seen if name not in harmless)
-            return tuple(self._held(place) for place in places if place)
+            return tuple(self._hold_one(place) for place in places if place)
 
-    def keep(self, held: HeldChange) -> None:
+    def release(self, held: HeldChange) -> None:
         """The person wants it: it goes back to where it was made. Raises `OSError`."""
         with self._lock:
             now = self._read(held.name)
             if now is not None and (held.before is None or now.content != held.before.content):
                 raise OSError(errno.EEXIST, "something else is there by now")
             assert held.to is not None  # noqa: S101  (what could not be moved is not asked about)
-            shown = self._quarantine.contents(held.to.name)
-            self._quarantine.give_back(held.to.name, *self._reach(held.name))
+            shown = self._quarantine.read_contents(held.to.name)
+            self._quarantine.release(held.to.name, *self._locate(held.name))
             for name, content in shown.items():
                 self._accept_only(f"{held.name}/{name}".rstrip("/"), content)
 
-    def _held(self, name: str) -> HeldChange:
+    def _hold_one(self, name: str) -> HeldChange:
         before, needs = self._known.get(name), ".git" in name.split("/") or name in self._missing
-        root, inner = self._reach(name)
+        root, inner = self._locate(name)
         needs = needs or root is not self._project
         moved = next(iter(self._quarantine.move(root, [inner])), None)
         if moved is None or moved.to is None:
@@ -197,7 +197,7 @@ class PolicyFiles:
         if before is None:
             link = moved.name != inner
             named = moved.name if root is self._project else f"{root.path}/{moved.name}"
-            return HeldChange(named, moved.to, needs_a_yes=needs or link)
+            return HeldChange(named, moved.to, needs_consent=needs or link)
         if before.content is None:
             return HeldChange(name, moved.to, before, "What was there before was too large to be kept.")
         try:
@@ -208,7 +208,7 @@ class PolicyFiles:
         except OSError as fault:
             return HeldChange(name, moved.to, before, f"What was there before could not be put back: {fault.strerror}.")
         self._accept_only(name, before.content)
-        return HeldChange(name, moved.to, before, needs_a_yes=needs)
+        return HeldChange(name, moved.to, before, needs_consent=needs)
 
     def _accept(self, names: Iterable[str]) -> None:
         for name in names:
@@ -217,10 +217,10 @@ class PolicyFiles:
     def _accept_only(self, name: str, content: bytes) -> None:
         """If that is what the file holds. A command may have changed it again by now: then it counts as changed."""
         now = self._read(name)
-        if now is None or now.content == content or len(content) > MAX_FILE_BYTES:
+        if now is None or now.content == content or len(content) > MAX_POLICY_FILE_BYTES:
             self._remember(name, now)
         else:
-            self._remember(name, PolicyFile(_NEVER, now.mode, content))
+            self._remember(name, PolicyFile(_NO_STAMP, now.mode, content))
 
     def _remember(self, name: str, known: PolicyFile | None) -> None:
         before = self._known.pop(name, None)
@@ -232,65 +232,65 @@ class PolicyFiles:
         self._kept_bytes += len(known.content or b"")
         self._known[name] = known
 
-    def _changed(self) -> Iterator[str]:
+    def _find_changed(self) -> Iterator[str]:
         """The names of files and links that are new or other than they were; what has gone is forgotten."""
         for name in list(self._known):
-            found = self._find(name)
+            found = self._stat(name)
             if found is None:
                 self._remember(name, None)
-            elif _stamp(found) != self._known[name].stamp:
+            elif _make_stamp(found) != self._known[name].stamp:
                 now = self._read(name)
                 if now is not None and _is_same(now, self._known[name]):
                     self._known[name] = now
                 else:
                     yield name
-        for name in self._made():
-            if name not in self._known and self._find(name) is not None:
+        for name in self._find_new():
+            if name not in self._known and self._stat(name) is not None:
                 yield name
 
-    def _made(self) -> Iterator[str]:
+    def _find_new(self) -> Iterator[str]:
         """Files that might be new, with those in new folders."""
         with suppress(OSError):
             for name in self._missing:
-                root, inner = self._reach(name)
-                if (strange := first_strange(root, inner)) is not None:
+                root, inner = self._locate(name)
+                if (strange := find_unexpected(root, inner)) is not None:
                     yield strange if root is self._project else f"{root.path}/{strange}"
         events = self._events
         if events is None or not events.is_complete:
             if events is not None:
                 events.is_complete = True
-                events.take()
+                events.take_names()
             for start in self._starts:
-                yield from self._walk(start)
+                yield from self._scan(start)
             return
-        for name in events.take():
-            found = self._find(name)
+        for name in events.take_names():
+            found = self._stat(name)
             if found is None:
                 continue
             if stat.S_ISDIR(found.st_mode):
-                yield from self._walk(name)
-            yield from self._of_interest(name, is_folder=stat.S_ISDIR(found.st_mode))
+                yield from self._scan(name)
+            yield from self._find_policy_files(name, is_folder=stat.S_ISDIR(found.st_mode))
 
-    def _walk(self, start: str) -> Iterator[str]:
+    def _scan(self, start: str) -> Iterator[str]:
         """The policy files below a folder, which is watched from now on, as are those in it."""
         waiting = [start]
         for count, folder in enumerate(waiting):
-            if count == MAX_FOLDERS:
+            if count == MAX_SCANNED_FOLDERS:
                 return
             try:
-                root, inner = self._reach(folder)
+                root, inner = self._locate(folder)
                 with root.folder(inner) as here:
                     self._watch(here, folder)  # first: what is made while it is listed is told
                     found = here.entries()
             except OSError:
                 continue
-            is_telling = ".git" in folder.split("/") or (folder != "" and self._place(folder) is not None)
+            is_telling = ".git" in folder.split("/") or (folder != "" and self._find_policy_place(folder) is not None)
             for entry in found:
                 name = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.is_folder and name not in self._starts and _is_entered(folder, entry):
                     waiting.append(name)
-                if is_telling or entry.name in _TELLING or name in self._places:  # most are not: they are many
-                    yield from self._of_interest(name, is_folder=entry.is_folder)
+                if is_telling or entry.name in _NAMES_TO_CHECK or name in self._places:  # most are not: they are many
+                    yield from self._find_policy_files(name, is_folder=entry.is_folder)
 
     def _watch(self, here: Root, folder: str) -> None:
         if self._events is None:
@@ -300,18 +300,18 @@ class PolicyFiles:
         except OSError:  # the person has no more of them
             self.watch(None)
 
-    def _of_interest(self, name: str, *, is_folder: bool) -> Iterator[str]:
+    def _find_policy_files(self, name: str, *, is_folder: bool) -> Iterator[str]:
         folder, _, last = name.rpartition("/")
-        if not is_folder and self._place(name) is not None:
+        if not is_folder and self._find_policy_place(name) is not None:
             yield name
         elif last in _BARE and ".git" not in folder.split("/"):
             inside = f"{folder}/" if folder else ""
-            if all(self._find(f"{inside}{one}") is not None for one in _BARE):
+            if all(self._stat(f"{inside}{one}") is not None for one in _BARE):
                 yield f"{inside}config"
 
     def _outermost_new(self, name: str) -> str | None:
         """The whole of a policy folder that is new; else the file alone."""
-        place = self._place(name) or name
+        place = self._find_policy_place(name) or name
         is_old = any(known == place or known.startswith(f"{place}/") for known in self._known)
         return name if is_old else place
 
@@ -345,30 +345,30 @@ class PolicyFiles:
         parts = Path(path).parts
         return path.startswith(f"{root}/") and ".git" in parts and not {"worktrees", "modules"}.isdisjoint(parts)
 
-    def _find(self, name: str) -> os.stat_result | None:
+    def _stat(self, name: str) -> os.stat_result | None:
         with suppress(OSError):  # a folder that we may not look into is not for others either
-            root, inner = self._reach(name)
+            root, inner = self._locate(name)
             return root.find(inner)
         return None
 
     def _read(self, name: str) -> PolicyFile | None:
         """None: nothing is there. What changes meanwhile is seen as changed the next time."""
-        found = self._find(name)
+        found = self._stat(name)
         if found is None:
             return None
         content = None
-        root, inner = self._reach(name)
+        root, inner = self._locate(name)
         try:
             if stat.S_ISLNK(found.st_mode):
                 content = os.fsencode(root.read_link(inner))
-            elif stat.S_ISREG(found.st_mode) and found.st_size <= MAX_FILE_BYTES:
-                content = root.read(inner, MAX_FILE_BYTES)
+            elif stat.S_ISREG(found.st_mode) and found.st_size <= MAX_POLICY_FILE_BYTES:
+                content = root.read(inner, MAX_POLICY_FILE_BYTES)
         except OSError:
             content = None
-        return PolicyFile(_stamp(found), found.st_mode, content)
+        return PolicyFile(_make_stamp(found), found.st_mode, content)
 
 
-def _stamp(found: os.stat_result) -> tuple[int, int, int, int, int]:
+def _make_stamp(found: os.stat_result) -> tuple[int, int, int, int, int]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
@@ -378,7 +378,7 @@ def _is_same(one: PolicyFile, other: PolicyFile) -> bool:
 
 def _is_entered(folder: str, entry: Entry) -> bool:
     """Of a repository only what git obeys."""
-    if entry.name in _PASSED_OVER:
+    if entry.name in _SKIPPED_FOLDERS:
         return False
     parts = folder.split("/")
     if ".git" not in parts:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import Outcome
 from talaria.core.text import show_size
-from talaria.tools.base import Shown
-from talaria.tools.output import Output
+from talaria.tools.base import RichResult
+from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.running_command import ExitStatus, RunningCommand, SandboxCommand
 
 MAX_RUNNING = 16
@@ -26,7 +26,7 @@ class BackgroundProcess:
     id: str
     command: SandboxCommand
     started: RunningCommand
-    output: Output
+    output: CapturedOutput
     is_ended_on_purpose: bool = False
     """So its end is no news."""
     _polled_bytes: int = 0
@@ -38,7 +38,7 @@ class BackgroundProcess:
     @property
     def state(self) -> str:
         end = self.started.end
-        return "running" if end is None else ended(end)
+        return "running" if end is None else describe_end(end)
 
     def close_input(self) -> None:
         """At a terminal by Ctrl-D: it stays open."""
@@ -47,7 +47,7 @@ class BackgroundProcess:
         else:
             self.started.write(b"\x04")
 
-    def news(self) -> str:
+    def read_new_output(self) -> str:
         """What it has written since the last time somebody looked."""
         size = self.output.size_bytes
         fresh = self.output.since(self._polled_bytes)
@@ -57,7 +57,7 @@ class BackgroundProcess:
         return f"[… {left_out:,} bytes left out …]\n{text}" if left_out > 0 else text
 
 
-def ended(end: ExitStatus | None, limit_s: int = 0) -> str:
+def describe_end(end: ExitStatus | None, limit_s: int = 0) -> str:
     """In words, as they stand behind a command's output. None: it was stopped when its time was over."""
     if end is None:
         return f"stopped after {limit_s} seconds; it did not end by itself"
@@ -75,7 +75,7 @@ def ended(end: ExitStatus | None, limit_s: int = 0) -> str:
             return f"exit code {end.code}"
 
 
-def outcome_of(end: ExitStatus | None, limit_s: int = 0, output_chars: int = 0) -> Outcome:
+def make_outcome(end: ExitStatus | None, limit_s: int = 0, output_chars: int = 0) -> Outcome:
     """For people, in a few words. None: it was stopped when its time was over."""
     if end is None:
         return Outcome("failed", f"timed out after {limit_s} s", output_chars=output_chars)
@@ -87,19 +87,19 @@ def outcome_of(end: ExitStatus | None, limit_s: int = 0, output_chars: int = 0) 
         case "lost":
             words = "lost with its sandbox"
         case "":
-            words = _exit_words(end.code)
+            words = _describe_exit_code(end.code)
     is_done = end.code == 0 and end.why == ""
     return Outcome("done" if is_done else "failed", words, output_chars=output_chars)
 
 
-def with_output(output: str, end: ExitStatus | None, limit_s: int, more: str = "") -> Shown:
+def make_result(output: str, end: ExitStatus | None, limit_s: int, more: str = "") -> RichResult:
     """The result of a command: what it printed, how it ended, and what is to be said of it besides."""
-    ours = f"\n[{ended(end, limit_s)}]{more}"
+    ours = f"\n[{describe_end(end, limit_s)}]{more}"
     text = f"{output}{ours}".lstrip("\n")
-    return Shown(text, outcome=outcome_of(end, limit_s, max(0, len(text) - len(ours))))
+    return RichResult(text, outcome=make_outcome(end, limit_s, max(0, len(text) - len(ours))))
 
 
-def _exit_words(code: int) -> str:
+def _describe_exit_code(code: int) -> str:
     """A shell tells a signal by an exit code, too. Signals that nobody sends to end something are not taken for one."""
     number = code - SIGNAL_BASE
     names = {int(one): one.name for one in _DEADLY}
@@ -112,7 +112,7 @@ _DEADLY = (
 )
 
 
-class Processes:
+class BackgroundProcesses:
     def __init__(self, tell: Callable[[str], None]) -> None:
         """`tell` is for what the session should hear: that a process has ended by itself."""
         self._tell = tell
@@ -124,7 +124,7 @@ class Processes:
     def all(self) -> tuple[BackgroundProcess, ...]:
         return tuple(self._all.values())
 
-    def add(self, command: SandboxCommand, started: RunningCommand, output: Output) -> BackgroundProcess:
+    def add(self, command: SandboxCommand, started: RunningCommand, output: CapturedOutput) -> BackgroundProcess:
         self._count += 1
         process = BackgroundProcess(f"p{self._count}", command, started, output)
         self._all[process.id] = process
@@ -162,7 +162,7 @@ class Processes:
         lines = "".join(f"\n  {line}" for line in last.strip().splitlines())  # set in: none can pass for ours
         command = " ".join(process.command.command.split())[:80]
         said = f" Its last output:{lines}" if lines else ""
-        self._tell(f"[Background process {process.id} ({command}) has ended: {ended(end)}.]{said}")
+        self._tell(f"[Background process {process.id} ({command}) has ended: {describe_end(end)}.]{said}")
 
     def _forget_old(self) -> None:
         over = [process.id for process in self._all.values() if not process.is_running]

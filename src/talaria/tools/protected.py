@@ -118,7 +118,7 @@ POLICY = (
 )
 """In a project: what other programs run or heed without being asked to."""
 
-COMPARED = (
+COMPARED_POLICY = (
     *("AGENTS.md", "CLAUDE.md", "GEMINI.md", "TALARIA.md", ".cursorrules", ".windsurfrules"),
     *(".cargo/config.toml", ".cargo/config", ".github/workflows", ".github/actions", ".github/copilot-instructions.md"),
     *(".gitlab-ci.yml", ".lefthook", ".lefthook.yaml", "lefthook.yaml", ".vimrc", ".lvimrc"),
@@ -141,9 +141,9 @@ STARTUP = (
 """In the person's home: what runs when they log in or open a shell."""
 
 _OF_GIT = frozenset({"hooks", "config", "config.worktree", "commondir"})
-ANYWHERE = frozenset(name for name in (*POLICY, *COMPARED) if not name.startswith(".git/"))
+POLICY_AT_ANY_DEPTH = frozenset(name for name in (*POLICY, *COMPARED_POLICY) if not name.startswith(".git/"))
 
-KEPT = ("config.yaml", ".env", "plugins.json", "plugins")
+LINKED_SETTINGS = ("config.yaml", ".env", "plugins.json", "plugins")
 """In Talaria's own home: some people keep them elsewhere, and a link here."""
 
 OWN_CODE = (Path(sys.prefix), Path(__file__).parents[1])
@@ -193,14 +193,16 @@ class Protected:
         self._people = people
         self._person = person_home
         others = (home.parent.parent,) if home.parent.name == "profiles" else ()
-        linked = _both(home, KEPT) if home.exists() else ()
+        linked = _with_link_targets(home, LINKED_SETTINGS) if home.exists() else ()
         host_keys = HOST_KEYS[0].glob(HOST_KEYS[1])
-        places = (*_both(person_home, SECRETS), *map(Path, SYSTEM_SECRETS), *host_keys, *others, *linked)
+        places = (*_with_link_targets(person_home, SECRETS), *map(Path, SYSTEM_SECRETS), *host_keys, *others, *linked)
         self._secrets = dict.fromkeys(places)
-        self._startup = _both(person_home, STARTUP)
+        self._startup = _with_link_targets(person_home, STARTUP)
         self._programs = (*OWN_CODE, *programs)
         interpreter = Path(sys.base_prefix).resolve()
-        self._readable = frozenset((*SYSTEM, *OWN_CODE, interpreter, *_both(person_home, TOOLCHAINS), *shared))
+        self._readable = frozenset(
+            (*SYSTEM, *OWN_CODE, interpreter, *_with_link_targets(person_home, TOOLCHAINS), *shared)
+        )
 
     @property
     def people(self) -> Path | None:
@@ -226,7 +228,7 @@ class Protected:
         is_listed = any(place in self._secrets for place in (path, *path.parents))
         return is_listed or is_host_key or _is_of_a_process(path)
 
-    def is_anothers(self, path: Path, project: Path) -> bool:
+    def belongs_to_another(self, path: Path, project: Path) -> bool:
         """In the folder of somebody else, for whoever works in one of those."""
         people = self._people
         if people is None or people not in project.parents:
@@ -244,7 +246,7 @@ class Protected:
         """Whether a yes may cover all of a folder: not if it holds the whole home of the person, or of Talaria."""
         return not any(home.is_relative_to(folder) for home in (self._person, self._home))
 
-    def is_own(self, path: Path) -> bool:
+    def is_talaria_home(self, path: Path) -> bool:
         """Talaria's own: no tool writes there."""
         return path.is_relative_to(self._home)
 
@@ -291,12 +293,12 @@ def policy_place(name: str) -> str | None:
             if not inner:
                 return name
             return None if heeded is None else "/".join(parts[: at + heeded + 1])
-        if part in ANYWHERE or f"{part}/{''.join(parts[at : at + 1])}" in ANYWHERE:
-            return "/".join(parts[: at if part in ANYWHERE else at + 1])
+        if part in POLICY_AT_ANY_DEPTH or f"{part}/{''.join(parts[at : at + 1])}" in POLICY_AT_ANY_DEPTH:
+            return "/".join(parts[: at if part in POLICY_AT_ANY_DEPTH else at + 1])
     return None
 
 
-def _both(home: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
+def _with_link_targets(home: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
     """As they are called, and where they lead: some people keep theirs elsewhere. One that leads to the home itself or
     around it is a trick: it would make everything private."""
     there = frozenset[str]()

@@ -29,30 +29,30 @@ def find_deletions(code: str) -> Iterator[FileDeletion | str]:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    names = _names(tree)
+    names = _find_known_paths(tree)
     waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
     while waiting:
         node, is_repeated = waiting.pop()
         if isinstance(node, ast.Call):
-            yield from _of_call(node, names, is_repeated=is_repeated)
+            yield from _read_call(node, names, is_repeated=is_repeated)
         loops = (ast.For, ast.While, ast.AsyncFor, ast.comprehension, ast.ListComp, ast.SetComp, ast.GeneratorExp)
         inner = is_repeated or isinstance(node, loops)
         waiting += [(child, inner) for child in ast.iter_child_nodes(node)][::-1]
 
 
-def _of_call(call: ast.Call, names: dict[str, str | None], *, is_repeated: bool) -> Iterator[FileDeletion | str]:
+def _read_call(call: ast.Call, names: dict[str, str | None], *, is_repeated: bool) -> Iterator[FileDeletion | str]:
     function = call.func
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     module = function.value.id if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) else ""
     argument = call.args[0] if call.args else None
     if name == "rmtree" and argument is not None:
-        yield FileDeletion(_path(argument, names), ast.unparse(call), is_deep=True)
+        yield FileDeletion(_read_path(argument, names), ast.unparse(call), is_deep=True)
     elif name in _REMOVERS and module == "os" and argument is not None:
-        path = _path(argument, names)
+        path = _read_path(argument, names)
         if path is not None or is_repeated:
             yield FileDeletion(path, ast.unparse(call))
     elif name == "unlink" and isinstance(function, ast.Attribute):
-        path = _path(function.value, names)
+        path = _read_path(function.value, names)
         if path is not None or is_repeated:
             yield FileDeletion(path, ast.unparse(call))
     elif name in _RUNNERS and module in ("os", "subprocess") and argument is not None:
@@ -60,20 +60,20 @@ def _of_call(call: ast.Call, names: dict[str, str | None], *, is_repeated: bool)
             case ast.Constant(str(script)):
                 yield script
             case ast.List(elements) if all(isinstance(one, ast.Constant) for one in elements):
-                yield " ".join(_quoted(str(getattr(one, "value", ""))) for one in elements)
+                yield " ".join(_quote(str(getattr(one, "value", ""))) for one in elements)
             case _:
                 pass
 
 
-def _names(tree: ast.AST) -> dict[str, str | None]:
+def _find_known_paths(tree: ast.AST) -> dict[str, str | None]:
     """Names that have one value, which is a path that is written down."""
     found: dict[str, str | None] = {}
     for node in ast.walk(tree):
         match node:
             case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(ast.Name(name), _, ast.expr() as value):
-                found[name] = None if name in found else _path(value, found)
+                found[name] = None if name in found else _read_path(value, found)
             case ast.withitem(value, ast.Name(name)):
-                found[name] = None if name in found else _path(value, found)
+                found[name] = None if name in found else _read_path(value, found)
             case ast.For(ast.Name(name)) | ast.comprehension(ast.Name(name)):
                 found[name] = None
             case _:
@@ -81,14 +81,14 @@ def _names(tree: ast.AST) -> dict[str, str | None]:
     return found
 
 
-def _path(node: ast.expr, names: dict[str, str | None]) -> str | None:
+def _read_path(node: ast.expr, names: dict[str, str | None]) -> str | None:
     match node:
         case ast.Constant(str(text)):
             return text or None
         case ast.Name(name):
             return names.get(name)
         case ast.BinOp(left, ast.Div(), right):
-            return _joined([left, right], names)
+            return _join_paths([left, right], names)
         case ast.Call(ast.Attribute(ast.Name("tempfile"), _)):
             return _TEMPORARY
         case ast.Call(ast.Name("mkdtemp" | "TemporaryDirectory" | "NamedTemporaryFile")):
@@ -96,20 +96,20 @@ def _path(node: ast.expr, names: dict[str, str | None]) -> str | None:
         case ast.Call(ast.Attribute(_, "cwd" | "getcwd")):
             return "."
         case ast.Call(ast.Name("Path" | "str") | ast.Attribute(ast.Name("pathlib"), "Path"), parts):
-            return _joined(parts, names) if parts else "."
+            return _join_paths(parts, names) if parts else "."
         case ast.Call(ast.Attribute(ast.Attribute(ast.Name("os"), "path"), "join"), parts):
-            return _joined(parts, names)
+            return _join_paths(parts, names)
         case _:
             return None
 
 
-def _joined(parts: list[ast.expr], names: dict[str, str | None]) -> str | None:
-    texts = [_path(part, names) for part in parts]
+def _join_paths(parts: list[ast.expr], names: dict[str, str | None]) -> str | None:
+    texts = [_read_path(part, names) for part in parts]
     if texts[:1] == [_TEMPORARY]:
         return _TEMPORARY
     known = [text for text in texts if text is not None]
     return "/".join(known) if len(known) == len(texts) else None
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"

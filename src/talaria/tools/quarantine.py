@@ -42,10 +42,10 @@ class Quarantine:
 
     def move(self, project: Root, names: Sequence[str]) -> tuple[QuarantinedFile, ...]:
         """Those of these names that are there; where a link stands on the way to one, the link."""
-        found = dict.fromkeys(strange for name in names if (strange := first_strange(project, name)))
-        return tuple(self._moved(project, name) for name in found)
+        found = dict.fromkeys(strange for name in names if (strange := find_unexpected(project, name)))
+        return tuple(self._move_one(project, name) for name in found)
 
-    def _moved(self, project: Root, name: str) -> QuarantinedFile:
+    def _move_one(self, project: Root, name: str) -> QuarantinedFile:
         new = f"{os.urandom(4).hex()}-{safe_file_name(name.lstrip('.')) or 'it'}"
         try:
             with Root.make(self._folder.parent) as sessions, sessions.make_folder(self._folder.name, 0o700) as folder:
@@ -55,12 +55,12 @@ class Quarantine:
                 except OSError as fault:
                     if fault.errno != errno.EXDEV:
                         raise
-                    _Copying().move(project, name, folder, new, MAX_COPIED_DEPTH)
+                    _CopyingMove().move(project, name, folder, new, MAX_COPIED_DEPTH)
         except OSError as fault:
             return QuarantinedFile(name, None, fault.strerror or str(fault))
         return QuarantinedFile(name, self._folder / new)
 
-    def contents(self, new: str) -> dict[str, bytes]:
+    def read_contents(self, new: str) -> dict[str, bytes]:
         """Of plain files: of one that was moved as such, under the empty name; of a folder, of those in it."""
         with Root.open(self._folder) as folder:
             if not stat.S_ISDIR(folder.info(new).st_mode):
@@ -69,7 +69,7 @@ class Quarantine:
                 names = [f"{above}/{one.name}".lstrip("/") for above, one in inner.descend() if one.is_plain_file]
                 return {name: inner.read(name, MAX_COPIED_BYTES) for name in names[:MAX_COPIED_FILES]}
 
-    def give_back(self, new: str, project: Root, name: str) -> None:
+    def release(self, new: str, project: Root, name: str) -> None:
         """To where it was, or in the place of what is there. Raises `OSError`."""
         with Root.open(self._folder) as folder:
             above, _, last = name.rpartition("/")
@@ -81,7 +81,7 @@ class Quarantine:
                         raise
                     if target.find(last) is not None:
                         target.remove(last)
-                    _Copying().move(folder, new, target, last, MAX_COPIED_DEPTH)
+                    _CopyingMove().move(folder, new, target, last, MAX_COPIED_DEPTH)
 
     def _note(self, folder: Root, new: str, name: str) -> None:
         """Before it is moved: who finds it knows where it belongs."""
@@ -89,7 +89,7 @@ class Quarantine:
             notes.write(f"{new} was {name}\n".encode("utf-8", "backslashreplace"))
 
 
-def first_strange(project: Root, name: str) -> str | None:
+def find_unexpected(project: Root, name: str) -> str | None:
     """Something of this name, or the first link on the way to it; None: nothing is there."""
     parts = name.split("/")
     for count in range(1, len(parts) + 1):
@@ -101,7 +101,7 @@ def first_strange(project: Root, name: str) -> str | None:
     return name
 
 
-class _Copying:
+class _CopyingMove:
     """Moves to another file system, piece by piece: nothing is removed before it was copied."""
 
     def __init__(self) -> None:

@@ -15,9 +15,9 @@ from talaria.tools.base import Tool
 
 ALL = "all"
 OTHERS = "others"
-OF_SERVERS = "mcp"
+MCP_PREFIX = "mcp"
 """How tools of MCP servers and their toolsets begin: `mcp_<server>_<tool>` in `mcp:<server>`."""
-BUILTIN: Mapping[str, tuple[str, ...]] = {
+BUILTIN_TOOLSETS: Mapping[str, tuple[str, ...]] = {
     "files": ("read_file", "write_file", "patch", "search_files", "view_image"),
     "terminal": ("terminal", "process"),
     "code": ("execute_code",),
@@ -40,10 +40,12 @@ def toolset_of(tool: Tool) -> str:
 
 def builtin_toolset(name: str) -> str:
     """Of the tool that is called so; empty: none of ours is."""
-    return next((toolset for toolset, names in BUILTIN.items() if any(fnmatchcase(name, one) for one in names)), "")
+    return next(
+        (toolset for toolset, names in BUILTIN_TOOLSETS.items() if any(fnmatchcase(name, one) for one in names)), ""
+    )
 
 
-class Switches(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ToolSwitches(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What is turned off and on: tools, toolsets, or `all`. The closest name counts, and what is not named is on."""
 
     disabled: tuple[str, ...] = ()
@@ -62,28 +64,28 @@ class Switches(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                 return True
         return True
 
-    def turned(self, *names: str, on: bool, within: Collection[str] = ()) -> "Switches":
+    def switch(self, *names: str, on: bool, within: Collection[str] = ()) -> "ToolSwitches":
         """With a tool (and its toolset), or a toolset, off or on. What was said of those `within` it is gone."""
         gone = {names[0], *within}
-        rest = Switches(disabled=_without(gone, self.disabled), enabled=_without(gone, self.enabled))
+        rest = ToolSwitches(disabled=_without(gone, self.disabled), enabled=_without(gone, self.enabled))
         if rest.is_on(*names) == on:
             return rest
         if on:
             return msgspec.structs.replace(rest, enabled=(*rest.enabled, names[0]))
         return msgspec.structs.replace(rest, disabled=(*rest.disabled, names[0]))
 
-    def strangers(self, tools: Iterable[Tool]) -> Iterator[str]:
+    def find_unknown_names(self, tools: Iterable[Tool]) -> Iterator[str]:
         """Sentences on names that nothing has. Those of MCP servers may come yet."""
-        known = {ALL, OTHERS, *BUILTIN}
+        known = {ALL, OTHERS, *BUILTIN_TOOLSETS}
         for tool in tools:
             known |= {tool.spec.name, toolset_of(tool)}
         for setting, names in (("disabled", self.disabled), ("enabled", self.enabled)):
             for name in names:
-                if name not in known and not name.startswith(OF_SERVERS) and not builtin_toolset(name):
+                if name not in known and not name.startswith(MCP_PREFIX) and not builtin_toolset(name):
                     yield f"tools.{setting} in config.yaml names {name!r}, but no tool or toolset is called that."
 
 
-EVERYTHING = Switches()
+ALL_ON = ToolSwitches()
 
 
 def _without(gone: Collection[str], names: Iterable[str]) -> tuple[str, ...]:
@@ -91,7 +93,7 @@ def _without(gone: Collection[str], names: Iterable[str]) -> tuple[str, ...]:
 
 
 class Toolbox:
-    def __init__(self, tools: Iterable[Tool] = (), switches: Switches = EVERYTHING) -> None:
+    def __init__(self, tools: Iterable[Tool] = (), switches: ToolSwitches = ALL_ON) -> None:
         self._switches = switches
         self._tools: dict[str, Tool] = {}
         for tool in tools:
@@ -99,7 +101,7 @@ class Toolbox:
                 raise BadConfig(f"Two tools are called {tool.spec.name!r}; rename one of them.")
             self._tools[tool.spec.name] = tool
 
-    def joined(self, tools: Iterable[Tool]) -> "Toolbox":
+    def with_tools(self, tools: Iterable[Tool]) -> "Toolbox":
         """With these, too; one whose name is taken, also by one of these, is left out."""
         known = dict(self._tools)
         for tool in tools:

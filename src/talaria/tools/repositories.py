@@ -49,7 +49,7 @@ def is_repository(names: Iterable[str]) -> bool:
     return "HEAD" in found and ("commondir" in found or found.issuperset(("objects", "refs")))
 
 
-def leads_to(place: Path, roots: Sequence[Path]) -> Path | None:
+def resolve_inside(place: Path, roots: Sequence[Path]) -> Path | None:
     """Where it is by its true name; None: outside of these folders, so no command can write there."""
     try:
         real = place.resolve()
@@ -58,7 +58,7 @@ def leads_to(place: Path, roots: Sequence[Path]) -> Path | None:
     return real if any(real.is_relative_to(root) and real != root for root in roots) else None
 
 
-class Enclosing(NamedTuple):
+class EnclosingRepository(NamedTuple):
     """The repository that a project is in."""
 
     root: Path
@@ -67,7 +67,7 @@ class Enclosing(NamedTuple):
     """Outside of the root, what git writes to: of a linked worktree or a submodule."""
 
 
-def find_enclosing(project: Path, is_allowed: Callable[[Path], bool]) -> Enclosing | None:
+def find_enclosing_repository(project: Path, is_allowed: Callable[[Path], bool]) -> EnclosingRepository | None:
     """The nearest, as git finds it, without running git; None: there is none that commands may have. `is_allowed` is
     asked about each folder that commands would get besides the project.
 
@@ -80,41 +80,41 @@ def find_enclosing(project: Path, is_allowed: Callable[[Path], bool]) -> Enclosi
         try:
             found = (root / ".git").lstat()
             if stat.S_ISDIR(found.st_mode) and (root / ".git/HEAD").is_file():
-                return Enclosing(root)
+                return EnclosingRepository(root)
             if not stat.S_ISREG(found.st_mode):
                 continue
-            git = _pointed(root / ".git")
+            git = _read_path_file(root / ".git")
             if git is None or not (git / "HEAD").is_file():
                 return None
             common = git
-            if git.parent.name == "worktrees" and _pointed(git / "commondir") == git.parent.parent:
+            if git.parent.name == "worktrees" and _read_path_file(git / "commondir") == git.parent.parent:
                 common = git.parent.parent
-                is_mutual = _pointed(git / "gitdir") == root / ".git"
+                is_mutual = _read_path_file(git / "gitdir") == root / ".git"
             else:
-                is_mutual = any(_work_tree(git, name) == root for name in ("config", WORKTREE_SETTINGS))
+                is_mutual = any(_read_work_tree(git, name) == root for name in ("config", WORKTREE_SETTINGS))
         except (OSError, RuntimeError, ValueError):
             continue
         if not is_mutual:
             return None
         if common.is_relative_to(root):
-            return Enclosing(root)
-        return Enclosing(root, (common,)) if is_allowed(common) else None
+            return EnclosingRepository(root)
+        return EnclosingRepository(root, (common,)) if is_allowed(common) else None
     return None
 
 
-def _pointed(file: Path) -> Path | None:
+def _read_path_file(file: Path) -> Path | None:
     """Where a file leads that consists of one path."""
     text = os.fsdecode(read_file(file, _MAX_POINTER_BYTES)).removeprefix("gitdir:").strip()
-    named = _named(str(file.parent), text, has_home=False)
+    named = _resolve_setting(str(file.parent), text, has_home=False)
     return Path(named).resolve() if named is not None else None
 
 
-def _work_tree(git: Path, name: str) -> Path | None:
+def _read_work_tree(git: Path, name: str) -> Path | None:
     try:
         content = read_file(git / name, git_files.MAX_CONFIG_BYTES)
     except OSError:
         return None
-    named = _named(str(git), dict(git_files.entries(content)).get("core.worktree", ""))
+    named = _resolve_setting(str(git), dict(git_files.parse_config(content)).get("core.worktree", ""))
     return Path(named).resolve() if named is not None else None
 
 
@@ -123,7 +123,7 @@ def is_obeyed(path: Path, project: Path) -> bool:
     around = [folder for folder in path.parents if folder.is_relative_to(project)]
     try:
         with Root.open(project) as opened:
-            found = Repositories({str(project): opened}, _MAX_FOLDERS_OF_ONE)
+            found = RepositoryScan({str(project): opened}, _MAX_FOLDERS_OF_ONE)
             for folder in around:
                 found.add(f"{folder}/.git")
                 below = str(folder.relative_to(project))
@@ -143,10 +143,10 @@ class _Settings(NamedTuple):
     includes: tuple[str, ...]
 
 
-def _summary(content: bytes) -> _Settings:
+def _summarize(content: bytes) -> _Settings:
     found: dict[str, str] = {}
     includes: dict[str, None] = {}
-    for key, value in git_files.entries(content):
+    for key, value in git_files.parse_config(content):
         section, _, rest = key.partition(".")
         if section in ("include", "includeif") and rest.rpartition(".")[2] == "path":
             includes[value] = None
@@ -157,7 +157,7 @@ def _summary(content: bytes) -> _Settings:
     )
 
 
-class Repositories:
+class RepositoryScan:
     """Collects; `add` takes one repository after the other. Places are absolute paths, without links on the way to the
     opened folders."""
 
@@ -182,14 +182,14 @@ class Repositories:
 
     def add(self, place: str) -> None:
         """A `.git`: a folder, or a file that says where the repository is. One that is a link is not followed."""
-        found = self._find(place)
+        found = self._stat(place)
         if found is None:
             return
         if stat.S_ISDIR(found.st_mode):
             self.add_folder(place, _parent(place))
         elif stat.S_ISREG(found.st_mode):
             self.policy[place] = None
-            if (git := self._pointer(place)) is not None:
+            if (git := self._read_pointer(place)) is not None:
                 self.add_folder(git, _parent(place))
 
     def add_folder(self, git: str, work_tree: str) -> None:
@@ -200,9 +200,9 @@ class Repositories:
             known = self._seen.setdefault(git, set())
             if work_tree not in known and len(known) < MAX_WORK_TREES:
                 known.add(work_tree)
-                self._look_at(git, work_tree)
+                self._inspect(git, work_tree)
 
-    def _look_at(self, git: str, work_tree: str) -> None:
+    def _inspect(self, git: str, work_tree: str) -> None:
         is_new = git not in self._found
         if is_new:
             found = self._found[git] = {entry.name: entry for entry in self._entries(git)}
@@ -212,12 +212,12 @@ class Repositories:
                 self._add_hooks_that_are_links(f"{git}/hooks")
         has_worktree_settings = self._read_all_settings(git, work_tree)
         if "commondir" in self._found[git] or self._are_outside(git):
-            common = self._pointer(f"{git}/commondir")
+            common = self._read_pointer(f"{git}/commondir")
             if common is not None:  # only its settings count: git does not follow a second one
                 self._read_all_settings(common, work_tree)
                 self._waiting.append((common, common))
         if is_new:
-            self._look_into(git, has_worktree_settings=has_worktree_settings)
+            self._inspect_children(git, has_worktree_settings=has_worktree_settings)
 
     def _read_all_settings(self, git: str, work_tree: str) -> bool:
         for file in self._of_all:
@@ -229,7 +229,7 @@ class Repositories:
             self._read_settings(own, git, work_tree)
         return has_worktree_settings
 
-    def _look_into(self, git: str, *, has_worktree_settings: bool) -> None:
+    def _inspect_children(self, git: str, *, has_worktree_settings: bool) -> None:
         found = self._found[git]
         if any(name in found and not found[name].is_folder for name in ("modules", "worktrees")):
             self.policy[git] = None  # a link
@@ -243,8 +243,8 @@ class Repositories:
     def _add_worktree(self, place: str, *, has_settings: bool) -> None:
         for name in OF_WORKTREES:
             self._guard(f"{place}/{name}")
-        if has_settings or self._find(f"{place}/{WORKTREE_SETTINGS}") is not None:
-            linked = self._pointer(f"{place}/gitdir")
+        if has_settings or self._stat(f"{place}/{WORKTREE_SETTINGS}") is not None:
+            linked = self._read_pointer(f"{place}/gitdir")
             self._guard(f"{place}/{WORKTREE_SETTINGS}")
             self._read_settings(f"{place}/{WORKTREE_SETTINGS}", place, _parent(linked or f"{place}/"))
 
@@ -270,7 +270,7 @@ class Repositories:
             has_worktree_settings |= settings.has_worktree_settings
             if settings.hooks is not None:
                 self._add_hooks(settings.hooks, git, work_tree)
-            if settings.work_tree is not None and (other := _named(git, settings.work_tree)) is not None:
+            if settings.work_tree is not None and (other := _resolve_setting(git, settings.work_tree)) is not None:
                 self._waiting.append((git, other))
             waiting += (included for included in settings.includes if included not in files)
             del waiting[MAX_INCLUDES:]
@@ -280,11 +280,11 @@ class Repositories:
     def _settings_in(self, file: str) -> "_Settings":
         """With the true names of what they include, which is guarded."""
         if file not in self._settings:
-            content = self._content(file, git_files.MAX_CONFIG_BYTES) if len(self._settings) < MAX_SETTINGS else None
-            settings = _summary(content or b"")
+            content = self._read(file, git_files.MAX_CONFIG_BYTES) if len(self._settings) < MAX_SETTINGS else None
+            settings = _summarize(content or b"")
             included: dict[str, None] = {}
             for value in settings.includes:
-                named = _named(_parent(file), value)
+                named = _resolve_setting(_parent(file), value)
                 if named is not None and (real := self._guard(named)) is not None:
                     included[real] = None
                 elif named is not None and self._are_outside(file, named):
@@ -295,13 +295,13 @@ class Repositories:
     def _add_hooks(self, value: str, git: str, work_tree: str) -> None:
         """A relative path begins where the hook runs: in the work tree, or in the repository after a push."""
         for base in dict.fromkeys((work_tree, git)):
-            place = _named(base, value)
+            place = _resolve_setting(base, value)
             if place is None or place in self._guarded:
                 continue
             if place in self._opened or any(f"{one}/".startswith(f"{place}/") for one in (work_tree, git)):
                 for name in _HOOKS:  # the folder is too much to be guarded
                     self._guard(f"{place}/{name}")
-            elif base == work_tree or self._find(place) is not None:
+            elif base == work_tree or self._stat(place) is not None:
                 self._guard(place)
                 self._add_hooks_that_are_links(place)
 
@@ -319,14 +319,14 @@ class Repositories:
 
     def _guard_new(self, place: str, entry: Entry | None) -> str | None:
         if self._split(place) is None:
-            outside = leads_to(Path(place), [*map(Path, self._opened)])
+            outside = resolve_inside(Path(place), [*map(Path, self._opened)])
             if outside is None:
                 return None
             place = str(outside)
         if (entry is not None and (entry.is_folder or entry.is_plain_file)) or self._is_there(place):
             self.policy[place] = None
             return place
-        real, link = self._real(place), self._first_link(place)
+        real, link = self._resolve(place), self._first_link(place)
         if link is not None and _parent(link) not in self._opened:
             self.policy[_parent(link)] = None
         if real is not None:
@@ -336,17 +336,17 @@ class Repositories:
         return real
 
     def _is_there(self, place: str) -> bool:
-        found = self._find(place)
+        found = self._stat(place)
         return found is not None and not stat.S_ISLNK(found.st_mode)
 
     def _first_link(self, place: str) -> str | None:
         for parent in (*reversed(Path(place).parents), Path(place)):
-            found = self._find(str(parent))
+            found = self._stat(str(parent))
             if found is not None and stat.S_ISLNK(found.st_mode):
                 return str(parent)
         return None
 
-    def _real(self, place: str) -> str | None:
+    def _resolve(self, place: str) -> str | None:
         """The true name of what is there, whatever links lead to it inside of its folder."""
         reached = self._split(place)
         if reached is None:
@@ -358,17 +358,17 @@ class Repositories:
             return None
         return real if self._is_there(real) else None
 
-    def _pointer(self, file: str) -> str | None:
+    def _read_pointer(self, file: str) -> str | None:
         """What a file names that consists of one path."""
-        content = self._content(file, _MAX_POINTER_BYTES)
+        content = self._read(file, _MAX_POINTER_BYTES)
         if content is None:
             return None
         text = content.decode("utf-8", "surrogateescape").removeprefix("gitdir:").strip()
-        return _named(_parent(file), text, has_home=False)
+        return _resolve_setting(_parent(file), text, has_home=False)
 
-    def _content(self, file: str, limit_bytes: int) -> bytes | None:
+    def _read(self, file: str, limit_bytes: int) -> bytes | None:
         """None: it is not there. What is outside commands cannot change, so it is simply read."""
-        reached = self._split(real) if (real := self._real(file)) is not None else None
+        reached = self._split(real) if (real := self._resolve(file)) is not None else None
         try:
             if reached is not None:
                 return reached[1].read(reached[2], limit_bytes)
@@ -386,7 +386,7 @@ class Repositories:
                 return root, tree, place[len(root) + 1 :]
         return None
 
-    def _find(self, place: str) -> os.stat_result | None:
+    def _stat(self, place: str) -> os.stat_result | None:
         reached = self._split(place)
         try:
             return reached[1].find(reached[2]) if reached else None
@@ -405,7 +405,7 @@ class Repositories:
             return ()
 
 
-def _named(base: str, value: str, *, has_home: bool = True) -> str | None:
+def _resolve_setting(base: str, value: str, *, has_home: bool = True) -> str | None:
     """A path in git's settings."""
     value = value.removeprefix(":(optional)")
     if not value or "\0" in value or value.startswith("%("):

@@ -20,7 +20,7 @@ from talaria.core.trees import Root
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
 from talaria.tools.person import Proposal
 from talaria.tools.sandbox.running_command import RunningCommand
-from talaria.tools.sandbox_permissions import SANDBOX, Kind, Permission, is_covered, network
+from talaria.tools.sandbox_permissions import SANDBOX, Permission, PermissionKind, is_covered, network_permission
 
 if TYPE_CHECKING:
     from talaria.tools.workspace import Workspace
@@ -30,7 +30,7 @@ MAX_BLOCKED = 20
 OTHERS_RUN = "other commands run at the same time, and it may be one of them that wants this"
 
 
-class _Opening(msgspec.Struct, frozen=True):
+class _OpeningInvocation(msgspec.Struct, frozen=True):
     """As if the model had asked to open the sandbox."""
 
     claim: Claim
@@ -62,33 +62,33 @@ async def ask_to_open(
     claim = Claim(
         hosts=permission.what if permission.kind == "network" else (),
         writes=(Path(permission.what[0]),) if permission.kind == "write" else (),
-        place=place,
-        is_untrusted=permission.brings_strange_words,
+        workdir=place,
+        is_untrusted=permission.reads_untrusted,
         permission=permission,
     )
-    question = Proposal(permission.question, content, noun, note, model_reason=told_reason(reason))
-    await run.tools.consent(call, _Opening(claim, question), may_ask=may_ask)
+    question = Proposal(permission.question, content, noun, note, model_reason=shorten_reason(reason))
+    await run.tools.consent(call, _OpeningInvocation(claim, question), may_ask=may_ask)
 
 
-def told_reason(reason: str) -> str:
+def shorten_reason(reason: str) -> str:
     """In one line, and not for long: it is shown after what would happen."""
     words = " ".join(reason.split())
     return words if len(words) <= MAX_REASON_CHARS else f"{words[:MAX_REASON_CHARS]}…"
 
 
-class RunningConsent:
+class SessionConsent:
     """Decides for the commands of a session that run now. Which of them wants something is not known, so the person is
     asked about the one that began last."""
 
     def __init__(self) -> None:
-        self._running: list[Asking] = []
+        self._running: list[CommandConsent] = []
         self.blocked: deque[str] = deque(maxlen=MAX_BLOCKED)
         """Paths and ports that were lately asked for in vain, as far as can be told; for people."""
 
     @contextmanager
-    def attend(self, run: Run, command: str, place: str, *, may_ask: bool = True) -> Generator["Asking"]:
+    def register(self, run: Run, command: str, place: str, *, may_ask: bool = True) -> Generator["CommandConsent"]:
         """While a command runs. Not `may_ask`: in the background, where only what was granted before counts."""
-        asking = Asking(run, command, place, may_ask=may_ask)
+        asking = CommandConsent(run, command, place, may_ask=may_ask)
         self._running.append(asking)
         try:
             yield asking
@@ -96,14 +96,14 @@ class RunningConsent:
             self._running.remove(asking)
             asking.close()
 
-    def given(self, kind: Kind) -> list[tuple[str, ...]]:
+    def list_allowed(self, kind: PermissionKind) -> list[tuple[str, ...]]:
         """What commands that run were allowed for themselves, as long as they run."""
-        return [one.what for asking in self._running for one in asking.given if one.kind == kind]
+        return [one.what for asking in self._running for one in asking.allowed if one.kind == kind]
 
     async def allow_host(self, host: str) -> None:
         """Raises `Denied`."""
         try:
-            permission = network(host)
+            permission = network_permission(host)
         except BadArguments as fault:
             raise Denied(str(fault)) from fault
         await self.allow(permission)
@@ -121,18 +121,18 @@ class RunningConsent:
             raise Denied(f"Commands cannot push to {address} with a login: nobody is here to allow it.", by="nobody")
 
     @property
-    def _newest(self) -> "Asking | None":
+    def _newest(self) -> "CommandConsent | None":
         asking = (one for one in reversed(self._running) if one.may_ask)
         return next(asking, self._running[-1] if self._running else None)
 
 
-class Asking:
+class CommandConsent:
     """One command. An answer holds as long as it runs, so programs that try again and again do not ask again."""
 
     def __init__(self, run: Run, command: str, place: str, *, may_ask: bool) -> None:
         self.may_ask = may_ask
         self.started: RunningCommand | None = None
-        self.given: tuple[Permission, ...] = ()
+        self.allowed: tuple[Permission, ...] = ()
         """Of what it needs, all that no grant covers."""
         self._run = run
         self._command = command
@@ -146,7 +146,7 @@ class Asking:
         for question in self._questions:
             question.cancel()
 
-    async def open(self, workspace: "Workspace", needs: Sequence[Permission], reason: str = "") -> None:
+    async def open_sandbox(self, workspace: "Workspace", needs: Sequence[Permission], reason: str = "") -> None:
         """Before the command begins: all that it needs, and what the person has opened for longer. Raises `Denied`,
         `ToolFailed`."""
         if any(permission.kind == "publish" for permission in needs) and self._run.scope.asker != "local":
@@ -155,33 +155,33 @@ class Asking:
             await self.allow(permission, reason)
             if permission.is_missing:
                 await in_thread(partial(_make_folder, Path(permission.what[0])))
-        self.given = tuple([permission for permission in needs if not await self._is_granted(permission)])
+        self.allowed = tuple([permission for permission in needs if not await self._is_granted(permission)])
         tools = self._run.tools
         writes, ports, published = [
-            [*((await tools.granted(kind)) if tools is not None else ()), *workspace.consent.given(kind)]
+            [*((await tools.list_grants(kind)) if tools is not None else ()), *workspace.consent.list_allowed(kind)]
             for kind in ("write", "port", "publish")
         ]
-        await workspace.share(await in_thread(lambda: _there(writes)))
+        await workspace.share(await in_thread(lambda: _existing_places(writes)))
         numbers = (*workspace.settings.ports, *(int(port) for (port,) in ports))
         await workspace.open_ports([*dict.fromkeys(numbers)], [int(port) for (port,) in published])
 
-    def take_over(self, asked: "Asking") -> None:
+    def copy_answers(self, asked: "CommandConsent") -> None:
         """What was answered before the command began."""
         self._answers.update(asked._answers)  # noqa: SLF001  (of the same class)
-        self.given = asked.given
+        self.allowed = asked.allowed
 
     async def may_list(self, address: str) -> bool:
         """Whether somebody could be asked, or has allowed to fetch from there, or to push."""
         person, tools = self._run.scope.person, self._run.tools
         if self.may_ask and person is not None and person.may_approve():
             return True
-        given = (*await tools.granted("fetch"), *await tools.granted("push")) if tools is not None else ()
+        given = (*await tools.list_grants("fetch"), *await tools.list_grants("push")) if tools is not None else ()
         return any(words[0] == address for words in given)
 
     async def _is_granted(self, permission: Permission) -> bool:
         """For longer than this command: then it counts until it is revoked."""
         tools = self._run.tools
-        return tools is not None and is_covered(permission, await tools.granted(permission.kind))
+        return tools is not None and is_covered(permission, await tools.list_grants(permission.kind))
 
     async def allow(
         self,
@@ -235,7 +235,7 @@ def _make_folder(path: Path) -> None:
         raise ToolFailed(f"{path} cannot be made: {fault.strerror}.") from fault
 
 
-def _there(granted: Sequence[tuple[str, ...]]) -> list[Path]:
+def _existing_places(granted: Sequence[tuple[str, ...]]) -> list[Path]:
     """What was granted and has gone, or is a link by now, does not count."""
     places = dict.fromkeys(Path(path) for (path,) in granted)
     return [place for place in places if place.exists() and place.resolve() == place]

@@ -35,7 +35,7 @@ REGISTRIES: dict[str, tuple[str, ...]] = {
 }
 """Package registries take more than one host: one yes covers them together."""
 
-Kind = Literal["network", "write", "port", "publish", "unsandboxed", "git-url", "fetch", "push", "sign", "gh"]
+PermissionKind = Literal["network", "write", "port", "publish", "unsandboxed", "git-url", "fetch", "push", "sign", "gh"]
 FORMS = "`network HOST`, `write PATH`, `port NUMBER`, `publish NUMBER` or `unsandboxed`"
 
 _TITLES: dict[str, str] = {
@@ -78,7 +78,7 @@ _HAVE_NO_SUBCOMMANDS = frozenset(
 
 
 class Permission(msgspec.Struct, frozen=True):
-    kind: Kind
+    kind: PermissionKind
     what: tuple[str, ...]
     """Hosts; a path; a port; the words of a command, none if it is more than one program with plain words; of
     `git-url`: what it does, as an infinitive; the address of a remote, and of `push` the refs (`+` before one that
@@ -115,7 +115,7 @@ class Permission(msgspec.Struct, frozen=True):
             case "push":
                 address, *refs = self.what
                 at = "at" if any(ref.startswith(("+", ":")) for ref in refs) else "to"
-                return f"{' and '.join(map(_pushed, refs))} {at} {address} with your login"
+                return f"{' and '.join(map(_describe_push, refs))} {at} {address} with your login"
             case "sign":
                 return f"sign commits and tags with your key {self.what[0]}"
             case "gh":
@@ -136,17 +136,17 @@ class Permission(msgspec.Struct, frozen=True):
 
     @property
     def covered(self) -> tuple[str, ...]:
-        return prefix(self.what) if self.kind == "unsandboxed" else self.what
+        return command_prefix(self.what) if self.kind == "unsandboxed" else self.what
 
     @property
-    def in_words(self) -> str:
+    def description(self) -> str:
         """What a yes that lasts covers, as an infinitive, for people."""
         if self.kind == "unsandboxed":
             return f"run commands that start with `{shlex.join(self.covered)}` outside the sandbox"
         return self.effect
 
     @property
-    def in_short(self) -> str:
+    def short_description(self) -> str:
         """The same beside an answer to choose, below the question that says it in full."""
         match self.kind:
             case "network":
@@ -162,16 +162,16 @@ class Permission(msgspec.Struct, frozen=True):
             case "fetch":
                 return "fetch from there"
             case "push":
-                return f"{' and '.join(map(_pushed, self.what[1:]))} there"
+                return f"{' and '.join(map(_describe_push, self.what[1:]))} there"
             case "sign":
                 return "sign with this key"
             case "gh":
                 return "read there" if self.what[1:] == ("read",) else f"`gh {' '.join(self.what[1:])}` there"
             case _:
-                return self.in_words
+                return self.description
 
     @property
-    def brings_strange_words(self) -> bool:
+    def reads_untrusted(self) -> bool:
         """Whether commands then read what strangers write."""
         return self.kind == "network" or (self.kind == "gh" and self.what[1:] == ("read",))
 
@@ -193,7 +193,7 @@ class Permission(msgspec.Struct, frozen=True):
                 return True
 
 
-def network(host: str) -> Permission:
+def network_permission(host: str) -> Permission:
     """With the other hosts of the same package registry. Raises `BadArguments` for what is not one host."""
     name = host.strip().lower().rstrip(".")
     if "*" in name:
@@ -203,7 +203,7 @@ def network(host: str) -> Permission:
     return Permission("network", next((hosts for hosts in REGISTRIES.values() if name in hosts), (name,)))
 
 
-def write(path: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Permission:
+def write_permission(path: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Permission:
     """A slash at its end: a folder, which may be missing. Raises `BadArguments` for what is not one folder or file by
     its true name."""
     try:
@@ -220,8 +220,8 @@ def write(path: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Pe
         real = named.resolve(strict=not is_missing)
     except FileNotFoundError:
         raise BadArguments(
-            f"{named} does not exist; name a folder that does, such as {_existing(named)}, or one to be made in such a "
-            "folder, with a slash at its end."
+            f"{named} does not exist; name a folder that does, such as {_nearest_existing(named)}, or a new folder in "
+            "such a folder, with a slash at its end."
         ) from None
     except (OSError, RuntimeError, ValueError) as fault:
         raise BadArguments(f"{path!r} is not a usable path: {fault}.") from fault
@@ -234,18 +234,18 @@ def write(path: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Pe
     return Permission("write", (str(real),), is_missing)
 
 
-def port(number: str, kind: Literal["port", "publish"] = "port") -> Permission:
+def port_permission(number: str, kind: Literal["port", "publish"] = "port") -> Permission:
     if not number.isdecimal() or not 1 <= int(number) <= 65535:
         raise BadArguments(f"{number!r} is not a port: that is a number from 1 to 65535.")
     return Permission(kind, (str(int(number)),))
 
 
-def unsandboxed(command: str) -> Permission:
-    words = shell_words.simple(command) if command.isprintable() else None
+def unsandboxed_permission(command: str) -> Permission:
+    words = shell_words.split_simple(command) if command.isprintable() else None
     return Permission("unsandboxed", tuple(words or ()))
 
 
-def needed(need: str, command: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Permission:
+def parse_need(need: str, command: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Permission:
     """What a call says that its command needs. Raises `BadArguments`."""
     kind, _, what = need.strip().partition(" ")
     what = what.strip()
@@ -253,13 +253,13 @@ def needed(need: str, command: str, project: Path, may_be_shared: Callable[[Path
         case "network" if what and is_this_machine(what):
             raise BadArguments(f"{what!r} is this machine itself; ask for `port NUMBER` instead.")
         case "network" if what:
-            return network(what)
+            return network_permission(what)
         case "write" if what:
-            return write(what, project, may_be_shared)
+            return write_permission(what, project, may_be_shared)
         case "port" | "publish" if what:
-            return port(what, kind)
+            return port_permission(what, kind)
         case "unsandboxed" if not what:
-            return unsandboxed(command)
+            return unsandboxed_permission(command)
         case _:
             raise BadArguments(f"{need!r} is nothing that can be asked for; it is {FORMS}.")
 
@@ -268,10 +268,10 @@ def read_grant(granted: str) -> Permission | None:
     """What a grant of `SANDBOX` allows; None: nothing that is known here."""
     kind, _, what = granted.partition(" ")
     words = tuple(shlex.split(what))
-    return Permission(cast("Kind", kind), words) if kind in get_args(Kind) and words else None
+    return Permission(cast("PermissionKind", kind), words) if kind in get_args(PermissionKind) and words else None
 
 
-def prefix(words: Sequence[str]) -> tuple[str, ...]:
+def command_prefix(words: Sequence[str]) -> tuple[str, ...]:
     """Of the commands that a yes to this one may cover: a program and its subcommand. Empty: only this very command."""
     if len(words) < 2 or "/" in words[0]:
         return ()
@@ -285,7 +285,7 @@ def is_granted(permission: Permission, grants: Sequence[Grant], project: str) ->
     """By all that one person has granted: here, in this conversation or everywhere."""
     if not permission.may_last:  # each is asked about
         return False
-    return is_covered(permission, [*granted(permission.kind, grants, project)])
+    return is_covered(permission, [*select_grants(permission.kind, grants, project)])
 
 
 def is_covered(permission: Permission, given: Sequence[tuple[str, ...]]) -> bool:
@@ -322,7 +322,7 @@ def stays_inside(permission: Permission, place: str, project: Path) -> bool:
         return False
 
 
-def granted(kind: Kind, grants: Sequence[Grant], project: str) -> Iterator[tuple[str, ...]]:
+def select_grants(kind: PermissionKind, grants: Sequence[Grant], project: str) -> Iterator[tuple[str, ...]]:
     """The words of each grant of a kind that holds here."""
     for grant in grants:
         if grant.tool == SANDBOX and (grant.session is not None or grant.cwd in (project, EVERYWHERE)):
@@ -331,13 +331,13 @@ def granted(kind: Kind, grants: Sequence[Grant], project: str) -> Iterator[tuple
                 yield tuple(shlex.split(what))
 
 
-def _pushed(ref: str) -> str:
+def _describe_push(ref: str) -> str:
     name = ref.lstrip("+:").removeprefix("refs/heads/")
     name = f"tag {name.removeprefix('refs/tags/')}" if name.startswith("refs/tags/") else name
     return {"+": f"replace {name} (forced)", ":": f"delete {name}"}.get(ref[:1], f"push {name}")
 
 
-def _existing(path: Path) -> Path:
+def _nearest_existing(path: Path) -> Path:
     return next(parent for parent in path.parents if parent.exists())
 
 

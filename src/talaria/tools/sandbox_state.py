@@ -49,10 +49,10 @@ class SandboxState(msgspec.Struct, frozen=True, kw_only=True):
     """Paths and ports: the kernel does not tell, so this is read from what programs said."""
 
 
-def find_state(workspaces: "Workspaces", home: Path, session: SessionId, project: Path) -> SandboxState:
+def read_sandbox_state(workspaces: "Workspaces", home: Path, session: SessionId, project: Path) -> SandboxState:
     """`home` is Talaria's. Not on the loop. Raises `ToolFailed` where no command could run."""
     sandbox, settings = workspaces.sandbox, workspaces.settings_in(session, project)
-    view, workspace = workspaces.look(project.resolve(), settings), workspaces.find(session)
+    view, workspace = workspaces.make_policy(project.resolve(), settings), workspaces.find(session)
     listed = [Path(given).expanduser().resolve() for given in settings.read]
     ports = workspace.ports if workspace is not None else None
     sizes: Mapping[str, int] = {}
@@ -76,6 +76,6 @@ def find_state(workspaces: "Workspaces", home: Path, session: SessionId, project
         hosts=settings.network,
         ports=tuple(ports.open_inwards) if ports is not None and ports.open_inwards else settings.ports,
         published=ports.published if ports is not None else {},
-        blocked=tuple(workspace.way_out.blocked) if workspace is not None else (),
+        blocked=tuple(workspace.egress.blocked) if workspace is not None else (),
         probably_blocked=tuple(workspace.consent.blocked) if workspace is not None else (),
     )

@@ -157,7 +157,7 @@ class _Parser:
                 start = self._at
                 target = self._read_word() if self._has_word() else ()
                 if operator in ("<<", "<<-"):
-                    documents.append((_unquoted(text[start : self._at]), operator == "<<-"))
+                    documents.append((_unquote(text[start : self._at]), operator == "<<-"))
                 elif operator == "<<<":
                     documents.append(render(target))
                 else:
@@ -294,7 +294,7 @@ class _Parser:
             else:
                 parts.append(Part("text", char))
                 self._at += 1
-        return _merged(parts)
+        return _merge_text(parts)
 
     def _read_quoted(self, parts: list[Part]) -> None:
         """Up to the closing quote, behind which it ends."""
@@ -326,7 +326,7 @@ class _Parser:
                 end += 2 if text[end] == "\\" else 1
             inner = re.sub(r"\\([`$\\])", r"\1", text[self._at + 1 : end])
             self._at = end + 1
-            return self._inner(inner)
+            return self._read_backquoted(inner)
         if name := _NAME.match(text, self._at):
             self._at = name.end()
             return Part("variable" if is_quoted else "unquoted", name[1] or name[2])
@@ -339,14 +339,14 @@ class _Parser:
             self._at += 2
             first = len(self._steps)
             self._read_subshell()
-            return self._known_answer(first)
+            return self._guess_output(first)
         if text.startswith("${", self._at):
             start, self._at = self._at, _closing_brace(text, self._at + 2) + 1
             return Part("unknown", text[start : self._at])
         self._at += 1
         return Part("text", "$")
 
-    def _known_answer(self, first: int) -> Part:
+    def _guess_output(self, first: int) -> Part:
         """Of a substitution whose commands were read since: a few are known without running them."""
         commands = [step for step in self._steps[first:] if isinstance(step, SimpleCommand)]
         words = [literal(word) for word in commands[0].words] if len(commands) == 1 else []
@@ -355,7 +355,7 @@ class _Parser:
         is_default = "-t" in words or all((word or "").startswith("-d") for word in words[1:])
         return Part("unknown", "$(mktemp)" if words[:1] == ["mktemp"] and is_default else "$(…)")
 
-    def _inner(self, command: str) -> Part:
+    def _read_backquoted(self, command: str) -> Part:
         inner = _Parser(command, self._depth + 1)
         self._steps += (EnterSubshell(), *inner.parsed(), LeaveSubshell())
         return Part("unknown", "$(…)")
@@ -390,12 +390,12 @@ def _closing_brace(text: str, start: int) -> int:
     return len(text)
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     """The end of a here-document as it will be there."""
     return re.sub(r"""["'\\]""", "", text)
 
 
-def _merged(parts: list[Part]) -> Word:
+def _merge_text(parts: list[Part]) -> Word:
     """Neighbours that are text are one. An empty word, in quotes, has one part."""
     if len(parts) == 1:
         return (parts[0],)
@@ -421,19 +421,19 @@ def _without_braces(word: Word) -> list[Word]:
         return [word]
     if braces > MAX_BRACES:
         return [(Part("unknown", "{…}"),)]
-    return [_merged([_as_text(part) for part in one]) for one in _expanded(word)[:MAX_WORDS]]
+    return [_merge_text([_as_text(part) for part in one]) for one in _expand_braces(word)[:MAX_WORDS]]
 
 
 def _as_text(part: Part) -> Part:
     return Part("text", part.text) if part.kind == "brace" else part
 
 
-def _expanded(word: Word) -> list[Word]:
+def _expand_braces(word: Word) -> list[Word]:
     done: list[Word] = []
     waiting = [word]
     while waiting and len(done) + len(waiting) <= MAX_WORDS:
         one = waiting.pop()
-        found = _first_braces(one)
+        found = _find_braces(one)
         if found is None:
             done.append(one)
             continue
@@ -442,7 +442,7 @@ def _expanded(word: Word) -> list[Word]:
     return done + waiting
 
 
-def _first_braces(word: Word) -> tuple[int, int, list[Word]] | None:
+def _find_braces(word: Word) -> tuple[int, int, list[Word]] | None:
     """The first, innermost pair with a comma or a range in it."""
     opened: list[int] = []
     for at, part in enumerate(word):
@@ -457,11 +457,11 @@ def _first_braces(word: Word) -> tuple[int, int, list[Word]] | None:
                 return start, at + 1, [inside[low + 1 : high] for low, high in edges]
             given = _RANGE.fullmatch(inside[0].text) if len(inside) == 1 and inside[0].kind == "text" else None
             if given:
-                return start, at + 1, [(Part("text", one),) for one in _range(given)]
+                return start, at + 1, [(Part("text", one),) for one in _expand_range(given)]
     return None
 
 
-def _range(given: re.Match[str]) -> list[str]:
+def _expand_range(given: re.Match[str]) -> list[str]:
     if given[1] is not None:
         low, high = sorted((int(given[1]), int(given[2])))
         return [str(number) for number in range(low, min(high, low + MAX_WORDS) + 1)]

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from talaria.tools.protected import Protected
 
 MAX_SIMPLE_CHARS = 2_000
-_SIGNS = frozenset("|&;<>()$`\\\n*?[]{}~!#=\r")
+_SPECIAL_CHARS = frozenset("|&;<>()$`\\\n*?[]{}~!#=\r")
 """With one of these more may happen than the words say."""
 _INTERPRETERS = (
     r"(?:ba|da|z|k|fi|c|tc)?sh|python[\d.]*|node|deno|bun|perl|ruby|php|lua|awk|gawk|env|xargs|sudo|doas|su|eval|exec|"
@@ -43,56 +43,56 @@ _DELETING = re.compile(
 _EVERYTHING = re.compile(r"(?:/|~|\$HOME|\$\{HOME\}|/(?:home|usr|etc|var|boot|root|bin|lib))/?\*?")
 
 
-def simple(command: str) -> Sequence[str] | None:
+def split_simple(command: str) -> Sequence[str] | None:
     """Its words, if it is one program with plain words behind it, named by no path of the project; else None."""
-    if len(command) > MAX_SIMPLE_CHARS or _SIGNS & set(command):
+    if len(command) > MAX_SIMPLE_CHARS or _SPECIAL_CHARS & set(command):
         return None
     try:
         words = shlex.split(command)
     except ValueError:
         return None
-    if not words or re.fullmatch(_INTERPRETERS, _name(words[0])):
+    if not words or re.fullmatch(_INTERPRETERS, _program_name(words[0])):
         return None
     return None if "/" in words[0] and not words[0].startswith("/") else words
 
 
 def is_harmless(command: str) -> bool:
     """It will be the same again tomorrow: a yes for good is a yes to that."""
-    words = simple(command)
+    words = split_simple(command)
     return words is not None and words[0] in _HARMLESS
 
 
 def runs_others(program: str) -> bool:
     """Whether a yes to this program would be a yes to any other: then none that lasts is given."""
-    return re.fullmatch(f"{_INTERPRETERS}|{_RUN_OTHERS}", _name(program), re.IGNORECASE) is not None
+    return re.fullmatch(f"{_INTERPRETERS}|{_RUN_OTHERS}", _program_name(program), re.IGNORECASE) is not None
 
 
-def _name(program: str) -> str:
+def _program_name(program: str) -> str:
     return PurePosixPath(program).name
 
 
-def matches(command: str, pattern: str, *, is_allowing: bool) -> bool:
+def matches_rule(command: str, pattern: str, *, is_allowing: bool) -> bool:
     """`*` stands for a word, at the end for any number of them. To allow, it must be all that happens; to deny, it is
     enough that a command in it begins so."""
     wanted = pattern.split()
     if is_allowing:
-        words = simple(command)
+        words = split_simple(command)
         return command.strip() == pattern.strip() or (words is not None and _fits(words, wanted))
     beginning = wanted if wanted[-1:] == ["*"] else [*wanted, "*"]
-    return any(_fits(_loosely(part), beginning) for part in (command, *_parts(command)))
+    return any(_fits(_split_loosely(part), beginning) for part in (command, *_split_commands(command)))
 
 
-def _parts(command: str) -> list[str]:
+def _split_commands(command: str) -> list[str]:
     """The commands that seem to be in it."""
     return [part for part in re.split(_SEPARATORS, command) if part and not part.isspace()]
 
 
-def _loosely(part: str) -> Sequence[str]:
+def _split_loosely(part: str) -> Sequence[str]:
     try:
         words = shlex.split(part) if len(part) <= MAX_SIMPLE_CHARS else part.split()
     except ValueError:
         words = part.split()
-    return [_name(words[0]), *words[1:]] if words else words
+    return [_program_name(words[0]), *words[1:]] if words else words
 
 
 def _fits(words: Sequence[str], wanted: Sequence[str]) -> bool:
@@ -109,15 +109,15 @@ def may_delete(command: str, place: str) -> bool:
     return _DELETING.search(command) is not None or ".git" in place
 
 
-def is_ruinous(command: str, protected: Protected) -> bool:
+def is_destructive(command: str, protected: Protected) -> bool:
     """Wipes the disk, or goes for what is private. Each part is looked at once: it may be long."""
     if any(place in command for place in protected.names) or ":|:&" in "".join(command.split()):
         return True
-    return any(_wipes(part.replace(">", " > ").split()) for part in _parts(command.replace("${HOME}", "~")))
+    return any(_wipes(part.replace(">", " > ").split()) for part in _split_commands(command.replace("${HOME}", "~")))
 
 
 def _wipes(words: Sequence[str]) -> bool:
-    names = {_name(word) for word in words}
+    names = {_program_name(word) for word in words}
     if names & _WIPING or any(name.startswith("mkfs") for name in names):
         return True
     is_deep = any(word.startswith("-") and not word.startswith("--") and "r" in word.lower() for word in words)

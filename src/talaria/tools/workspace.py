@@ -26,13 +26,13 @@ from talaria.core.trees import Root
 from talaria.tools.blocking import in_threads
 from talaria.tools.git_settings import GIT_LOGIN, PROGRAM_HOST, AddressChange, GitSettings
 from talaria.tools.policy_files import HeldChange, PolicyFiles
-from talaria.tools.processes import Processes
+from talaria.tools.processes import BackgroundProcesses
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.egress_proxy import EgressProxy
 from talaria.tools.sandbox.running_command import ExitStatus, OutputSink, RunningCommand, SandboxCommand
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
-from talaria.tools.sandbox_grants import RunningConsent
+from talaria.tools.sandbox_grants import SessionConsent
 from talaria.tools.sandbox_permissions import Permission
 
 if TYPE_CHECKING:
@@ -77,26 +77,26 @@ class Workspace:
         self._sandbox = sandbox
         self._caches = caches
         self._quarantine = quarantine
-        self._look = look
-        self._events = events
-        self._others = others
+        self._make_policy = look
+        self._open_events = events
+        self._find_neighbors = others
         self._git = git
         self.can_be_opened = can_be_opened
         self._addresses: list[AddressChange] = []
-        self.way_out = way_out
-        self.consent = RunningConsent()
+        self.egress = way_out
+        self.consent = SessionConsent()
         self._broker: CredentialBroker | None = None
         way_out.consent = self.consent.allow_host
         self._news: deque[str] = deque(maxlen=MAX_NEWS)
-        self._opening = asyncio.Lock()
-        self._open = AsyncExitStack()
+        self._lock = asyncio.Lock()
+        self._resources = AsyncExitStack()
         self._host: ToolHost | None = None
         self._is_closed = False
         self._project: Root | None = None
         """Opened when its commands were first let in: whatever they put in its place later is not the project."""
         self._policy: PolicyFiles | None = None
         self._running: set[RunningCommand] = set()
-        self._is_settled = True
+        self._is_compared = True
         """Nothing has run since policy files were last compared."""
         self._held: list[HeldChange] = []
         self._held_count = 0
@@ -118,24 +118,24 @@ class Workspace:
         self.settings = settings or TerminalSettings()
         self.cwd = str(project)
         """Where the next command begins, as the tool host has told it."""
-        self.processes = Processes(self._news.append)
+        self.processes = BackgroundProcesses(self._news.append)
 
     async def start(self, command: SandboxCommand, sink: OutputSink) -> RunningCommand:
         """Raises `ToolFailed` where nothing can run."""
-        async with self._opening:
+        async with self._lock:
             if self._is_closed:
                 raise ToolFailed("This session is closed.")
-            host = self._living_host
+            host = self._live_host
             if host is not None and not self._running and not await self._refresh_guards(host):
                 host = None
-            host = host or await self._begin()
+            host = host or await self._start_host()
             started = host.start(command, sink)
-            self._is_settled = False
+            self._is_compared = False
             self._running.add(started)
-        started.when_ended(lambda end: self._note(started, end))
+        started.when_ended(lambda end: self._note_end(started, end))
         return started
 
-    def _note(self, started: RunningCommand, end: ExitStatus) -> None:
+    def _note_end(self, started: RunningCommand, end: ExitStatus) -> None:
         self._running.discard(started)
         self.cwd = end.cwd or self.cwd
 
@@ -145,18 +145,18 @@ class Workspace:
         policy = self._policy
         if policy is None:
             return True
-        if not self._is_settled:
+        if not self._is_compared:
             await self._compare()
-        if any(one.may_have_changed_files for one in self._others()):
+        if any(one.may_have_changed_files for one in self._find_neighbors()):
             return await self._guard_again(host)
         if await in_thread(lambda: policy.accept() | bool(host.unguarded(self._guarded))):
-            self._guarded = (await in_thread(lambda: self._look(self._shared))).guarded
+            self._guarded = (await in_thread(lambda: self._make_policy(self._shared))).guarded
             return await self._guard_again(host)
         return True
 
     async def share(self, places: Sequence[Path]) -> None:
         """Of what is outside the project, commands write just this from now on. Raises `ToolFailed`."""
-        async with self._opening:
+        async with self._lock:
             others = (self.project, self.top, *self._writes, *places)
             wanted = tuple(place for place in places if not any(_is_below(place, other) for other in others))
             if self.level == "landlock":
@@ -165,12 +165,12 @@ class Workspace:
             dropped = [place for place in self._shared if place not in wanted]
             if not added and not dropped:
                 return
-            host = self._living_host
+            host = self._live_host
             if host is not None:
                 faults = [await self._withdraw_now(host, place) for place in dropped]
                 faults += [await self._share_now(host, place, wanted) for place in added]
                 if any(faults):
-                    await self._begin_anew(added or dropped)
+                    await self._restart(added or dropped)
             self._guarded = tuple(one for one in self._guarded if not any(map(one.is_relative_to, dropped)))
             self._shared = wanted
 
@@ -178,7 +178,7 @@ class Workspace:
         """Where nothing can be mounted, what other programs obey could be changed there."""
         kept = tuple(place for place in places if place in self._shared)
         for place in (place for place in places if place not in kept):
-            view = await in_thread(partial(self._look, (place,)))
+            view = await in_thread(partial(self._make_policy, (place,)))
             obeyed = next((one for one in view.guarded if one.is_relative_to(place)), None)
             if obeyed is None:
                 kept = (*kept, place)
@@ -194,7 +194,7 @@ class Workspace:
         """Returns why it cannot be done while the sandbox runs."""
         if self._is_around_others(place):
             return "it holds what is open already, and its guards"
-        view = await in_thread(lambda: self._look(wanted))
+        view = await in_thread(lambda: self._make_policy(wanted))
         if any(hidden.is_relative_to(place) for hidden in view.hidden):
             return "there is something in it that must be hidden"
         if any(own.is_relative_to(place) or place.is_relative_to(own) for own in view.own):
@@ -211,16 +211,16 @@ class Workspace:
     def _is_around_others(self, place: Path) -> bool:
         return any(_is_below(one, place) for one in self.roots)
 
-    async def _begin_anew(self, places: Sequence[Path]) -> None:
+    async def _restart(self, places: Sequence[Path]) -> None:
         names = ", ".join(map(str, places))
         if self._running:
             raise ToolFailed(
                 f"{names} cannot be opened or closed while commands run in the background: end them first."
             )
-        await self._leave()
+        await self._close_host()
         self._warn(f"The shell began anew, because {names} was opened or closed: variables and functions are gone.")
 
-    async def close_again(self, permission: Permission) -> str:
+    async def revoke(self, permission: Permission) -> str:
         """What the person has taken back, at once. Returns what keeps it for now; empty: nothing does."""
         what = permission.what[0]
         ports = self.ports
@@ -229,20 +229,20 @@ class Workspace:
         elif permission.kind == "port" and ports is not None and int(what) not in self.settings.ports:
             await ports.shut(int(what))
         elif permission.kind == "write" and Path(what) in self._shared:
-            async with self._opening:
+            async with self._lock:
                 left = tuple(place for place in self._shared if place != Path(what))
-                host = self._living_host
+                host = self._live_host
                 if host is not None and await host.withdraw(Path(what)):
                     if self._running:
                         return f"Commands that run now can still change {what}, until they end."
-                    await self._begin_anew([Path(what)])
+                    await self._restart([Path(what)])
                 self._shared = left
         return ""
 
     @property
     def ports(self) -> "Ports | None":
         """Those that are open now, if a sandbox with a network of its own runs."""
-        host = self._living_host
+        host = self._live_host
         return host.ports if host is not None else None
 
     @property
@@ -268,8 +268,8 @@ class Workspace:
         `ToolFailed`."""
         if not ports and not self._has_ports:
             return
-        async with self._opening:
-            known = (self._living_host or await self._begin()).ports
+        async with self._lock:
+            known = (self._live_host or await self._start_host()).ports
             if known is None:
                 raise ToolFailed(f"{NO_PORTS} (this is {self._sandbox.level}).")
             self._has_ports = True
@@ -282,13 +282,13 @@ class Workspace:
 
     async def publish(self, port: int) -> str:
         """The link under which the person sees what commands serve there. Raises `ToolFailed`."""
-        host = self._living_host
+        host = self._live_host
         if host is None:
             raise ToolFailed("Nothing runs here that could be shown.")
         if host.ports is None:
             raise ToolFailed(f"{NO_PORTS} (this is {self._sandbox.level}).")
         self._has_ports = True
-        async with self._opening:
+        async with self._lock:
             return f"http://127.0.0.1:{await host.ports.publish(port)}/"
 
     @asynccontextmanager
@@ -297,7 +297,7 @@ class Workspace:
     ) -> AsyncGenerator[Callable[[SandboxCommand, OutputSink], Awaitable[RunningCommand]]]:
         """To run one command that a person has allowed to leave. What sandboxed commands have changed is looked at
         before, so that it does not pass for the person's own doing."""
-        await self.tidy()
+        await self.quarantine_changes()
         from talaria.tools.sandbox.local import opened_outside  # noqa: PLC0415  (rarely)
 
         async with opened_outside(self.project, self.roots, environment) as host:
@@ -314,7 +314,7 @@ class Workspace:
     @property
     def may_have_changed_files(self) -> bool:
         """That nobody has compared yet."""
-        return bool(self._running) or not self._is_settled
+        return bool(self._running) or not self._is_compared
 
     async def _guard_again(self, host: ToolHost) -> bool:
         """What somebody outside has replaced has lost its guard. False: it cannot be guarded while the sandbox runs."""
@@ -322,7 +322,7 @@ class Workspace:
         if not lost:
             return True
         git = self._git
-        links = await in_thread(lambda: git.redirect(lost)) if git is not None else {}
+        links = await in_thread(lambda: git.link_copies(lost)) if git is not None else {}
         guarded = await host.guard(lost, links)
         if guarded.stopped:
             names = ", ".join(map(str, lost))
@@ -348,12 +348,12 @@ class Workspace:
         warnings, self._warnings = tuple(self._warnings), []
         return warnings
 
-    async def tidy(self) -> None:
+    async def quarantine_changes(self) -> None:
         """After a command: what it has changed and other programs obey moves to quarantine, until `take_held`."""
         await complete(self._compare())
         if self._held_count > MAX_HELD:
-            async with self._opening:
-                await self._leave()
+            async with self._lock:
+                await self._close_host()
             self._news.append(f"[{_STOPPED}]")
 
     async def _compare(self) -> None:
@@ -363,7 +363,7 @@ class Workspace:
         async with self._comparing:
             is_idle = not self._running
             held = await complete(in_thread(policy.hold))
-            self._is_settled = is_idle and not self._running
+            self._is_compared = is_idle and not self._running
             is_saved = await complete(self._sync_git())
         for one in held:
             log.warning("in %s: %s", self.cwd, one)
@@ -377,9 +377,9 @@ class Workspace:
         git = self._git
         if git is None or not await in_thread(lambda: git.may_have_changed):
             return False
-        synced = await in_thread(lambda: git.sync(self._changing_everywhere))
-        self._warnings += synced.told
-        self._addresses += synced.asked
+        synced = await in_thread(lambda: git.sync(self._allow_change_everywhere))
+        self._warnings += synced.messages
+        self._addresses += synced.to_ask
         return bool(synced.saved)
 
     def intercept(
@@ -394,7 +394,7 @@ class Workspace:
         if self._broker is None:
             from talaria.tools.broker.session_broker import make_broker  # noqa: PLC0415  (few sessions reach a remote)
 
-            self._broker = make_broker(self.consent, git, self.way_out, lambda: self.top, lambda: self.roots, reading)
+            self._broker = make_broker(self.consent, git, self.egress, lambda: self.top, lambda: self.roots, reading)
         return self._broker.intercept(request)
 
     def take_addresses(self) -> tuple[AddressChange, ...]:
@@ -408,16 +408,20 @@ class Workspace:
         if git is None:
             return ()
         async with self._comparing:
-            fault = await complete(in_thread(lambda: git.save(change.file, change.changes, self._changing_everywhere)))
+            fault = await complete(
+                in_thread(lambda: git.save(change.file, change.changes, self._allow_change_everywhere))
+            )
         if self._host is not None and self._host.is_alive:
             await self._guard_again(self._host)
         return (fault,) if fault else ()
 
     @contextmanager
-    def _changing_everywhere(self, path: Path, content: bytes) -> Generator[None]:
+    def _allow_change_everywhere(self, path: Path, content: bytes) -> Generator[None]:
         with ExitStack() as held:
-            for workspace in sorted((self, *self._others()), key=id):  # always in the same order: they take locks
-                held.enter_context(workspace.changing(path, content))
+            for workspace in sorted(
+                (self, *self._find_neighbors()), key=id
+            ):  # always in the same order: they take locks
+                held.enter_context(workspace.allow_change(path, content))
             yield
 
     def take_held(self) -> tuple[HeldChange, ...]:
@@ -425,27 +429,27 @@ class Workspace:
         held, self._held = tuple(self._held), []
         return held
 
-    async def keep(self, held: HeldChange) -> str:
+    async def release(self, held: HeldChange) -> str:
         """The person wants it. What came of it."""
-        policy, others = self._policy, [one.policy for one in self._others()]
+        policy, others = self._policy, [one.policy for one in self._find_neighbors()]
         if policy is None:
             return f"{held.name} was allowed, but the shell of this session is gone. It is in {held.to}."
         try:
-            await complete(in_thread(lambda: policy.keep(held)))
+            await complete(in_thread(lambda: policy.release(held)))
         except OSError as fault:
             return f"{held.name} was allowed, but cannot be put back: {fault.strerror}. It is in {held.to}."
         for other in filter(None, others):
-            await in_thread(partial(other.adopt, policy.known(held.name)))
+            await in_thread(partial(other.adopt, policy.list_known(held.name)))
         return f"The person allowed the change to {held.name}."
 
-    def changing(self, path: Path, content: bytes) -> AbstractContextManager[None]:
+    def allow_change(self, path: Path, content: bytes) -> AbstractContextManager[None]:
         """While a tool writes a file with the person's consent. Not on the loop."""
         project, policy = self._project, self._policy
         if policy is not None and any(path.is_relative_to(folder.path) for folder in self._git_folders):
-            return policy.changing(str(path), content)
+            return policy.allow_change(str(path), content)
         if project is None or policy is None or not path.is_relative_to(project.path):
             return nullcontext()
-        return policy.changing(str(path.relative_to(project.path)), content)
+        return policy.allow_change(str(path.relative_to(project.path)), content)
 
     def _on_new_file(self) -> None:
         """Something was made that matters, and commands run."""
@@ -467,31 +471,31 @@ class Workspace:
         while self._has_new_files and self._host is not None:
             self._has_new_files = False
             if not await self._guard_again(self._host):
-                async with self._opening:
-                    await self._leave()
+                async with self._lock:
+                    await self._close_host()
                 self._news.extend(f"[{one}]" for one in self.take_warnings())
             in_background = {process.started for process in self.processes.all}
             if self._running and self._running <= in_background:
                 before = len(self._held)
-                await self.tidy()
+                await self.quarantine_changes()
                 self._news.extend(f"[{one}]" for one in self._held[before:])
 
     @property
-    def _living_host(self) -> ToolHost | None:
+    def _live_host(self) -> ToolHost | None:
         return self._host if self._host is not None and self._host.is_alive else None
 
-    async def _begin(self) -> ToolHost:
+    async def _start_host(self) -> ToolHost:
         """A new sandbox in place of one that has ended."""
-        await self._leave()
-        self._host = host = await self._enter()
+        await self._close_host()
+        self._host = host = await self._open_host()
         return host
 
-    async def _enter(self) -> ToolHost:
+    async def _open_host(self) -> ToolHost:
         try:
-            await self._open.enter_async_context(in_threads(self._caches()))
+            await self._resources.enter_async_context(in_threads(self._caches()))
         except OSError as fault:
             self._warn(f"Package caches cannot be kept: {fault.strerror or fault} ({fault.filename}).")
-        view = await in_thread(lambda: self._look(self._shared))
+        view = await in_thread(lambda: self._make_policy(self._shared))
         self.top = view.top
         if self._project is None or self._project.path != str(view.top):
             await in_thread(lambda: self._open_folders(view))
@@ -499,14 +503,14 @@ class Workspace:
         assert project is not None  # noqa: S101
         git = self._git
         if git is not None and await in_thread(lambda: git.prepare(view.top)):
-            view = git.let_see(view)
+            view = git.add_to_policy(view)
         self.cwd = str(view.project)
         self._guarded = view.guarded
         self._shared = tuple(place for place in self._shared if place in view.shared)
         self._writes = tuple(place for place in view.writes if place not in self._shared)
         compared = (view.top, *view.git_folders)
         below = [path for path in view.guarded if any(path.is_relative_to(folder) for folder in compared)]
-        guarded, missing = ([_name(path, view.top) for path in paths] for paths in (below, view.unwanted))
+        guarded, missing = ([_policy_name(path, view.top) for path in paths] for paths in (below, view.unwanted))
         learning: asyncio.Future[None] | None = None
         if self._sandbox.level not in ("none", "remote"):  # there each command is asked about
             self._policy = policy = PolicyFiles(
@@ -514,23 +518,23 @@ class Workspace:
                 self._quarantine,
                 guarded,
                 missing,
-                first=_name(view.project, view.top) if view.root is not None else "",
+                first=_policy_name(view.project, view.top) if view.root is not None else "",
                 outside=self._git_folders,
             )
-            running = next((one.policy for one in self._others() if one.may_have_changed_files), None)
+            running = next((one.policy for one in self._find_neighbors() if one.may_have_changed_files), None)
             learn = partial(self._learn, policy, running)
             learning = asyncio.ensure_future(in_thread(learn))  # while the sandbox starts
             self._held_count = 0
         try:
-            host = await self._open.enter_async_context(self._sandbox.opened(view))
+            host = await self._resources.enter_async_context(self._sandbox.opened(view))
         finally:
             if learning is not None:
                 await complete(learning)
-        links = await in_thread(lambda: git.redirect(view.guarded)) if git is not None else {}
+        links = await in_thread(lambda: git.link_copies(view.guarded)) if git is not None else {}
         if links:
             await host.guard((), links)
         if host.listener is not None:
-            await self._open.enter_async_context(self.way_out.served(host.listener))
+            await self._resources.enter_async_context(self.egress.served(host.listener))
         return host
 
     def _open_folders(self, view: SandboxPolicy) -> None:
@@ -548,17 +552,17 @@ class Workspace:
     def _learn(self, policy: PolicyFiles, running: PolicyFiles | None) -> None:
         """`running`: of another session, whose commands may have changed something by now. What was there before
         counts."""
-        events = self._events()
+        events = self._open_events()
         if events is not None:
             subscription = events.subscribe(policy.is_wanted, self._on_new_file)
             policy.watch(subscription)
-        policy.learn(running.known() if running is not None else None)
+        policy.learn(running.list_known() if running is not None else None)
 
-    async def _leave(self) -> None:
+    async def _close_host(self) -> None:
         self._host = None
-        await self._open.aclose()
+        await self._resources.aclose()
         self._running.clear()
-        if not self._is_settled:  # else what has changed since is the person's own doing
+        if not self._is_compared:  # else what has changed since is the person's own doing
             await self._compare()
         self._news.extend(f"[{one}]" for one in self.take_held())
         self._news.extend(
@@ -585,8 +589,8 @@ class Workspace:
         self._is_closed = True
         if self._watching is not None:
             self._watching.cancel()
-        async with self._opening:
-            await self._leave()
+        async with self._lock:
+            await self._close_host()
             if self._project is not None:
                 self._project.close()
                 self._project = None
@@ -598,6 +602,6 @@ def _is_below(place: Path, other: Path) -> bool:
     return place != other and place.is_relative_to(other)
 
 
-def _name(path: Path, top: Path) -> str:
+def _policy_name(path: Path, top: Path) -> str:
     """As `PolicyFiles` names it."""
     return str(path.relative_to(top)) if path.is_relative_to(top) else str(path)

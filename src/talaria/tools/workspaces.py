@@ -72,7 +72,7 @@ class Workspaces:
         """Tried out at the first use, which takes a moment: not on the loop."""
         return self._choosing.sandbox
 
-    def when_chosen(self, tell: Callable[[Sandbox], None]) -> None:
+    def on_sandbox_chosen(self, tell: Callable[[Sandbox], None]) -> None:
         """From another thread, at the first use, before a command runs."""
         self._choosing.tell = tell
 
@@ -92,7 +92,7 @@ class Workspaces:
         except BadConfig as fault:
             raise ToolFailed(str(fault)) from fault
 
-    def brings_strange_words(self, scope: Scope) -> bool:
+    def reads_untrusted(self, scope: Scope) -> bool:
         """Whether commands reach what strangers write, unasked. Where each is asked about, people know what it does."""
         return self.is_confined and (
             bool(self.settings_in(scope.session, scope.cwd).network) or self.sandbox.level == "container"
@@ -118,7 +118,7 @@ class Workspaces:
             return False
         return protected.may_be_shared(folder) and not protected.is_secret(folder) and not is_system
 
-    def place(self, scope: Scope) -> str:
+    def find_workdir(self, scope: Scope) -> str:
         """Where the next command of a session begins."""
         workspace = self._all.get(scope.session)
         return workspace.cwd if workspace else str(scope.cwd.resolve())
@@ -129,16 +129,16 @@ class Workspaces:
         if known is not None:
             return known
         self._loop = asyncio.get_running_loop()
-        made = await in_thread(lambda: self._made(scope))
+        made = await in_thread(lambda: self._make(scope))
         return self._all.setdefault(scope.session, made)  # another call may have been quicker
 
-    def _made(self, scope: Scope) -> Workspace:
+    def _make(self, scope: Scope) -> Workspace:
         project = scope.cwd.resolve()
         settings = self._settings_of(project)
         way_out = EgressProxy(settings.network, self._private, self._clock)
         quarantine = Quarantine(self._home.resolve(), scope.session)
-        look = partial(self.look, project, settings)
-        others = partial(self._beside, scope.session)
+        look = partial(self.make_policy, project, settings)
+        others = partial(self._find_neighbors, scope.session)
         caches = partial(self._use_caches, project, settings)
         level, git = self.sandbox.level, None
         if level in ("strict", "landlock", "seatbelt"):
@@ -159,7 +159,7 @@ class Workspaces:
             self.may_be_shared,
         )
         if git is not None and level == "strict":
-            way_out.intercept = partial(workspace.intercept, git, partial(self.reading, scope))
+            way_out.intercept = partial(workspace.intercept, git, partial(self.open_reader, scope))
         return workspace
 
     @contextmanager
@@ -173,7 +173,7 @@ class Workspaces:
         with use_caches(project_folder(self._home.resolve(), project), limit_bytes):
             yield
 
-    def _beside(self, session: SessionId) -> Sequence[Workspace]:
+    def _find_neighbors(self, session: SessionId) -> Sequence[Workspace]:
         """Of other sessions, in the same project or repository."""
         own = self._all.get(session)
         if own is None:
@@ -184,13 +184,13 @@ class Workspaces:
         """None: no command of it has run here."""
         return self._all.get(session)
 
-    async def close_again(self, permission: Permission) -> tuple[str, ...]:
+    async def revoke(self, permission: Permission) -> tuple[str, ...]:
         """In all sessions of this process. What keeps it for now. Who may use it by another grant still may: the next
         command opens it."""
-        left = [await workspace.close_again(permission) for workspace in tuple(self._all.values())]
+        left = [await workspace.revoke(permission) for workspace in tuple(self._all.values())]
         return tuple(filter(None, dict.fromkeys(left)))
 
-    def look(
+    def make_policy(
         self, project: Path, settings: TerminalSettings | None = None, shared: Sequence[Path] = ()
     ) -> SandboxPolicy:
         """What commands in a project see, by the settings of a session or those of now. `shared`: what the person has
@@ -228,15 +228,15 @@ class Workspaces:
         return events
 
     @contextmanager
-    def changing(self, path: Path, content: bytes) -> Generator[None]:
+    def allow_change(self, path: Path, content: bytes) -> Generator[None]:
         """While a tool writes a file with the person's consent, whatever runs meanwhile. Not on the loop."""
         with ExitStack() as held:
             for workspace in tuple(self._all.values()):
-                held.enter_context(workspace.changing(path, content))
+                held.enter_context(workspace.allow_change(path, content))
             yield
 
     @asynccontextmanager
-    async def reading(self, scope: Scope) -> AsyncGenerator[ToolHost | None]:
+    async def open_reader(self, scope: Scope) -> AsyncGenerator[ToolHost | None]:
         """Where our own programs read the project of a session; None: there is no sandbox for that. Raises
         `ToolFailed`."""
         sandbox, project = await in_thread(lambda: (self.sandbox, scope.cwd.resolve()))
@@ -244,7 +244,7 @@ class Workspaces:
             yield None
             return
         reader = self._readers.pop(scope.session, None) or Reader(
-            sandbox, lambda: self.look(project, self.settings_in(scope.session, scope.cwd))
+            sandbox, lambda: self.make_policy(project, self.settings_in(scope.session, scope.cwd))
         )
         self._readers[scope.session] = reader  # the one that was used last is last
         reader.users += 1
@@ -262,7 +262,7 @@ class Workspaces:
     def has_running(self, session: SessionId) -> bool:
         """Whether commands run in the project, of this session or of another."""
         own = self._all.get(session)
-        return own is not None and any(one.has_running for one in (own, *self._beside(session)))
+        return own is not None and any(one.has_running for one in (own, *self._find_neighbors(session)))
 
     def has_background(self, session: SessionId) -> bool:
         """Whether processes of a session run in the background."""

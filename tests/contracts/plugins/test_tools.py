@@ -33,7 +33,7 @@ from talaria.testing.servers.scripted_replies import Call, Failure, Reply, Reply
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Run, Scope
 from talaria.tools.executor import Executor
-from talaria.tools.function import SchemaInvocation, SchemaTool, spec_of
+from talaria.tools.function import SchemaInvocation, SchemaTool, parse_schema
 from talaria.tools.registry import Toolbox
 
 SCHEMA = '{"description": "Looks.", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}'
@@ -194,7 +194,7 @@ async def test_a_tool_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
         await asyncio.Event().wait()
         return ""
 
-    look = SchemaTool(spec_of({"name": "look"}), hang, timeout_s=0.01)
+    look = SchemaTool(parse_schema({"name": "look"}), hang, timeout_s=0.01)
     executor = Executor(Toolbox([look]), OpenGate(), Scope(SessionId("s"), tmp_path, tmp_path))
     outcome = await executor.call(ToolCall(CallId("c"), "look", "{}"))
     assert outcome.is_error
@@ -261,7 +261,7 @@ async def test_what_a_plugin_calls_is_prepared_off_the_event_loop(tmp_path: Path
             seen.append(threading.current_thread())
             return super().prepare(arguments, scope)
 
-    tools = Toolbox([Looking(spec_of({"name": "look"}), nothing)])
+    tools = Toolbox([Looking(parse_schema({"name": "look"}), nothing)])
     executor = Executor(tools, OpenGate(), Scope(SessionId("s"), tmp_path, tmp_path))
     bridge = Bridge()
     bridge.open()

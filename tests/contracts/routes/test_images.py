@@ -8,7 +8,7 @@ from talaria.core.messages import Image
 from talaria.testing.rules import chat_problems, messages_problems, responses_problems
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Reply, call
-from talaria.tools.base import Shown
+from talaria.tools.base import RichResult
 from talaria.tools.function import FunctionTool, tool
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ every_wire = pytest.mark.parametrize("wire", JUDGES)
 
 def looking(times: int = 1) -> FunctionTool:
     @tool
-    async def look(at: str) -> Shown:
+    async def look(at: str) -> RichResult:
         """Look."""
-        return Shown(f"a {at}", (Image("image/png", DATA.decode()),) * times)
+        return RichResult(f"a {at}", (Image("image/png", DATA.decode()),) * times)
 
     return look
 

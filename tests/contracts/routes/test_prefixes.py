@@ -10,7 +10,7 @@ from talaria.core.messages import Image
 from talaria.testing.rules import chat_problems, messages_problems, responses_problems
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Reply, call
-from talaria.tools.base import Shown
+from talaria.tools.base import RichResult
 from talaria.tools.function import tool
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ async def test_over_tool_rounds_steering_turns_and_processes(
     worlds: list[World] = []
 
     @tool
-    async def look(at: str) -> Shown:
+    async def look(at: str) -> RichResult:
         """Look."""
         worlds[0].live.steer(f"and mind the {at}")
-        return Shown(f"a {at}", (PIXEL,) if at != "lake" else ())
+        return RichResult(f"a {at}", (PIXEL,) if at != "lake" else ())
 
     async with world(tools=[look], **settings(primary, wire, caching)) as here:
         worlds.append(here)
@@ -101,11 +101,11 @@ async def test_over_a_crash_and_the_end_of_the_turn_that_it_left_open(
     deaths = [Crash()]
 
     @tool(after_crash="repeat")
-    async def look() -> Shown:
+    async def look() -> RichResult:
         """Look."""
         if deaths:
             raise deaths.pop()
-        return Shown("a tree", (PIXEL,))
+        return RichResult("a tree", (PIXEL,))
 
     async with world(tools=[look], **settings(primary, wire, caching)) as here:
         primary.say(Reply("One.", "hm", (call("look"),)), "I see a tree.", "Hello again.")

@@ -36,7 +36,7 @@ from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox import bubblewrap, landlocked, seatbelt
 from talaria.tools.sandbox.sandbox_settings import Backend, DockerSettings, SshSettings, TerminalSettings
-from talaria.tools.sandbox_permissions import Kind
+from talaria.tools.sandbox_permissions import PermissionKind
 from talaria.tools.workspaces import Workspaces
 
 Use = Callable[..., Awaitable[ToolResult]]
@@ -226,10 +226,10 @@ def port() -> Iterator[int]:
 class Alone(OpenGate):
     """Nobody is there to allow changes of files that other programs obey; `granted` was allowed before."""
 
-    def __init__(self, granted: Mapping[Kind, str] | None = None) -> None:
+    def __init__(self, granted: Mapping[PermissionKind, str] | None = None) -> None:
         self._granted = granted or {}
 
-    async def granted(self, kind: Kind, scope: Scope) -> tuple[tuple[str, ...], ...]:
+    async def list_grants(self, kind: PermissionKind, scope: Scope) -> tuple[tuple[str, ...], ...]:
         return ((self._granted[kind],),) if kind in self._granted else ()
 
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
@@ -239,7 +239,7 @@ class Alone(OpenGate):
 
 
 @pytest.fixture
-def granted(tmp_path: Path, backend: Backend) -> Iterator[Mapping[Kind, str]]:
+def granted(tmp_path: Path, backend: Backend) -> Iterator[Mapping[PermissionKind, str]]:
     """With TEST_WITH_GRANTS a folder, and where that is possible with a repository, and a port; else nothing."""
     if not os.environ.get("TEST_WITH_GRANTS") or backend not in ("bubblewrap", "landlock"):
         yield {}
@@ -257,7 +257,7 @@ def granted(tmp_path: Path, backend: Backend) -> Iterator[Mapping[Kind, str]]:
 
 
 @pytest.fixture
-def use(scope: Scope, workspaces: Workspaces, granted: Mapping[Kind, str]) -> Use:
+def use(scope: Scope, workspaces: Workspaces, granted: Mapping[PermissionKind, str]) -> Use:
     """`await use("terminal", command="true")`"""
     return calling(scope, (*terminal_tools(workspaces), *process_tools(workspaces)), Alone(granted))
 

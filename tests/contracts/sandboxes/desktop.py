@@ -106,7 +106,7 @@ class Desktop:
         scope = Scope(SessionId(session), cwd, spill, turn=turn, person=person, asker=asker)
         gate = gate or self.gate(session, is_asking=is_asking)
         if heard is not None:
-            gate.heed(heard, scope)
+            gate.track(heard, scope)
         tools = Toolbox((*terminal_tools(self.workspaces), *code_tools(self.workspaces)))
         arguments = {"command" if tool == "terminal" else "code": command, **more}
         return await Executor(tools, gate, scope).call(ToolCall(CallId("c1"), tool, json.dumps(arguments)))

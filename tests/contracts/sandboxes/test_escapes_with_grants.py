@@ -15,7 +15,7 @@ from msgspec import structs
 from talaria.core.clock import SystemClock
 from talaria.core.redaction import Redactor
 from talaria.tools.blocking import in_threads
-from talaria.tools.output import Output
+from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
 from talaria.tools.sandbox.caches import use_caches, with_caches
@@ -70,7 +70,7 @@ class Opened:
             yield host
 
     async def _tried(self, host: ToolHost) -> str:
-        output = Output(self._state / "spill/output", Redactor())
+        output = CapturedOutput(self._state / "spill/output", Redactor())
         connect = f"exec 5<>/dev/tcp/127.0.0.1/{self._port} && echo port" if self.level == "strict" else "echo port"
         words = f"touch {self._folder}/made && echo folder; {connect}"
         await host.start(SandboxCommand(command=words, is_kept=False), output).ended()

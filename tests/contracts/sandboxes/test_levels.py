@@ -15,7 +15,7 @@ from tests.contracts.sandboxes.users import a_user, only_as_root
 from talaria.core.messages import ToolResult
 from talaria.core.redaction import Redactor
 from talaria.tools.base import Scope
-from talaria.tools.output import Output
+from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
 from talaria.tools.sandbox.host import landlock
 from talaria.tools.sandbox.host.shell import ShellState
@@ -312,7 +312,7 @@ async def test_commands_run_in_a_home_with_talarias_own_in_it(tmp_path: Path, mo
     for name in ("config.yaml", ".env"):
         (own / name).write_text("secret")
     monkeypatch.setenv("HOME", str(person))
-    output = Output(tmp_path / "output", Redactor())
+    output = CapturedOutput(tmp_path / "output", Redactor())
     async with Bubblewrap().opened(view_of(person, own, TerminalSettings(), os.environ)) as host:
         await host.start(SandboxCommand(command="echo here; cat .talaria/.env"), output).ended()
     output.close()

@@ -17,7 +17,7 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import ToolResult
 from talaria.core.trees import Root
 from talaria.tools.base import Scope
-from talaria.tools.output import Output
+from talaria.tools.output import CapturedOutput
 from talaria.tools.quarantine import MAX_COPIED_BYTES, Quarantine
 from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
@@ -148,7 +148,7 @@ async def test_a_repository_that_becomes_a_link_before_it_is_mounted_is_not_foll
 
     quarantine = Quarantine(tmp_path / "home", SessionId("session-1"))
     workspace = Workspace(Bubblewrap(), cwd, look, EgressProxy((), (), SystemClock()), quarantine)
-    output = Output(tmp_path / "spill/s/x", scope.redactor)
+    output = CapturedOutput(tmp_path / "spill/s/x", scope.redactor)
     try:
         command = (
             "cat sub/.git/config/kept sub/.git/hooks/kept; echo evil > sub/.git/planted; echo evil > sub/.git/hooks/x"
@@ -175,7 +175,7 @@ async def test_a_link_in_place_of_a_folder_of_programs_shows_nothing_private(
     (person / "lib").symlink_to("tools")
     monkeypatch.setenv("HOME", str(person))
     listed = TerminalSettings(backend=backend, read=(str(person / "listed"), str(person / "lib")))
-    output = Output(tmp_path / "spill/s/x", scope.redactor)
+    output = CapturedOutput(tmp_path / "spill/s/x", scope.redactor)
     async with aclosing(Workspaces(listed, tmp_path / "home", SystemClock())) as workspaces:
         names = (".nvm/id", ".rustup/id", "listed/id", ".ssh/id", ".cargo/bin/tool", "tools/tool")
         command = SandboxCommand(command=f"cat {' '.join(str(person / name) for name in names)} 2>/dev/null")
@@ -211,7 +211,7 @@ async def test_our_own_code_cannot_be_written_whatever_the_settings_say(
     )
     quarantine = Quarantine(tmp_path / "home", scope.session)
     workspace = Workspace(Bubblewrap(), scope.cwd, lambda _: view, EgressProxy((), (), SystemClock()), quarantine)
-    output = Output(tmp_path / "spill/s/x", scope.redactor)
+    output = CapturedOutput(tmp_path / "spill/s/x", scope.redactor)
     try:
         command = f"for one in {asked}; do test -w $one && echo $one; done; test -w . && echo project"
         await (await workspace.start(SandboxCommand(command=command), output)).awaited(20)
@@ -228,7 +228,9 @@ async def test_landlock_does_not_run_where_it_cannot_keep_our_own_code(
     async with aclosing(Workspaces(around, tmp_path / "home", SystemClock())) as workspaces:
         workspace = await workspaces.open(scope)
         with pytest.raises(Exception, match="own code"):
-            await workspace.start(SandboxCommand(command="true"), Output(tmp_path / "spill/s/x", scope.redactor))
+            await workspace.start(
+                SandboxCommand(command="true"), CapturedOutput(tmp_path / "spill/s/x", scope.redactor)
+            )
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"], indirect=True)

@@ -8,7 +8,7 @@ import pytest
 
 from talaria.core.clock import SystemClock
 from talaria.tools.base import Scope
-from talaria.tools.output import Output
+from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 from talaria.tools.workspaces import Workspaces
@@ -34,7 +34,7 @@ END"""
 def fetch(backend: Backend, port: int, scope: Scope, tmp_path: Path) -> Fetch:
     async def run(*listed: str) -> str:
         settings = TerminalSettings(backend=backend, network=listed)
-        output = Output(tmp_path / "spill/s/x", scope.redactor)
+        output = CapturedOutput(tmp_path / "spill/s/x", scope.redactor)
         private = ("127.0.0.1", "127.0.0.2")  # else the proxy would refuse both, listed or not
         async with aclosing(Workspaces(settings, tmp_path / "home", SystemClock(), private)) as workspaces:
             workspace = await workspaces.open(scope)

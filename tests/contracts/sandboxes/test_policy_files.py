@@ -63,7 +63,7 @@ def use_with(scope: Scope, workspaces: Workspaces) -> UseWith:
     tools = (
         *terminal_tools(workspaces),
         *process_tools(workspaces),
-        *file_tools(ReadFiles(), workspaces.changing),
+        *file_tools(ReadFiles(), workspaces.allow_change),
     )
 
     async def call(gate: Gate, name: str, /, **arguments: object) -> ToolResult:

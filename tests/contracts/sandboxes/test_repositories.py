@@ -10,7 +10,7 @@ from msgspec import structs
 
 from talaria.core.messages import ToolResult
 from talaria.tools.base import Scope
-from talaria.tools.output import Output
+from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
 from talaria.tools.sandbox.running_command import SandboxCommand
@@ -81,7 +81,7 @@ async def changed_in(view: SandboxPolicy, scope: Scope) -> set[str]:
         f"for n in {names}; do cp $n /tmp/x; echo evil >> $n; mv $n /tmp/y && cp /tmp/x $n && echo evil >> $n; done"
     )
     swap = f"for n in {names}; do d=${{n%%/*}}; mv $d $d.1 && cp -r $d.1 $d && echo evil >> $n; done"
-    output = Output(scope.spill / "x", scope.redactor)
+    output = CapturedOutput(scope.spill / "x", scope.redactor)
     async with Bubblewrap().opened(view) as host:
         for command in (attack, swap):
             await host.start(SandboxCommand(command=f"({command}) 2>/dev/null"), output).awaited(20)
@@ -111,7 +111,7 @@ async def test_hooks_in_a_folder_of_the_settings_are_guarded_too(
     view = view_of(cwd, tmp_path / "home", TerminalSettings(write=(str(shared), str(tmp_path / "plain"))), {})
     attack = f"echo evil > {hooks}/pre-commit; echo evil > {shared}/lib/.git/config; echo good > {shared}/file"
     async with Bubblewrap().opened(view) as host:
-        await host.start(SandboxCommand(command=attack), Output(scope.spill / "x", scope.redactor)).awaited(20)
+        await host.start(SandboxCommand(command=attack), CapturedOutput(scope.spill / "x", scope.redactor)).awaited(20)
     assert (shared / "file").read_text() == "good\n"
     assert not (hooks / "pre-commit").exists()
     assert (shared / "lib/.git/config").read_text() == ""

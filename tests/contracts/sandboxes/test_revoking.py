@@ -13,7 +13,7 @@ from talaria.runtime.sandbox_report import describe_grant, describe_sandbox, tak
 from talaria.store.base import Store
 from talaria.testing.patience import PATIENCE_S
 from talaria.tools.sandbox_permissions import read_grant
-from talaria.tools.sandbox_state import find_state
+from talaria.tools.sandbox_state import read_sandbox_state
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def test_what_is_taken_back_is_closed_for_what_runs(
         taken = await take_grant_back(store.grants, grants[need].id[:8], "local")
         permission = read_grant(taken.what)
         assert permission is not None
-        assert await desktop.workspaces.close_again(permission) == ()
+        assert await desktop.workspaces.revoke(permission) == ()
         rounds = lines(work / "rounds")
         await until(lambda rounds=rounds: lines(work / "rounds") >= rounds + 2)  # what had begun has ended
         done, rounds = lines(mark), lines(work / "rounds")
@@ -75,7 +75,7 @@ async def test_a_folder_is_closed_although_files_in_it_are_open_now_and_then(
         (grant,) = await store.grants.list()
         permission = read_grant((await take_grant_back(store.grants, grant.id, "local")).what)
         assert permission is not None
-        assert await desktop.workspaces.close_again(permission) == ()
+        assert await desktop.workspaces.revoke(permission) == ()
         held.unlink()
         await desktop.run(f"touch {beside}/later", None)
         assert not [*beside.iterdir()]
@@ -87,13 +87,15 @@ async def test_a_link_is_closed_when_its_permission_is_taken_back(desktop: Deskt
     session = SessionId("s1")
 
     def published() -> object:
-        return find_state(desktop.workspaces, desktop.folder / "home", session, desktop.folder / "work").published
+        return read_sandbox_state(
+            desktop.workspaces, desktop.folder / "home", session, desktop.folder / "work"
+        ).published
 
     assert await asyncio.to_thread(published)
     (grant,) = await store.grants.list()
     permission = read_grant((await take_grant_back(store.grants, grant.id, None)).what)
     assert permission is not None
-    await desktop.workspaces.close_again(permission)
+    await desktop.workspaces.revoke(permission)
     assert not await asyncio.to_thread(published)
 
 
@@ -103,7 +105,9 @@ async def test_everyone_sees_and_takes_back_their_own(desktop: Desktop, store: S
     await desktop.run("true", Ada("session"), needs=["network pypi.org"], asker="telegram:2")
     await desktop.run(f"curl -m 5 --noproxy '' http://example.net/; touch {desktop.folder}/person/x", Ada("no"))
     session = SessionId("s1")
-    state = await asyncio.to_thread(lambda: find_state(desktop.workspaces, desktop.folder / "home", session, work))
+    state = await asyncio.to_thread(
+        lambda: read_sandbox_state(desktop.workspaces, desktop.folder / "home", session, work)
+    )
 
     async def told(person: str | None) -> str:
         told = await describe_sandbox(state, store.grants, session, 0.0, person, is_whole=False)

@@ -94,5 +94,5 @@ async def test_package_managers_ask_the_egress_proxy_for_their_registries(
         pytest.skip("no package manager is installed")
     async with session(TerminalSettings(backend=backend), scope) as (use, workspaces):
         await use("terminal", command="; ".join(f"timeout 30 {command}" for command, _ in tools.values()))
-        blocked = (await workspaces.open(scope)).way_out.blocked
+        blocked = (await workspaces.open(scope)).egress.blocked
     assert {f"{host}:443" for _, host in tools.values()} <= set(blocked)

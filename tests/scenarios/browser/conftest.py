@@ -20,7 +20,7 @@ from talaria.core.errors import ToolFailed
 from talaria.core.ids import CallId, SessionId
 from talaria.net.web_settings import WebSettings
 from talaria.testing.manual_clock import ManualClock
-from talaria.tools.base import Run, Scope, Shown, Tool
+from talaria.tools.base import RichResult, Run, Scope, Tool
 from talaria.tools.browser import browser_process
 from talaria.tools.browser.browser import Browser, is_available
 from talaria.tools.browser.browser_tools import browser_tools
@@ -116,7 +116,7 @@ class Visitor:
         assert isinstance(result, str)
         return result
 
-    async def shown(self, name: str, /, **arguments: object) -> str | Shown:
+    async def shown(self, name: str, /, **arguments: object) -> str | RichResult:
         invocation = self.tools[f"browser_{name}"].prepare(json.dumps(arguments), self.scope)
         async with asyncio.timeout(LIMIT_S):
             return await invocation.run(Run(CallId("c"), self.scope))

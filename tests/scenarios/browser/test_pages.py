@@ -9,7 +9,7 @@ from aiohttp import web
 from tests.scenarios.browser.conftest import PUBLIC, Names, Site, Visitor, ref
 
 from talaria.core.errors import ToolFailed
-from talaria.tools.base import Claim, Shown
+from talaria.tools.base import Claim, RichResult
 from talaria.tools.browser.tabs import MAX_LINE_CHARS, PAGE_CHARS
 from talaria.tools.browser.window import PAUSE_S
 
@@ -136,7 +136,7 @@ async def test_screenshot_is_a_picture_of_the_page(visitor: Visitor, site: Site)
     site.pages["/"] = "<body style='background:#ff0000'>"
     await visitor.open(site.url())
     shown = await visitor.shown("screenshot")
-    assert isinstance(shown, Shown)
+    assert isinstance(shown, RichResult)
     (image,) = shown.images
     data = base64.b64decode(image.data)
     assert (image.media_type, data[:8]) == ("image/png", b"\x89PNG\r\n\x1a\n")
@@ -144,7 +144,7 @@ async def test_screenshot_is_a_picture_of_the_page(visitor: Visitor, site: Site)
     site.pages["/"] = "<body style='background:#0000ff'>"
     await visitor.open(site.url())
     other = await visitor.shown("screenshot")
-    assert isinstance(other, Shown)
+    assert isinstance(other, RichResult)
     assert other.images != shown.images
 
 
@@ -156,7 +156,7 @@ async def test_screenshot_that_would_be_too_large_is_made_smaller(visitor: Visit
         p.putImageData(d, 0, 0)</script>"""
     await visitor.open(site.url())
     shown = await visitor.shown("screenshot")
-    assert isinstance(shown, Shown)
+    assert isinstance(shown, RichResult)
     assert shown.images[0].media_type == "image/jpeg"
     assert len(shown.images[0].data) < 2_000_000
 

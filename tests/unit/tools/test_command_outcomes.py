@@ -3,7 +3,7 @@
 import pytest
 
 from talaria.core.messages import Outcome
-from talaria.tools.processes import outcome_of, with_output
+from talaria.tools.processes import make_outcome, make_result
 from talaria.tools.sandbox.running_command import LOST, ExitStatus
 
 
@@ -23,12 +23,12 @@ from talaria.tools.sandbox.running_command import LOST, ExitStatus
     ],
 )
 def test_exit_codes_signals_limits_and_time(end: ExitStatus | None, outcome: Outcome) -> None:
-    assert outcome_of(end, 60) == outcome
+    assert make_outcome(end, 60) == outcome
 
 
 @pytest.mark.parametrize(("output", "chars"), [("", 0), ("\n\n", 0), ("a\n", 2), ("\na", 1), ("漢字", 2)])
 def test_the_output_is_told_apart_from_what_is_said_of_it(output: str, chars: int) -> None:
-    shown = with_output(output, ExitStatus(0), 60, "\n[network: x was refused]")
+    shown = make_result(output, ExitStatus(0), 60, "\n[network: x was refused]")
     assert shown.outcome is not None
     assert shown.outcome.output_chars == chars
     assert shown.text[chars:].lstrip("\n") == "[exit code 0]\n[network: x was refused]"

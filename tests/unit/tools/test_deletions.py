@@ -93,7 +93,7 @@ def decide(
     is_confined: bool = True,
 ) -> Verdict:
     policy = Policy(ApprovalSettings(), PROTECTED, created_here)
-    claim = Claim(command=command, language=language, place=str(project / place), is_confined=is_confined)
+    claim = Claim(command=command, language=language, workdir=str(project / place), is_confined=is_confined)
     return policy.decide(PolicyRequest("terminal", claim, project))
 
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from talaria.core.errors import ToolFailed
-from talaria.tools.builtin.edits import Edit, edited
-from talaria.tools.builtin.pages import TextFile, decoded
-from talaria.tools.diffs import MAX_DIFF_LINES, unified
+from talaria.tools.builtin.edits import Edit, apply_edits
+from talaria.tools.builtin.pages import TextFile, decode_text
+from talaria.tools.diffs import MAX_DIFF_LINES, unified_diff
 
 LINES = st.lists(st.sampled_from(["a", "b", "  a", "\ta", "a ", "", "}", "é", "a b", "a  b", "\udce9"]), max_size=6)
 TEXTS = st.builds("\n".join, LINES) | st.text("ab \n\t", max_size=12)
@@ -30,7 +30,7 @@ def reference(text: str, edits: list[Edit]) -> str | None:
 def test_exact_edits_are_what_replacing_one_after_the_other_makes(text: str, edits: list[Edit]) -> None:
     expected = reference(text, edits)
     try:
-        done = edited(text, edits, "x")
+        done = apply_edits(text, edits, "x")
     except ToolFailed:
         assert expected is None
         return
@@ -44,7 +44,7 @@ def test_exact_edits_are_what_replacing_one_after_the_other_makes(text: str, edi
 @given(TEXTS, TEXTS, TEXTS)
 def test_edit_without_regard_to_white_space_changes_only_lines_that_are_alike(text: str, old: str, new: str) -> None:
     try:
-        done = edited(text, [Edit(old, new)], "x")
+        done = apply_edits(text, [Edit(old, new)], "x")
     except ToolFailed:
         return
     if done.is_exact:
@@ -75,13 +75,13 @@ def _ends_alike(tail: list[str], lines: list[str]) -> bool:
     | st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\r\n", b"\xef\xbb\xbf", b"\xe9"])).map(b"".join)
 )
 def test_any_bytes_come_back_as_they_were(content: bytes) -> None:
-    assert decoded(content).encode() == content
+    assert decode_text(content).encode() == content
 
 
 @given(st.lists(st.sampled_from(["a", "b c", ""]), min_size=2, max_size=6), st.booleans())
 def test_line_ends_and_mark_of_a_file_survive_a_new_text(lines: list[str], has_bom: bool) -> None:
-    before = decoded(("\ufeff" * has_bom + "x\r\ny\r\n").encode())
-    becomes = decoded("\n".join(lines).encode()).like(before).encode()
+    before = decode_text(("\ufeff" * has_bom + "x\r\ny\r\n").encode())
+    becomes = decode_text("\n".join(lines).encode()).like(before).encode()
     assert becomes == ("\ufeff" * has_bom + "\r\n".join(lines)).encode()
 
 
@@ -91,7 +91,7 @@ WORDS = st.lists(st.sampled_from(["a", "b", "c", "", "x"]), max_size=30).map("\n
 @settings(max_examples=500, deadline=None)
 @given(WORDS, WORDS)
 def test_diff_leads_from_one_text_to_the_other(before: str, after: str) -> None:
-    assert applied(before, unified(before, after, "file")) == after
+    assert applied(before, unified_diff(before, after, "file")) == after
 
 
 def applied(before: str, diff: str) -> str:
@@ -116,19 +116,21 @@ def applied(before: str, diff: str) -> str:
 
 def test_long_diff_is_cut_and_says_how_much_is_missing() -> None:
     before = "\n".join(f"line {number}" for number in range(1_000)) + "\n"
-    diff = unified(before, before.replace("line", "row"), "a.txt").split("\n")
+    diff = unified_diff(before, before.replace("line", "row"), "a.txt").split("\n")
     assert len(diff) == MAX_DIFF_LINES + 3
     assert diff[-1] == "[… 1,801 more lines of this diff]"
 
 
 def test_diff_of_a_huge_change_is_a_sentence() -> None:
     before = "\n".join(map(str, range(30_000)))
-    assert unified(before, before.replace("1", "one"), "a.txt") == "[lines 1 to 29995 of a.txt became 29,995 others]"
+    assert (
+        unified_diff(before, before.replace("1", "one"), "a.txt") == "[lines 1 to 29995 of a.txt became 29,995 others]"
+    )
 
 
 def test_lines_of_a_diff_have_the_numbers_of_the_file() -> None:
     before = "".join(f"{number}\n" for number in range(1, 1_001))
-    diff = unified(before, before.replace("\n500\n", "\nfive\n"), "a.txt")
+    diff = unified_diff(before, before.replace("\n500\n", "\nfive\n"), "a.txt")
     assert diff.split("\n")[2:] == [
         "@@ -497,7 +497,7 @@",
         " 497",
@@ -143,6 +145,6 @@ def test_lines_of_a_diff_have_the_numbers_of_the_file() -> None:
 
 
 def test_text_says_its_line_ends_only_if_all_are_the_same() -> None:
-    assert decoded(b"a\r\nb\r\n") == TextFile("a\nb\n", has_crlf=True)
-    assert decoded(b"a\r\nb\n") == TextFile("a\r\nb\n")
-    assert decoded(b"a\rb") == TextFile("a\rb")
+    assert decode_text(b"a\r\nb\r\n") == TextFile("a\nb\n", has_crlf=True)
+    assert decode_text(b"a\r\nb\n") == TextFile("a\r\nb\n")
+    assert decode_text(b"a\rb") == TextFile("a\rb")

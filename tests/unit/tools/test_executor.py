@@ -164,7 +164,7 @@ async def test_text_that_no_encoding_can_hold_is_made_valid(scope: Scope) -> Non
 
 @pytest.mark.parametrize("id", ["../../etc/passwd", "/abs", "..", "a\0b", "x" * 1000])
 def test_file_for_long_output_stays_in_its_folder_whatever_the_id(scope: Scope, id: str) -> None:
-    file = Run(CallId(id), scope).spill("output")
+    file = Run(CallId(id), scope).spill_file("output")
     assert file.resolve().parent == scope.spill.resolve()
     assert len(file.name) < 255
 

@@ -16,7 +16,7 @@ from talaria.store.sqlite.undo import SqliteUndoStore
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.builtin.file_tools import file_tools
-from talaria.tools.builtin.pages import MAX_FILE_BYTES, MAX_LINE_CHARS, MAX_SHOWN_BYTES, ReadFiles
+from talaria.tools.builtin.pages import MAX_LINE_CHARS, MAX_READ_BYTES, MAX_SHOWN_BYTES, ReadFiles
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
 from talaria.tools.undo.change_recorder import ChangeRecorder
@@ -110,7 +110,7 @@ async def test_text_in_another_encoding_is_shown_as_valid_text(use: Use, cwd: Pa
         ("/dev/zero", "Cannot read /dev/zero: it is a folder, device or pipe."),
         ("/", "Cannot read /: it is a folder, device or pipe."),
         ("socket", "Cannot read {cwd}/socket: it is a folder, device or pipe."),
-        ("large", f"{{cwd}}/large is larger than {MAX_FILE_BYTES >> 20} MB; use the terminal"),
+        ("large", f"{{cwd}}/large is larger than {MAX_READ_BYTES >> 20} MB; use the terminal"),
     ],
 )
 async def test_what_cannot_be_read_as_text_is_told_in_a_sentence(use: Use, cwd: Path, path: str, sentence: str) -> None:

@@ -15,7 +15,7 @@ from talaria.store.base import NewSession, Store
 from talaria.store.memory import MemoryStore
 from talaria.testing import ManualClock
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run, Scope
-from talaria.tools.gate import LASTS_S, MAX_SHOWN_BYTES, PolicyGate
+from talaria.tools.gate import GRANT_LIFETIME_S, MAX_SHOWN_BYTES, PolicyGate
 from talaria.tools.person import Answer, Proposal, Question
 from talaria.tools.policy import ApprovalSettings, Policy
 from talaria.tools.protected import Protected
@@ -93,8 +93,8 @@ class GateOf:
     async def insist(self, call: ToolCall, act: Act, scope: Scope, doubt: str) -> None:
         await self._gate.insist(call, act, self._asked(scope), doubt)
 
-    def heed(self, claim: Claim, scope: Scope) -> None:
-        self._gate.heed(claim, self._asked(scope))
+    def track(self, claim: Claim, scope: Scope) -> None:
+        self._gate.track(claim, self._asked(scope))
 
 
 class Gates:
@@ -132,7 +132,7 @@ def call(name: str = "terminal", **arguments: str) -> ToolCall:
 
 def bare(command: str, place: str = "") -> Act:
     """A command outside of any sandbox."""
-    return Act(Claim(command=command, place=place, is_confined=False))
+    return Act(Claim(command=command, workdir=place, is_confined=False))
 
 
 OUTSIDE = Act(Claim(writes=(Path("/data/x"),)))
@@ -237,7 +237,7 @@ async def test_always_holds_for_the_very_same_command_in_the_same_folder_until_i
             await later.admit(call(), act, scope(place))
     with pytest.raises(Denied):
         await gates.gate(None, who="bob").admit(call(), bare("ls /data"), scope())
-    clock.advance(LASTS_S + 1)
+    clock.advance(GRANT_LIFETIME_S + 1)
     with pytest.raises(Denied):
         await later.admit(call(), bare("ls /data"), scope())
 
@@ -358,7 +358,7 @@ async def test_taint_makes_sends_asked_about_for_the_rest_of_the_turn(gates: Gat
     sending = Act(Claim(sends=True))
     gate = gates.gate(None)
     await gate.admit(call("mcp_mail_send"), sending, scope())
-    gate.heed(STRANGE, scope())
+    gate.track(STRANGE, scope())
     with pytest.raises(Denied):
         await gate.admit(call("mcp_mail_send"), sending, scope())
     await gate.admit(call("mcp_mail_send"), sending, scope(turn="t2"))
@@ -382,7 +382,7 @@ async def test_an_address_is_asked_about_once_a_file_of_the_persons_was_read_els
 ) -> None:
     ada, fetching = Ada("session"), Act(Claim(hosts=("example.org",), is_untrusted=True))
     gate = gates.gate(ada)
-    gate.heed(Claim(reads=(Path(path),), is_untrusted=True), scope())
+    gate.track(Claim(reads=(Path(path),), is_untrusted=True), scope())
     await gate.admit(call("web_fetch"), fetching, scope())
     assert bool(ada.asked) == is_asked
 
@@ -390,7 +390,7 @@ async def test_an_address_is_asked_about_once_a_file_of_the_persons_was_read_els
 async def test_a_yes_to_a_host_is_good_for_the_session_and_for_no_other_host(gates: Gates) -> None:
     ada = Ada("session", "no")
     gate = gates.gate(ada)
-    gate.heed(PRIVATE, scope())
+    gate.track(PRIVATE, scope())
     for _ in range(2):
         await gate.admit(call("web_fetch"), Act(Claim(hosts=("example.org",))), scope())
     with pytest.raises(Denied):
@@ -401,7 +401,7 @@ async def test_a_yes_to_a_host_is_good_for_the_session_and_for_no_other_host(gat
 async def test_a_file_that_the_person_named_elsewhere_is_private(gates: Gates) -> None:
     fetching = Act(Claim(hosts=("example.org",)))
     for path, is_private in ((PERSON / "letters/bank.txt", True), (Path("/usr/share/doc/x"), False)):
-        named = msgspec.structs.replace(scope(), named=(path,))
+        named = msgspec.structs.replace(scope(), named_paths=(path,))
         ada = Ada("once")
         await gates.gate(ada).admit(call("web_fetch"), fetching, named)
         assert bool(ada.asked) == is_private
@@ -445,7 +445,7 @@ async def test_grants_do_not_count_and_none_is_made_once_strangers_had_a_word(ga
     ada = Ada("session", "always", "no")
     gate = gates.gate(ada)
     await gate.admit(call(), bare("make"), scope())
-    gate.heed(STRANGE, scope())
+    gate.track(STRANGE, scope())
     await gate.admit(call(), bare("make"), scope())
     with pytest.raises(Denied):
         await gate.admit(call(), bare("make"), scope())

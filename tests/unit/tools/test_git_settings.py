@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from talaria.tools import git_files
-from talaria.tools.git_settings import SettingChange, compare, judge_all, judge_change
+from talaria.tools.git_settings import SettingChange, compare_settings, judge_all, judge_change
 
 FILE = Path("/project/.git/config")
 settings = st.dictionaries(st.text(min_size=1, max_size=3), st.lists(st.text(max_size=3), min_size=1).map(tuple))
@@ -17,7 +17,7 @@ settings = st.dictionaries(st.text(min_size=1, max_size=3), st.lists(st.text(max
 def test_the_changes_lead_from_one_to_the_other(
     before: dict[str, tuple[str, ...]], after: dict[str, tuple[str, ...]]
 ) -> None:
-    changes = compare(before, after, FILE)
+    changes = compare_settings(before, after, FILE)
     result = before | {change.key: change.after for change in changes}
     assert {key: values for key, values in result.items() if values} == after
     assert all(change.before == before.get(change.key, ()) for change in changes)
@@ -25,7 +25,7 @@ def test_the_changes_lead_from_one_to_the_other(
 
 @given(st.text(), st.text() | st.none())
 def test_what_is_not_listed_is_never_saved(key: str, value: str | None) -> None:
-    if git_files.judge(f"core.x{key}", value) in ("save", "ask"):
+    if git_files.judge_setting(f"core.x{key}", value) in ("save", "ask"):
         raise AssertionError(key)
 
 
@@ -52,7 +52,7 @@ def test_what_is_not_listed_is_never_saved(key: str, value: str | None) -> None:
     ],
 )
 def test_a_setting_is_judged_by_its_name_and_value(key: str, value: str | None, verdict: str) -> None:
-    assert git_files.judge(key, value) == verdict
+    assert git_files.judge_setting(key, value) == verdict
 
 
 def change(key: str, before: tuple[str, ...], after: tuple[str, ...]) -> SettingChange:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.tools.git_files import MAX_CONFIG_BYTES, NOT_UNDERSTOOD, entries, is_harmless
+from talaria.tools.git_files import MAX_CONFIG_BYTES, NOT_UNDERSTOOD, is_harmless, parse_config
 
 BY_GIT = rb"""
 [core]
@@ -45,7 +45,7 @@ def by_git(file: Path) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("text", [BY_GIT, ODD, ODD.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf[a]\nb = \xff\xfe"])
 def test_entries_are_those_that_git_sees(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "config").write_bytes(text)
-    assert [*entries(text)] == by_git(tmp_path / "config")
+    assert [*parse_config(text)] == by_git(tmp_path / "config")
 
 
 @given(
@@ -54,7 +54,7 @@ def test_entries_are_those_that_git_sees(tmp_path: Path, text: bytes) -> None:
 def test_no_text_stops_the_parser_and_none_hides_what_follows(pieces: list[str]) -> None:
     """What is in the next lines is still found: there is no telling which git will read it."""
     text = "".join(pieces).encode()
-    found = [*entries(text + b'"\n"\n[core]\nhooksPath = evil\n')]
+    found = [*parse_config(text + b'"\n"\n[core]\nhooksPath = evil\n')]
     assert found[-1] == ("core.hookspath", "evil")
 
 
@@ -62,7 +62,7 @@ def test_no_text_stops_the_parser_and_none_hides_what_follows(pieces: list[str])
     "text", [b"[core", b"[core]\n1a = b", b'[a]\nb = "x', b"[a]\nb = \\x", b"=", b"[a b]\n", b"[]"]
 )
 def test_what_git_would_refuse_has_no_key_and_is_not_harmless(text: bytes) -> None:
-    assert NOT_UNDERSTOOD in [key for key, _ in entries(text)]
+    assert NOT_UNDERSTOOD in [key for key, _ in parse_config(text)]
     assert not is_harmless(text)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from talaria.core.redaction import Redactor
-from talaria.tools.output import HEAD_BYTES, TAIL_BYTES, Output
+from talaria.tools.output import HEAD_BYTES, TAIL_BYTES, CapturedOutput
 
 SECRET = "sk-live-4f7a1c0299bd83e65d"
 NOISE = b"some words\n" * 4_000
@@ -15,7 +15,7 @@ NOISE = b"some words\n" * 4_000
 @pytest.mark.parametrize("place", ["head", "middle", "tail"])
 def test_a_secret_is_neither_shown_nor_kept_however_it_comes(tmp_path: Path, cut: int, place: str) -> None:
     spill = tmp_path / "spill" / "output.txt"
-    output = Output(spill, Redactor([SECRET]))
+    output = CapturedOutput(spill, Redactor([SECRET]))
     before, after = {"head": (b"", NOISE * 2), "middle": (NOISE, NOISE), "tail": (NOISE * 2, b"")}[place]
     for chunk in (before, SECRET[:cut].encode(), SECRET[cut:].encode(), after):
         output.add(chunk)

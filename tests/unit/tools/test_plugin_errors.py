@@ -9,7 +9,7 @@ from talaria.core.messages import Outcome, ToolCall
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Run, Scope
 from talaria.tools.executor import Executor
-from talaria.tools.function import SchemaTool, spec_of
+from talaria.tools.function import SchemaTool, parse_schema
 from talaria.tools.registry import Toolbox
 
 
@@ -28,6 +28,6 @@ async def test_an_error_told_as_json_is_a_failure_for_people_alone(
     async def handler(_: dict[str, Any], __: Run) -> str:
         return answer
 
-    birds = SchemaTool(spec_of({"name": "birds"}), handler)
+    birds = SchemaTool(parse_schema({"name": "birds"}), handler)
     result = await Executor(Toolbox([birds]), OpenGate(), scope).call(ToolCall(CallId("c"), "birds", "{}"))
     assert (result.text, result.is_error, result.outcome) == (answer, False, outcome)

@@ -17,7 +17,7 @@ def decided(
     claim: Claim,
     *,
     is_tainted: bool = False,
-    is_privy: bool = False,
+    has_private_data: bool = False,
     named: tuple[str, ...] = (),
     allow: tuple[str, ...] = (),
     ask: tuple[str, ...] = (),
@@ -26,7 +26,7 @@ def decided(
     protected = Protected(PERSON, HOME, shared=(PERSON / "shared",))
     policy = Policy(ApprovalSettings(allow=allow, ask=ask, deny=deny), protected)
     spill, places = HOME / "spill" / "session", tuple(map(Path, named))
-    return policy.decide(PolicyRequest(tool, claim, PROJECT, is_tainted, is_privy, spill, places))
+    return policy.decide(PolicyRequest(tool, claim, PROJECT, is_tainted, has_private_data, spill, places))
 
 
 def reading(path: str) -> Claim:
@@ -192,8 +192,8 @@ def test_a_yes_to_reading_covers_the_folder_but_never_a_whole_home(path: str, co
 
 def test_a_call_that_reads_elsewhere_and_tells_others_is_asked_about_each_time() -> None:
     uploading = Claim(reads=(Path("/data/x"),), folder=Path("/data"), hosts=("x.org",))
-    for is_privy in (False, True):
-        verdict = decided("upload", uploading, is_privy=is_privy)
+    for has_private_data in (False, True):
+        verdict = decided("upload", uploading, has_private_data=has_private_data)
         assert (verdict.decision, verdict.reason, verdict.longest) == ("ask", "/data/x is outside the project", "once")
 
 
@@ -215,9 +215,9 @@ def test_what_the_person_named_is_read_but_not_a_whole_home(named: str, decision
 @pytest.mark.parametrize("claim", [Claim(sends=True), Claim(reveals=True), Claim(hosts=("x.org",))])
 def test_whatever_can_tell_others_something_is_asked_about_once_private_data_was_read(claim: Claim) -> None:
     assert decided("any", claim).decision == "allow"
-    assert decided("any", claim, is_privy=True).decision == "ask"
-    assert decided("any", claim, is_privy=True, allow=("any",)).decision == "allow"
-    assert decided("any", Claim(is_untrusted=True), is_privy=True).decision == "allow"
+    assert decided("any", claim, has_private_data=True).decision == "ask"
+    assert decided("any", claim, has_private_data=True, allow=("any",)).decision == "allow"
+    assert decided("any", Claim(is_untrusted=True), has_private_data=True).decision == "allow"
 
 
 def test_confined_commands_are_allowed_and_others_asked_about() -> None:
@@ -378,9 +378,9 @@ def test_a_yes_lasts_only_where_it_will_be_the_same_again() -> None:
     assert decided("terminal", running("python x.py", is_confined=False)).longest == "session"
     assert decided("terminal", running("git push", is_confined=False), is_tainted=True).longest == "once"
     bare = Claim(command="git push", is_confined=False, reveals=True)
-    assert decided("terminal", bare, is_privy=True).longest == "session"
-    assert decided("terminal", bare, is_privy=True, is_tainted=True).longest == "once"
-    assert decided("web_search", Claim(reveals=True), is_privy=True, is_tainted=True).longest == "session"
+    assert decided("terminal", bare, has_private_data=True).longest == "session"
+    assert decided("terminal", bare, has_private_data=True, is_tainted=True).longest == "once"
+    assert decided("web_search", Claim(reveals=True), has_private_data=True, is_tainted=True).longest == "session"
     assert decided("write_file", writing("/data/x")).longest == "always"
 
 

@@ -12,7 +12,7 @@ from talaria.core.messages import Assistant, Context, Image, Message, Text, Thin
 from talaria.store.base import NewSession
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
-from talaria.tools.base import READS, Run, Scope, Shown, Tool
+from talaria.tools.base import READS, RichResult, Run, Scope, Tool
 from talaria.tools.builtin.recall import EXCERPT_CHARS, MAX_LIMIT, PAGE_BYTES, recall_tools
 from talaria.tools.output import HEAD_BYTES, TAIL_BYTES
 
@@ -63,7 +63,7 @@ def look(tools: dict[str, Tool], scope: Scope) -> Look:
 
     async def call(name: str, /, **arguments: object) -> str:
         shown = await tools[name].prepare(json.dumps(arguments), scope).run(Run(CallId("call_1"), scope))
-        return shown.text if isinstance(shown, Shown) else shown
+        return shown.text if isinstance(shown, RichResult) else shown
 
     return call
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from talaria.core.ids import SessionId
-from talaria.tools.builtin.pages import ReadFiles, Sight
+from talaria.tools.builtin.pages import KnownContent, ReadFiles
 
 ONE, TWO, THREE = (SessionId(name) for name in ("one", "two", "three"))
-SIGHT = Sight((1, 2, 3, 4), "x")
+SIGHT = KnownContent((1, 2, 3, 4), "x")
 
 
 def test_what_one_session_has_seen_is_news_to_another() -> None:

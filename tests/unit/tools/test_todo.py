@@ -12,7 +12,7 @@ from talaria.core.messages import ToolCall, ToolResult
 from talaria.runtime.session_config import spill_folder
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import NOTHING, Effect, Scope
-from talaria.tools.builtin.todo import MAX_CHARS, MAX_ID_CHARS, MAX_STEPS, list_file, todo
+from talaria.tools.builtin.todo import MAX_CHARS, MAX_ID_CHARS, MAX_STEPS, todo, todo_file
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
 
@@ -38,7 +38,7 @@ def keep(scope: Scope) -> Todo:
 
 @pytest.fixture
 def file(scope: Scope) -> Path:
-    return list_file(scope.spill)
+    return todo_file(scope.spill)
 
 
 def step(id: str, content: str = "", status: str = "") -> dict[str, str]:
@@ -127,7 +127,7 @@ async def test_sessions_have_lists_of_their_own_in_the_home(keep: Todo, scope: S
     other = msgspec.structs.replace(scope, spill=scope.spill.with_name("session-2"))
     assert (await called(other, {})).text == EMPTY
     assert file == scope.spill.parents[1] / "todos" / "session-1.json"
-    assert file == list_file(spill_folder(scope.spill.parents[1], scope.session))
+    assert file == todo_file(spill_folder(scope.spill.parents[1], scope.session))
     assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)) == (0o600, 0o700)
 
 

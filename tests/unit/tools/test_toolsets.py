@@ -16,8 +16,8 @@ from talaria.tools.base import Run, Scope, Tool
 from talaria.tools.builtin.clarify import clarify
 from talaria.tools.builtin.todo import todo
 from talaria.tools.executor import Executor
-from talaria.tools.function import SchemaTool, spec_of
-from talaria.tools.registry import EVERYTHING, OTHERS, Switches, Toolbox, toolset_of
+from talaria.tools.function import SchemaTool, parse_schema
+from talaria.tools.registry import ALL_ON, OTHERS, Toolbox, ToolSwitches, toolset_of
 
 
 def named(name: str, toolset: str = "") -> Tool:
@@ -26,7 +26,7 @@ def named(name: str, toolset: str = "") -> Tool:
     async def handle(arguments: object, run: Run) -> str:
         return f"{name} ran"
 
-    return SchemaTool(spec_of({"name": name}), handle, toolset=toolset)
+    return SchemaTool(parse_schema({"name": name}), handle, toolset=toolset)
 
 
 def plain(name: str) -> Tool:
@@ -39,8 +39,8 @@ def plain(name: str) -> Tool:
 READ, WRITE, RUN = plain("read_file"), plain("write_file"), plain("terminal")
 
 
-def switches(disabled: str = "", enabled: str = "") -> Switches:
-    return Switches(disabled=tuple(disabled.split()), enabled=tuple(enabled.split()))
+def switches(disabled: str = "", enabled: str = "") -> ToolSwitches:
+    return ToolSwitches(disabled=tuple(disabled.split()), enabled=tuple(enabled.split()))
 
 
 @pytest.mark.parametrize(
@@ -113,22 +113,22 @@ def test_turning_says_no_more_than_is_needed(
 ) -> None:
     names = turning.split()
     within = ("read_file", "write_file") if len(names) == 1 else ()
-    turned = switches(*before).turned(*names, on=on, within=within)
+    turned = switches(*before).switch(*names, on=on, within=within)
     assert turned == switches(*after)
     assert turned.is_on(*names) == on
 
 
 def test_name_that_nothing_has_is_told_unless_it_may_come_yet() -> None:
     chosen = switches("files read_file hands mcp:far mcp_far_tool browser_click nosuch", "all gone memory others")
-    assert list(chosen.strangers([named("wave", "hands")])) == [
+    assert list(chosen.find_unknown_names([named("wave", "hands")])) == [
         "tools.disabled in config.yaml names 'nosuch', but no tool or toolset is called that.",
         "tools.enabled in config.yaml names 'gone', but no tool or toolset is called that.",
     ]
-    assert list(EVERYTHING.strangers([])) == []
+    assert list(ALL_ON.find_unknown_names([])) == []
 
 
 def test_tool_that_is_off_is_neither_shown_nor_found_nor_replaced() -> None:
-    box = Toolbox([READ, WRITE], switches("files", "write_file")).joined([named("read_file", "hands"), RUN])
+    box = Toolbox([READ, WRITE], switches("files", "write_file")).with_tools([named("read_file", "hands"), RUN])
     assert [spec.name for spec in box.specs] == ["write_file", "terminal"]
     assert box.names == {"read_file", "write_file", "terminal"}
     with pytest.raises(Denied, match=r"turned the tool read_file off, so it did not run\. Go on without it\."):
@@ -141,7 +141,7 @@ def test_tool_that_is_off_is_neither_shown_nor_found_nor_replaced() -> None:
 
 
 async def test_tool_that_joins_later_is_off_as_well(scope: Scope) -> None:
-    box = Toolbox([READ], switches("hands")).joined([named("wave", "hands"), named("nod", "head")])
+    box = Toolbox([READ], switches("hands")).with_tools([named("wave", "hands"), named("nod", "head")])
     executor = Executor(box, OpenGate(), scope)
     with pytest.raises(Denied, match="turned the tool wave off"):
         executor.prepare(ToolCall(CallId("c"), "wave", "{}"))

@@ -17,7 +17,7 @@ from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall
 from talaria.store.sqlite.undo import SqliteUndoStore
 from talaria.tools.approval import OpenGate
-from talaria.tools.base import Claim, Live, Run, Scope
+from talaria.tools.base import Claim, LiveOutput, Run, Scope
 from talaria.tools.executor import Executor
 from talaria.tools.function import tool
 from talaria.tools.registry import Toolbox
@@ -498,7 +498,7 @@ async def test_call_of_a_command_is_recorded_shown_and_can_be_undone(project: Pr
     progress: list[str] = []
     prepared = executor.prepare(call)
     await executor.admit(prepared)
-    result = await executor.run(prepared, Live(progress.append, SystemClock()))
+    result = await executor.run(prepared, LiveOutput(progress.append, SystemClock()))
     assert [(one.path, one.kind, one.added, one.removed) for one in result.changes] == [
         ("5.txt", "deleted", 0, 1),
         ("a", "changed", 0, 1),

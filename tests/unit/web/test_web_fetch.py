@@ -15,7 +15,7 @@ from talaria.net.fetch import Fetch
 from talaria.net.web_settings import WebSettings
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
-from talaria.tools.builtin.web_tools import MAX_KEPT, NAMES, PAGE_BYTES, web_tools
+from talaria.tools.builtin.web_tools import MAX_KEPT, PAGE_BYTES, WEB_TOOL_NAMES, web_tools
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
 
@@ -152,8 +152,8 @@ async def test_what_cannot_be_fetched_is_one_sentence_without_advice_how_to_lift
 
 
 def test_tools_and_their_names(toolbox: Toolbox) -> None:
-    assert tuple(toolbox.names) == NAMES
-    assert {toolbox.find(name).after_crash for name in NAMES} == {"repeat"}
+    assert tuple(toolbox.names) == WEB_TOOL_NAMES
+    assert {toolbox.find(name).after_crash for name in WEB_TOOL_NAMES} == {"repeat"}
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ import pytest
 
 from talaria.tools.builtin.html_text import MAIN_CHARS
 from talaria.tools.builtin.html_tokens import CHUNK_CHARS
-from talaria.tools.builtin.web_pages import MAX_CHARS, page
+from talaria.tools.builtin.web_pages import MAX_CHARS, convert_page
 
 URL = "https://example.org/docs/start"
 WORDS = "word " * (MAIN_CHARS // 4)
 
 
 def markdown(html: str) -> str:
-    return page(html, URL).markdown
+    return convert_page(html, URL).markdown
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_markdown_of(html: str, text: str) -> None:
 
 def test_title_is_that_of_the_page() -> None:
     html = "<svg><title>icon</title></svg><title> A &amp;\n B </title><title>second</title><p>x"
-    assert page(html, URL).title == "A & B"
+    assert convert_page(html, URL).title == "A & B"
 
 
 @pytest.mark.parametrize("main", ["<main>{}</main>", "<div role=main>{}</div>", "<article>{}</article>"])
@@ -94,6 +94,6 @@ def test_tags_and_references_across_the_border_of_two_chunks_stay_whole(before: 
 
 
 def test_what_is_too_long_is_cut_and_said_to_be() -> None:
-    found = page("<p>" + "word " * 300_000, URL)
+    found = convert_page("<p>" + "word " * 300_000, URL)
     assert (len(found.markdown), found.is_cut) == (MAX_CHARS, True)
-    assert not page("<p>word", URL).is_cut
+    assert not convert_page("<p>word", URL).is_cut

@@ -13,7 +13,7 @@ from talaria.core.secret import Secret
 from talaria.net.fetch import Fetch
 from talaria.net.web_settings import WebSettings
 from talaria.tools.base import Run, Scope
-from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, SearchService, WebHit, choose
+from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, SearchService, WebHit, choose_service
 from talaria.tools.builtin.web_search.engines import Brave, DuckDuckGo, SearXNG, Tavily
 from talaria.tools.builtin.web_tools import web_tools
 
@@ -206,7 +206,7 @@ async def test_key_is_not_carried_to_where_a_service_redirects(name: str, fetch:
 def test_service_is_chosen_by_the_settings_or_the_key_at_hand(
     environment: Mapping[str, str], wanted: str | None, name: str, fetch: Fetch
 ) -> None:
-    chosen = choose(fetch, environment, wanted)  # pyright: ignore[reportArgumentType]
+    chosen = choose_service(fetch, environment, wanted)  # pyright: ignore[reportArgumentType]
     assert chosen.name == name
 
 

@@ -39,7 +39,7 @@ from talaria.tools.person import Answer, Instead, Question, measure
 def question_rows(question: Question, columns: int, *, is_plain: bool = False) -> list[str]:
     """No row is wider than `columns`. `is_plain`: they are text and nothing else, also where there are colours."""
     colours = palette.current() if has_colour() else palette.CAREFUL
-    place = f"\n(in {question.place})" if question.place else ""
+    place = f"\n(in {question.workdir})" if question.workdir else ""
     rows = wrapped(decidable(f"{question.headline}{place}"), columns)
     for change in question.changes:
         painted = paint_change(change, columns, colours, most_rows=None, has_colour=has_colour())

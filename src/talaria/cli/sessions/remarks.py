@@ -21,7 +21,7 @@ from talaria.core.entries import (
 from talaria.core.ids import SessionId
 from talaria.runtime.session_config import spill_folder
 from talaria.store.sqlite.undo import SqliteUndoStore
-from talaria.tools.builtin.todo import list_file
+from talaria.tools.builtin.todo import todo_file
 from talaria.tools.quarantine import quarantine_folder
 from talaria.tools.undo.change_recorder import undo_file
 from talaria.tools.undo.checkpoints import checkpoint_folder
@@ -63,4 +63,4 @@ def remove_files(home: Path, session: SessionId) -> None:
         quarantine_folder(home, session),
     ):
         shutil.rmtree(folder, ignore_errors=True)
-    list_file(spill_folder(home, session)).unlink(missing_ok=True)
+    todo_file(spill_folder(home, session)).unlink(missing_ok=True)

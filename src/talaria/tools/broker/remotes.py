@@ -71,7 +71,7 @@ def parse_remote(address: str, folder: Path = Path()) -> Remote | None:
 def find_remotes(settings: Mapping[Path, bytes]) -> Iterator[Remote]:
     """`settings`: of repositories, by their files, as only the person can have written them."""
     for file, content in settings.items():
-        for key, value in git_files.entries(content):
+        for key, value in git_files.parse_config(content):
             remote = parse_remote(value, file.parent) if _KEYS.fullmatch(key) else None
             if remote is not None:
                 yield remote

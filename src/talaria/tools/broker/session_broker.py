@@ -12,7 +12,7 @@ from talaria.tools.git_settings import GitSettings, list_settings, read_person_s
 from talaria.tools.sandbox.base import ToolHost
 from talaria.tools.sandbox.egress_proxy import EgressProxy
 from talaria.tools.sandbox.local import is_in, outside_environment
-from talaria.tools.sandbox_grants import RunningConsent
+from talaria.tools.sandbox_grants import SessionConsent
 
 _OF_REPOSITORY = frozenset(("user.name", "user.email", "user.signingkey", "gpg.format"))
 _PLAIN_SSH = re.compile(r"ssh(?: -i [^\s'\"\\$`;|&<>]+| -o ?IdentitiesOnly=yes)*")
@@ -25,7 +25,7 @@ _OBEYED = (".ssh/config", ".gnupg/gpg.conf", ".gnupg/gpg-agent.conf", ".config/g
 
 
 def make_broker(
-    consent: RunningConsent,
+    consent: SessionConsent,
     git: GitSettings,
     way_out: EgressProxy,
     top: Callable[[], Path],
@@ -59,7 +59,7 @@ def make_broker(
         settings=settings,
         environment=environment,
         reading=reading,
-        trust=git.trust,
+        trust=git.trust_certificate,
         refused=way_out.note,
         admit=way_out.admit,
     )

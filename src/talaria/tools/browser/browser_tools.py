@@ -3,10 +3,10 @@
 from typing import Annotated, Any, Literal
 
 from talaria.net.urls import parse_url
-from talaria.tools.base import Claim, Run, Scope, Shown, Tool
+from talaria.tools.base import Claim, RichResult, Run, Scope, Tool
 from talaria.tools.browser.browser import Browser
 from talaria.tools.function import tool
-from talaria.tools.hosts import reaching
+from talaria.tools.hosts import claim_host
 
 NAMES = (
     *("browser_navigate", "browser_snapshot", "browser_click", "browser_type", "browser_press", "browser_scroll"),
@@ -29,7 +29,7 @@ def _looking(browser: Browser) -> tuple[Tool, ...]:
         host = browser.host(scope.session)
         return Claim(hosts=(host,) if host else (), reveals=True, is_untrusted=True)
 
-    @tool(after_crash="repeat", claim=reaching, timeout_s=TIMEOUT_S)
+    @tool(after_crash="repeat", claim=claim_host, timeout_s=TIMEOUT_S)
     async def browser_navigate(url: Annotated[str, "The address, with https:// or http://."], run: Run) -> str:
         """Open a page in a real browser and show it as a tree of its elements, each with a reference to act on.
 
@@ -61,7 +61,7 @@ def _looking(browser: Browser) -> tuple[Tool, ...]:
             return await window.back()
 
     @tool(after_crash="repeat", claim=LOOKING, timeout_s=TIMEOUT_S)
-    async def browser_screenshot(run: Run) -> Shown:
+    async def browser_screenshot(run: Run) -> RichResult:
         """Look at the part of the open page that is in view, as a picture."""
         async with browser.visiting(run.scope.session) as window:
             return await window.screenshot()

@@ -18,7 +18,7 @@ from talaria.core.errors import ToolFailed
 from talaria.core.messages import Image
 from talaria.net.egress import FORBIDDEN, Egress
 from talaria.net.urls import Allowance, Lookup, WebUrl
-from talaria.tools.base import Shown
+from talaria.tools.base import RichResult
 from talaria.tools.browser import tabs
 from talaria.tools.browser.browser_process import NO_PAGE, Notes, ended
 from talaria.tools.browser.tabs import LOST, Closed, PageChanged, Tabs, asked, short, snapshot
@@ -155,14 +155,14 @@ class BrowserWindow:
             raise ToolFailed("There is no page to go back to.")
         return await self._settled("Went back.")
 
-    async def screenshot(self) -> Shown:
+    async def screenshot(self) -> RichResult:
         page = await self._tabs.current()
         kind, data = "png", await self._tabs.do(page, page.screenshot(type="png", scale="css"))
         if len(data) > MAX_IMAGE_BYTES:
             kind, data = "jpeg", await self._tabs.do(page, page.screenshot(type="jpeg", scale="css", quality=50))
         said = f"What {page.url} looks like, {SIZE[0]} by {SIZE[1]}."
         image = Image(f"image/{kind}", base64.b64encode(data).decode())
-        return Shown("\n".join([said, *self._notes.take()]), (image,))
+        return RichResult("\n".join([said, *self._notes.take()]), (image,))
 
     async def console(self) -> str:
         page = await self._tabs.current()

@@ -12,14 +12,14 @@ from talaria.core.aio import complete, in_thread
 from talaria.core.errors import BadArguments
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall
-from talaria.tools.base import EXCLUSIVE, Claim, Run, Scope, Shown, Tool
+from talaria.tools.base import EXCLUSIVE, Claim, RichResult, Run, Scope, Tool
 from talaria.tools.blocked import describe_blocked
 from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.function import tool
-from talaria.tools.live import shown_live
-from talaria.tools.output import Output
+from talaria.tools.live import show_live
+from talaria.tools.output import CapturedOutput
 from talaria.tools.person import Proposal
-from talaria.tools.processes import with_output
+from talaria.tools.processes import make_result
 from talaria.tools.sandbox.host import script
 from talaria.tools.sandbox.running_command import RunningCommand, SandboxCommand
 from talaria.tools.workspaces import Workspaces
@@ -27,10 +27,10 @@ from talaria.tools.workspaces import Workspaces
 MAX_TIMEOUT_S = 600
 MAX_CALLS = 100
 MAX_CALL_BYTES = 1 << 20
-PATIENCE = 20
+MAX_REFUSED_CALLS = 20
 """Calls over the limit that are answered with a refusal; then the script is ended."""
 MAX_CODE_BYTES = 400_000
-READING = ("read_file", "search_files", "web_fetch", "web_search", "recall", "session_search")
+CALLABLE_TOOLS = ("read_file", "search_files", "web_fetch", "web_search", "recall", "session_search")
 
 _BOOT = "import sys, json; exec(json.loads(sys.stdin.readline()))"
 _PROGRAM = Path(script.__file__)
@@ -53,10 +53,10 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         return Claim(
             command=arguments.code,
             language="python",
-            place=workspaces.place(scope),
+            workdir=workspaces.find_workdir(scope),
             is_confined=workspaces.is_confined,
             reveals=workspaces.can_send(scope),
-            is_untrusted=workspaces.brings_strange_words(scope),
+            is_untrusted=workspaces.reads_untrusted(scope),
         )
 
     @tool(effect=EXCLUSIVE, question=_question, timeout_s=None, claim=claim)
@@ -64,7 +64,7 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         code: Annotated[str, "The script."],
         run: Run,
         timeout_s: Annotated[int, f"Seconds until it is stopped, at most {MAX_TIMEOUT_S}."] = 300,
-    ) -> Shown:
+    ) -> RichResult:
         """Run a Python script where `terminal` runs commands, and answer what it prints.
 
         For work with many steps: these functions are there, take the parameters of the tools by name, and return their
@@ -73,31 +73,31 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         if len(code.encode("utf-8", "replace")) > MAX_CODE_BYTES:
             raise BadArguments(f"A script has at most {MAX_CODE_BYTES:,} bytes.")
         workspace = await workspaces.open(run.scope)
-        reading = _Reading(
-            Output(run.spill("output"), run.scope.redactor, run.scope.spill_limits), os.urandom(16).hex()
+        reading = _ScriptOutput(
+            CapturedOutput(run.spill_file("output"), run.scope.redactor, run.scope.spill_limits), os.urandom(16).hex()
         )
         command = SandboxCommand(command=f"exec python3 -c '{_BOOT}'", is_kept=False, has_input=True)
         limit_s = max(1, min(timeout_s, MAX_TIMEOUT_S))
         async with AsyncExitStack() as around:
-            asking = around.enter_context(workspace.consent.attend(run, code, workspace.cwd))
-            await asking.open(workspace, ())
-            sink = await around.enter_async_context(shown_live(reading, reading.output, run.live))
+            asking = around.enter_context(workspace.consent.register(run, code, workspace.cwd))
+            await asking.open_sandbox(workspace, ())
+            sink = await around.enter_async_context(show_live(reading, reading.output, run.live))
             asking.started = started = await workspace.start(command, sink)
-            answering = asyncio.create_task(_answers(started, reading, run), name="calls of a script")
+            answering = asyncio.create_task(_serve_calls(started, reading, run), name="calls of a script")
             try:
                 program = await in_thread(_PROGRAM.read_text)
-                start = f"main({reading.mark!r}, {list(READING)!r}, {code!r})"
+                start = f"main({reading.mark!r}, {list(CALLABLE_TOOLS)!r}, {code!r})"
                 started.write(_encode(f"{program}\n{start}") + b"\n")
                 end = await started.awaited(limit_s)
             finally:
                 answering.cancel()
                 await complete(started.killed())
                 reading.finish()
-                await workspace.tidy()
+                await workspace.quarantine_changes()
         held = await ask_about_held(workspace, run)
         text = reading.output.text()
         blocked = describe_blocked(workspace, text, end.code if end else None)
-        return with_output(text, end, limit_s, f"{blocked}{held}")
+        return make_result(text, end, limit_s, f"{blocked}{held}")
 
     return (execute_code,)
 
@@ -106,10 +106,10 @@ def _question(arguments: Any) -> Proposal:
     return Proposal("Run this script?", arguments.code, "script")
 
 
-class _Reading:
+class _ScriptOutput:
     """The output of a script, without the lines that are calls. Also a command's `Sink`."""
 
-    def __init__(self, output: Output, mark: str) -> None:
+    def __init__(self, output: CapturedOutput, mark: str) -> None:
         self.output = output
         self.mark = mark
         self.calls: asyncio.Queue[bytes] = asyncio.Queue()
@@ -149,24 +149,24 @@ class _Reading:
         self.output.close()
 
 
-async def _answers(started: RunningCommand, reading: _Reading, run: Run) -> None:
+async def _serve_calls(started: RunningCommand, reading: _ScriptOutput, run: Run) -> None:
     count = 0
     while True:
         line = await reading.calls.get()
         count += 1
-        if count > MAX_CALLS + PATIENCE:  # it does not listen
+        if count > MAX_CALLS + MAX_REFUSED_CALLS:  # it does not listen
             await started.killed()
             return
-        started.write(_encode(await _answered(line, count, run)) + b"\n")
+        started.write(_encode(await _answer_call(line, count, run)) + b"\n")
 
 
-async def _answered(line: bytes, count: int, run: Run) -> dict[str, str]:
+async def _answer_call(line: bytes, count: int, run: Run) -> dict[str, str]:
     """By the same gate as the model's own calls."""
     try:
         wanted = _decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return {"error": "a call could not be read"}
-    if wanted.name not in READING or run.tools is None:
+    if wanted.name not in CALLABLE_TOOLS or run.tools is None:
         return {"error": f"{wanted.name} cannot be called from a script"}
     if count > MAX_CALLS:
         return {"error": f"a script makes at most {MAX_CALLS} calls"}

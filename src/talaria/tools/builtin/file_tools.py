@@ -15,11 +15,19 @@ from talaria.core.messages import FileChange
 from talaria.core.pictures import MAX_BYTES, UnsupportedImage, prepare_image
 from talaria.core.redaction import MaskedText
 from talaria.tools import places
-from talaria.tools.base import Run, Scope, Shown, Tool
-from talaria.tools.builtin.edits import Edit, Edited, edited
-from talaria.tools.builtin.located import Plan, changing, located, project_name
-from talaria.tools.builtin.pages import ReadFiles, Sight, TextFile, decoded, is_binary, read_page, too_large
-from talaria.tools.diffs import compare, unified
+from talaria.tools.base import RichResult, Run, Scope, Tool
+from talaria.tools.builtin.edits import Edit, EditResult, apply_edits
+from talaria.tools.builtin.located import ChangePlan, file_change_tool, path_tool, project_name
+from talaria.tools.builtin.pages import (
+    KnownContent,
+    ReadFiles,
+    TextFile,
+    decode_text,
+    is_binary,
+    read_page,
+    too_large_error,
+)
+from talaria.tools.diffs import compare_contents, unified_diff
 from talaria.tools.function import tool
 from talaria.tools.person import Proposal
 from talaria.tools.places import FileContent
@@ -32,23 +40,23 @@ MAX_SHOWN_DIFF_BYTES = 900_000
 """Of a longer one, a person is shown all of the new content instead: the gate refuses more than they can be shown."""
 
 
-Changing = Callable[[Path, bytes], AbstractContextManager[None]]
+AllowChange = Callable[[Path, bytes], AbstractContextManager[None]]
 
 
-def _unwatched(_: Path, __: bytes) -> AbstractContextManager[None]:
+def _allow_any_change(_: Path, __: bytes) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def _unasked(_: object) -> tuple[None, str]:
+def _ask_later(_: object) -> tuple[None, str]:
     """What is asked about a change depends on the file, so it is planned when somebody is asked."""
     return None, ""
 
 
-def file_tools(seen: ReadFiles, changing_file: Changing = _unwatched) -> tuple[Tool, ...]:
+def file_tools(seen: ReadFiles, changing_file: AllowChange = _allow_any_change) -> tuple[Tool, ...]:
     """`seen` is what the model knows of files, for all sessions that share these tools. `changing_file`: entered
     around each change of a file."""
 
-    @located("reads", "Read")
+    @path_tool("reads", "Read")
     @tool(after_crash="repeat")
     def read_file(
         path: Annotated[str, "File to read; relative to the working directory, or absolute."],
@@ -59,34 +67,34 @@ def file_tools(seen: ReadFiles, changing_file: Changing = _unwatched) -> tuple[T
         """Read a text file. Each line is shown behind its number."""
         target = Path(path)
         try:
-            with places.opened(target) as file:
+            with places.open_file(target) as file:
                 page, sight = read_page(file, target, offset, limit, run.scope.redactor)
         except OSError as fault:
             raise ToolFailed(f"Cannot read {target}: {fault.strerror}.") from fault
         seen.note(run.scope.session, target, sight)
         return page
 
-    @changing(_plan_write)
-    @located("writes", "Write", _unasked)
+    @file_change_tool(_plan_write)
+    @path_tool("writes", "Write", _ask_later)
     @tool
     def write_file(
         path: Annotated[str, "File to write; folders on the way are made."],
         content: Annotated[str, "The whole new content."],
         run: Run,
-    ) -> Shown:
+    ) -> RichResult:
         """Write a file, replacing what it held. Its byte order mark and CRLF line ends are kept."""
         target = Path(path)
-        before = _found(target, MAX_REPLACED_BYTES, "write", run.expects)
+        before = _read_target(target, MAX_REPLACED_BYTES, "write", run.expected_fingerprint)
         sight = seen.find(run.scope.session, target)
-        if before is not None and sight is not None and not sight.is_of(before):
+        if before is not None and sight is not None and not sight.matches(before):
             raise ToolFailed(f"{target} was changed since you last read or wrote it; read it again first.")
-        becomes = _written(content, before)
-        _change(target, before, becomes, run, seen, changing_file)
+        becomes = _make_text(content, before)
+        _replace_target(target, before, becomes, run, seen, changing_file)
         text = f"Wrote {len(becomes.encode()):,} bytes to {target}."
-        return Shown(text, changes=_changes(target, before, becomes.encode(), run.scope))
+        return RichResult(text, changes=_describe_changes(target, before, becomes.encode(), run.scope))
 
-    @changing(_plan_patch)
-    @located("writes", "Change", _unasked)
+    @file_change_tool(_plan_patch)
+    @path_tool("writes", "Change", _ask_later)
     @tool
     def patch(
         path: Annotated[str, "File to change; read it first."],
@@ -95,144 +103,155 @@ def file_tools(seen: ReadFiles, changing_file: Changing = _unwatched) -> tuple[T
         old: Annotated[str | None, "For a single edit instead of `edits`: the text to replace."] = None,
         new: Annotated[str | None, "For a single edit: what stands there afterwards."] = None,
         replace_all: Annotated[bool, "For a single edit: replace every occurrence."] = False,
-    ) -> str | Shown:
+    ) -> str | RichResult:
         """Replace pieces of text in a file and show the change.
 
         Each piece must occur exactly once unless all are meant. If it does not occur, whole lines are also found
         without regard to white space, and the new text is indented as they are.
         """
         target = Path(path)
-        wanted = _wanted(edits, old, new, is_for_all=replace_all)
-        before = _found(target, MAX_CHANGED_BYTES, "read", run.expects)
+        wanted = _choose_edits(edits, old, new, is_for_all=replace_all)
+        before = _read_target(target, MAX_CHANGED_BYTES, "read", run.expected_fingerprint)
         sight = seen.find(run.scope.session, target)
-        patched = _patched(target, before, sight, wanted, run.scope, flag="all" if edits else "replace_all")
+        patched = _apply_to_known(target, before, sight, wanted, run.scope, flag="all" if edits else "replace_all")
         if patched.becomes.body == patched.text.body:
             return f"[{target} stays as it is: the new text is the old one]"
-        _change(target, before, patched.becomes, run, seen, changing_file)
-        diff = unified(patched.aside.redact(patched.aside.text), patched.aside.redact(patched.done.text), target.name)
-        changes = _changes(target, before, patched.becomes.encode(), run.scope)
-        return Shown(f"{_told(patched.done, target)}\n{diff}", changes=changes)
+        _replace_target(target, before, patched.becomes, run, seen, changing_file)
+        diff = unified_diff(patched.aside.redact(patched.aside.text), patched.aside.redact(patched.done.text), target.name)
+        changes = _describe_changes(target, before, patched.becomes.encode(), run.scope)
+        return RichResult(f"{_describe_result(patched.done, target)}\n{diff}", changes=changes)
 
     return read_file, write_file, patch
 
 
-def _wanted(edits: tuple[Edit, ...], old: str | None, new: str | None, *, is_for_all: bool) -> tuple[Edit, ...]:
+def _choose_edits(edits: tuple[Edit, ...], old: str | None, new: str | None, *, is_for_all: bool) -> tuple[Edit, ...]:
     is_single = old is not None and new is not None
     if bool(edits) == is_single or (edits and (old is not None or new is not None)):
         raise BadArguments("patch needs either `edits`, or `old` and `new`.")
     return edits or (Edit(old or "", new or "", is_for_all),)
 
 
-class Patched(NamedTuple):
+class PatchResult(NamedTuple):
     """Edits, made to the text of a file in memory."""
 
     text: TextFile
     """As it was."""
     aside: MaskedText
-    done: Edited
+    done: EditResult
     becomes: TextFile
 
 
-def _patched(
-    target: Path, before: FileContent | None, sight: Sight | None, wanted: tuple[Edit, ...], scope: Scope, *, flag: str
-) -> Patched:
+def _apply_to_known(
+    target: Path,
+    before: FileContent | None,
+    sight: KnownContent | None,
+    wanted: tuple[Edit, ...],
+    scope: Scope,
+    *,
+    flag: str,
+) -> PatchResult:
     """Raises `ToolFailed`, also if the model does not have the text before its eyes as it is."""
-    found = _text_file(target, before)
+    found = _require_text(target, before)
     if sight is None:
         raise ToolFailed(f"You have not read {target} in this conversation yet; read it first.")
-    if not sight.is_of(found):
+    if not sight.matches(found):
         raise ToolFailed(f"{target} was changed since you last read or wrote it; read it again first.")
-    return _edited(target, found, wanted, scope, flag=flag)
+    return _apply_to_file(target, found, wanted, scope, flag=flag)
 
 
-def _text_file(target: Path, found: FileContent | None) -> FileContent:
+def _require_text(target: Path, found: FileContent | None) -> FileContent:
     if found is None:
         raise ToolFailed(f"Cannot read {target}: No such file or directory.")
     if not found.is_whole:
-        raise too_large(target, MAX_CHANGED_BYTES)
+        raise too_large_error(target, MAX_CHANGED_BYTES)
     if is_binary(found.content):
         raise ToolFailed(f"{target} is not a text file.")
     return found
 
 
-def _edited(target: Path, found: FileContent, wanted: tuple[Edit, ...], scope: Scope, *, flag: str) -> Patched:
-    text = decoded(found.content)
+def _apply_to_file(
+    target: Path, found: FileContent, wanted: tuple[Edit, ...], scope: Scope, *, flag: str
+) -> PatchResult:
+    text = decode_text(found.content)
     aside = scope.redactor.mask(text.body)  # so that nobody can find out a secret piece by piece
     try:
-        done = edited(aside.text, wanted, str(target), flag=flag)
+        done = apply_edits(aside.text, wanted, str(target), flag=flag)
     except ToolFailed as failure:
         raise ToolFailed(aside.redact(str(failure))) from None
-    return Patched(text, aside, done, TextFile(aside.unmask(done.text), text.has_bom, text.has_crlf))
+    return PatchResult(text, aside, done, TextFile(aside.unmask(done.text), text.has_bom, text.has_crlf))
 
 
-def _written(content: str, before: FileContent | None) -> TextFile:
-    becomes = decoded(content.encode())
+def _make_text(content: str, before: FileContent | None) -> TextFile:
+    becomes = decode_text(content.encode())
     if before is not None and not is_binary(before.content):
-        becomes = becomes.like(decoded(before.content))
+        becomes = becomes.like(decode_text(before.content))
     return becomes
 
 
-def _plan_write(arguments: Any, scope: Scope) -> Plan:
+def _plan_write(arguments: Any, scope: Scope) -> ChangePlan:
     """The difference from the file as it is; of a new one, and where there is no difference to see, all of it."""
     target = Path(arguments.path)
     whole = Proposal(f"Write {target}?", arguments.content, "new content")
     try:
-        before = _found(target, MAX_REPLACED_BYTES, "write")
-        content = _written(arguments.content, before).encode()
+        before = _read_target(target, MAX_REPLACED_BYTES, "write")
+        content = _make_text(arguments.content, before).encode()
     except (ToolFailed, UnicodeEncodeError):
-        return Plan(whole, None)
+        return ChangePlan(whole, None)
     expects = places.fingerprint(before)
     if before is not None and not before.is_whole:
         note = f"it replaces a file of more than {len(before.content):,} bytes, too large to compare"
-        return Plan(structs.replace(whole, note=note), expects)
+        return ChangePlan(structs.replace(whole, note=note), expects)
     if before is not None and before.content == content:
-        return Plan(structs.replace(whole, note="the file already holds exactly this"), expects)
-    change = compare(project_name(target, scope), before and before.content, content, scope.redactor, is_whole=True)
+        return ChangePlan(structs.replace(whole, note="the file already holds exactly this"), expects)
+    change = compare_contents(
+        project_name(target, scope), before and before.content, content, scope.redactor, is_whole=True
+    )
     if before is None:
-        return Plan(structs.replace(whole, changes=(change,)), expects)
+        return ChangePlan(structs.replace(whole, changes=(change,)), expects)
     if not change.diff:
-        return Plan(structs.replace(whole, note=change.note), expects)
+        return ChangePlan(structs.replace(whole, note=change.note), expects)
     if len(change.diff.encode()) > MAX_SHOWN_DIFF_BYTES:
-        note = (
-            f"{_counts(change)} against the file as it is now; too long to compare, so this is all of the new content"
-        )
-        return Plan(structs.replace(whole, note=note), expects)
-    return Plan(_difference(whole.headline, change), expects)
+        counts = _format_counts(change)
+        note = f"{counts} against the file as it is now; the difference is too long to show, so this is the whole file"
+        return ChangePlan(structs.replace(whole, note=note), expects)
+    return ChangePlan(_propose_diff(whole.headline, change), expects)
 
 
-def _plan_patch(arguments: Any, scope: Scope) -> Plan:
+def _plan_patch(arguments: Any, scope: Scope) -> ChangePlan:
     """The edits, made in memory. If they cannot be made, they are shown one after the other."""
     target = Path(arguments.path)
     single = Edit(arguments.old or "", arguments.new or "", arguments.replace_all)
     edits: tuple[Edit, ...] = arguments.edits or (single,)  # if both are given, nothing is changed
-    headline, listed = f"Change {target}?", _listed(edits)
+    headline, listed = f"Change {target}?", _format_edits(edits)
     expects: str | None = None
     try:
-        wanted = _wanted(arguments.edits, arguments.old, arguments.new, is_for_all=arguments.replace_all)
-        before = _found(target, MAX_CHANGED_BYTES, "read")
+        wanted = _choose_edits(arguments.edits, arguments.old, arguments.new, is_for_all=arguments.replace_all)
+        before = _read_target(target, MAX_CHANGED_BYTES, "read")
         expects = places.fingerprint(before)
-        found = _text_file(target, before)
-        content = _edited(target, found, wanted, scope, flag="all").becomes.encode()
+        found = _require_text(target, before)
+        content = _apply_to_file(target, found, wanted, scope, flag="all").becomes.encode()
     except (ToolFailed, BadArguments):
         note = "these edits do not apply to the file as it is now, so nothing would be changed"
-        return Plan(Proposal(headline, listed, "edits", note=note), expects)
-    change = compare(project_name(target, scope), found.content, content, scope.redactor, is_whole=True)
+        return ChangePlan(Proposal(headline, listed, "edits", note=note), expects)
+    change = compare_contents(project_name(target, scope), found.content, content, scope.redactor, is_whole=True)
     if not change.diff:
-        return Plan(Proposal(headline, listed, "edits", note=change.note or "the file would stay as it is"), expects)
-    return Plan(_difference(headline, change), expects)
+        return ChangePlan(
+            Proposal(headline, listed, "edits", note=change.note or "the file would stay as it is"), expects
+        )
+    return ChangePlan(_propose_diff(headline, change), expects)
 
 
-def _difference(headline: str, change: FileChange) -> Proposal:
+def _propose_diff(headline: str, change: FileChange) -> Proposal:
     also = f"; {change.note}" if change.note else ""
-    note = f"{_counts(change)} against the file as it is now{also}"
+    note = f"{_format_counts(change)} against the file as it is now{also}"
     return Proposal(headline, change.diff, "change", note=note, changes=(change,))
 
 
-def _counts(change: FileChange) -> str:
+def _format_counts(change: FileChange) -> str:
     return f"+{change.added:,} −{change.removed:,} lines"  # noqa: RUF001  (as wide as the plus)
 
 
-def _listed(edits: tuple[Edit, ...]) -> str:
+def _format_edits(edits: tuple[Edit, ...]) -> str:
     """As a diff. Every line of a text has its mark before it: whatever it says, it cannot pass for another."""
     lines: list[str] = []
     for number, edit in enumerate(edits, 1):
@@ -242,20 +261,20 @@ def _listed(edits: tuple[Edit, ...]) -> str:
     return "\n".join(lines)
 
 
-def _changes(target: Path, before: FileContent | None, content: bytes, scope: Scope) -> tuple[FileChange, ...]:
+def _describe_changes(target: Path, before: FileContent | None, content: bytes, scope: Scope) -> tuple[FileChange, ...]:
     """For people."""
     name = project_name(target, scope)
     if before is None:
-        return (compare(name, None, content, scope.redactor),)
+        return (compare_contents(name, None, content, scope.redactor),)
     if not before.is_whole:
         note = f"too large to compare, {len(content):,} bytes now"
         return (FileChange(name, "changed", note=note),)
-    return () if before.content == content else (compare(name, before.content, content, scope.redactor),)
+    return () if before.content == content else (compare_contents(name, before.content, content, scope.redactor),)
 
 
-def _found(target: Path, limit_bytes: int, what: str, expects: str | None = None) -> FileContent | None:
+def _read_target(target: Path, limit_bytes: int, what: str, expects: str | None = None) -> FileContent | None:
     try:
-        found = places.read(target, limit_bytes)
+        found = places.read_file(target, limit_bytes)
     except OSError as fault:
         raise ToolFailed(f"Cannot {what} {target}: {fault.strerror}.") from fault
     if expects is not None and places.fingerprint(found) != expects:
@@ -265,32 +284,32 @@ def _found(target: Path, limit_bytes: int, what: str, expects: str | None = None
     return found
 
 
-def _change(
-    target: Path, before: FileContent | None, becomes: TextFile, run: Run, seen: ReadFiles, changing: Changing
+def _replace_target(
+    target: Path, before: FileContent | None, becomes: TextFile, run: Run, seen: ReadFiles, changing: AllowChange
 ) -> None:
     content = becomes.encode()
     try:
         with changing(target, content):
-            places.write(target, content, before)
-        stamp = places.stamp(target)
+            places.write_file(target, content, before)
+        stamp = places.find_stamp(target)
     except OSError as fault:
         raise ToolFailed(f"Cannot write {target}: {fault.strerror}.") from fault
     if stamp is not None:
-        seen.note(run.scope.session, target, Sight(stamp, digest(content)))
+        seen.note(run.scope.session, target, KnownContent(stamp, digest(content)))
 
 
-def _told(done: Edited, target: Path) -> str:
+def _describe_result(done: EditResult, target: Path) -> str:
     how = "" if done.is_exact else " (found without regard to white space)"
     return f"Replaced {done.count} occurrence{'s' if done.count > 1 else ''} in {target}{how}."
 
 
-@located("reads", "Look at")
+@path_tool("reads", "Look at")
 @tool(after_crash="repeat")
-def view_image(path: Annotated[str, "Image to look at; relative to the working directory, or absolute."]) -> Shown:
+def view_image(path: Annotated[str, "Image to look at; relative to the working directory, or absolute."]) -> RichResult:
     """Look at an image: a PNG, JPEG, GIF or WebP file, such as a screenshot."""
     target = Path(path)
     try:
-        found = places.read(target, MAX_BYTES + 1)
+        found = places.read_file(target, MAX_BYTES + 1)
     except OSError as fault:
         raise ToolFailed(f"Cannot read {target}: {fault.strerror}.") from fault
     if found is None:
@@ -300,4 +319,4 @@ def view_image(path: Annotated[str, "Image to look at; relative to the working d
     except UnsupportedImage as fault:
         raise ToolFailed(f"{target} {fault}.") from fault
     shown = f"{target}: {image.media_type}, {width} x {height} pixels, {len(found.content):,} bytes"
-    return Shown(shown, (image,))
+    return RichResult(shown, (image,))

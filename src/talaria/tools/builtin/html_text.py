@@ -41,13 +41,13 @@ class BlockWriter:
         """Items follow each other closely."""
         pieces: list[str] = []
         was_item = False
-        for text, place in self._chosen():
+        for text, place in self._choose_blocks():
             is_item = place.depth > 0
             pieces += ("\n" if was_item and is_item else "\n\n", text)
             was_item = is_item
         return "".join(pieces[1:])
 
-    def _chosen(self) -> list[tuple[str, BlockPosition]]:
+    def _choose_blocks(self) -> list[tuple[str, BlockPosition]]:
         for rank in (2, 1):
             part = [block for block in self._blocks if block[1].rank >= rank]
             if sum(len(text) for text, _ in part) >= MAIN_CHARS:
@@ -62,17 +62,17 @@ _OPENS_TAG = re.compile(r"<(?=[a-zA-Z/!?]|\Z)")
 _BAD_IN_LINK = re.compile(r"[\s()<>\x00-\x1f]")
 _TICKS = re.compile(r"`+")
 
-Kind = Literal["link", "strong", "code"]
+InlineKind = Literal["link", "strong", "code"]
 
 
 @dataclass(slots=True)
 class _Frame:
-    kind: Kind | None = None
+    kind: InlineKind | None = None
     url: str = ""
     pieces: list[str] = field(default_factory=list[str])
 
 
-class Inline:
+class InlineWriter:
     """At most one frame of each kind is open, so that nothing is wrapped more often than that."""
 
     def __init__(self, base: str) -> None:
@@ -93,16 +93,16 @@ class Inline:
     def new_line(self) -> None:
         self._frames[-1].pieces.append("\n")
 
-    def open(self, kind: Kind, url: str = "") -> None:
+    def open(self, kind: InlineKind, url: str = "") -> None:
         if kind == "link":
             self.close("link")
         if not self.is_code and not self._is_open(kind):
             self._frames.append(_Frame(kind, url))
 
-    def close(self, kind: Kind) -> None:
+    def close(self, kind: InlineKind) -> None:
         while self._is_open(kind):
             frame = self._frames.pop()
-            self._frames[-1].pieces.append(self._wrapped(frame))
+            self._frames[-1].pieces.append(self._wrap(frame))
             if frame.kind == kind:
                 return
 
@@ -113,27 +113,27 @@ class Inline:
                 frame.pieces.clear()
             return ""
         self._is_blank = True
-        waiting = [frame for frame in self._frames[1:] if not _joined(frame).strip()]
+        waiting = [frame for frame in self._frames[1:] if not _join_pieces(frame).strip()]
         while len(self._frames) > 1:
             frame = self._frames.pop()
-            self._frames[-1].pieces.append(self._wrapped(frame))
-        text = _joined(self._frames[0])
+            self._frames[-1].pieces.append(self._wrap(frame))
+        text = _join_pieces(self._frames[0])
         self._frames = [_Frame(), *(_Frame(frame.kind, frame.url) for frame in waiting)]
         lines = (_SPACES.sub(" ", line).strip() for line in text.split("\n"))
         return "\n".join(line for line in lines if line)
 
-    def _is_open(self, kind: Kind) -> bool:
+    def _is_open(self, kind: InlineKind) -> bool:
         return any(frame.kind == kind for frame in self._frames)
 
-    def _wrapped(self, frame: _Frame) -> str:
-        text = _joined(frame)
+    def _wrap(self, frame: _Frame) -> str:
+        text = _join_pieces(frame)
         words = " ".join(text.split())
         if not words:
             return text
         before, after = " " * text[0].isspace(), " " * text[-1].isspace()
-        return f"{before}{self._marked(frame, words)}{after}"
+        return f"{before}{self._mark_up(frame, words)}{after}"
 
-    def _marked(self, frame: _Frame, words: str) -> str:
+    def _mark_up(self, frame: _Frame, words: str) -> str:
         match frame.kind:
             case "link":
                 url = self._absolute(frame.url)
@@ -154,16 +154,16 @@ class Inline:
         except ValueError:
             return ""
         is_web = joined.startswith(("http://", "https://", "mailto:"))
-        return _BAD_IN_LINK.sub(_quoted, joined) if is_web else ""
+        return _BAD_IN_LINK.sub(_percent_encode, joined) if is_web else ""
 
 
-def _joined(frame: _Frame) -> str:
+def _join_pieces(frame: _Frame) -> str:
     if len(frame.pieces) > 1:
         frame.pieces = ["".join(frame.pieces)]
     return frame.pieces[0] if frame.pieces else ""
 
 
-def _quoted(sign: re.Match[str]) -> str:
+def _percent_encode(sign: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in sign[0].encode("utf-8", "replace"))
 
 
@@ -198,7 +198,7 @@ class Table:
         if not _is_data(rows):
             return [" ".join(filter(None, row)) for row in rows]
         head, *rest = rows
-        lines = [_line(head), "|" + "---|" * len(head), *map(_line, rest)]
+        lines = [_format_row(head), "|" + "---|" * len(head), *map(_format_row, rest)]
         return ["\n".join(lines)]
 
 
@@ -208,5 +208,5 @@ def _is_data(rows: list[list[str]]) -> bool:
     return has_columns and max(map(len, cells)) <= MAX_CELL_CHARS
 
 
-def _line(row: list[str]) -> str:
+def _format_row(row: list[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"

@@ -53,12 +53,12 @@ class Tag(NamedTuple):
     """`<name/>`, which counts in XML and in drawings."""
 
 
-def tokens(html: str, *, is_xml: bool = False) -> Iterator[Tag | str]:
+def tokenize(html: str, *, is_xml: bool = False) -> Iterator[Tag | str]:
     """Tags, and text with its character references replaced. What scripts and styles hold is left out."""
     at = 0
-    while (start := _markup(html, at)) < len(html):
-        yield from _text(html, at, start)
-        tag, at = _read(html, start, is_xml=is_xml)
+    while (start := _find_markup(html, at)) < len(html):
+        yield from _split_text(html, at, start)
+        tag, at = _read_markup(html, start, is_xml=is_xml)
         if isinstance(tag, str):
             yield tag
         elif tag is not None:
@@ -67,16 +67,16 @@ def tokens(html: str, *, is_xml: bool = False) -> Iterator[Tag | str]:
                 content = at
                 at = _end_of_raw(html, at, tag.name)
                 if tag.name in _SHOWN:
-                    yield from _text(html, content, at)
-    yield from _text(html, at, len(html))
+                    yield from _split_text(html, content, at)
+    yield from _split_text(html, at, len(html))
 
 
-def plain(html: str) -> str:
+def strip_tags(html: str) -> str:
     """Only its text, on one line."""
-    return " ".join("".join(token for token in tokens(html) if isinstance(token, str)).split())
+    return " ".join("".join(token for token in tokenize(html) if isinstance(token, str)).split())
 
 
-def _markup(html: str, at: int) -> int:
+def _find_markup(html: str, at: int) -> int:
     while at < len(html):
         found = _MARKUP.search(html, at, at + CHUNK_CHARS + 1)
         if found:
@@ -85,7 +85,7 @@ def _markup(html: str, at: int) -> int:
     return len(html)
 
 
-def _read(html: str, start: int, *, is_xml: bool) -> tuple[Tag | str | None, int]:
+def _read_markup(html: str, start: int, *, is_xml: bool) -> tuple[Tag | str | None, int]:
     """What begins at a `<`, and where to go on."""
     if html.startswith("<!--", start):
         return None, _after(html, "-->", start + 2)  # `<!-->` is whole, too
@@ -96,7 +96,7 @@ def _read(html: str, start: int, *, is_xml: bool) -> tuple[Tag | str | None, int
     name = _NAME.match(html, start + 1 + is_end)
     if name is None:
         return None, _after(html, ">", start)
-    attributes, at = _attributes(html, name.end())
+    attributes, at = _read_attributes(html, name.end())
     if not at:
         return None, len(html)
     return Tag(name[0].lower(), is_end, attributes, is_closed=html[at - 2] == "/"), at
@@ -107,7 +107,7 @@ def _after(html: str, what: str, start: int) -> int:
     return len(html) if at < 0 else at + len(what)
 
 
-def _attributes(html: str, at: int) -> tuple[dict[str, str], int]:
+def _read_attributes(html: str, at: int) -> tuple[dict[str, str], int]:
     """Up to the tag's `>`; 0 if it has none."""
     if html.startswith(">", at):
         return _NONE, at + 1
@@ -119,7 +119,7 @@ def _attributes(html: str, at: int) -> tuple[dict[str, str], int]:
         name = found["name"].lower()
         if name in _KEPT and name not in kept:
             value = found["double"] or found["single"] or found["bare"] or ""
-            kept[name] = _resolved(value[:MAX_VALUE_CHARS])
+            kept[name] = _unescape(value[:MAX_VALUE_CHARS])
     return kept, 0
 
 
@@ -128,24 +128,24 @@ def _end_of_raw(html: str, at: int, name: str) -> int:
     return found.start() if found else len(html)
 
 
-def _text(html: str, start: int, end: int) -> Iterator[str]:
+def _split_text(html: str, start: int, end: int) -> Iterator[str]:
     while start < end:
         stop = min(start + CHUNK_CHARS, end)
         if stop < end:
             reference = html.rfind("&", stop - _LONGEST_REFERENCE, stop)
             stop = reference if reference > start else stop
-        yield _resolved(html[start:stop])
+        yield _unescape(html[start:stop])
         start = stop
 
 
-def _resolved(text: str) -> str:
+def _unescape(text: str) -> str:
     """One by one: `unescape` of a whole text fails at a number with thousands of digits."""
     return _REFERENCE.sub(lambda found: unescape(found[0]), text) if "&" in text else text
 
 
 MAX_TABLES = 32
 
-Part = Literal["noise", "main", "article", "list", "quote", "pre", "table", "plain"]
+PagePart = Literal["noise", "main", "article", "list", "quote", "pre", "table", "plain"]
 
 _PROGRAMS = [
     "script",
@@ -163,8 +163,8 @@ _PROGRAMS = [
     "map",
     "datalist",
 ]
-_FURNITURE = ["nav", "aside", "footer", "button", "select", "textarea", "dialog"]
-_PARTS: dict[str, Part] = {
+_NAVIGATION = ["nav", "aside", "footer", "button", "select", "textarea", "dialog"]
+_PARTS: dict[str, PagePart] = {
     **dict.fromkeys(("ul", "ol", "menu", "dir"), "list"),
     **dict.fromkeys(("body", "center", "details", "div", "fieldset", "figure", "form", "header", "section"), "plain"),
     "article": "article",
@@ -180,15 +180,15 @@ _SINGLE = frozenset(
     ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "wbr")
 )
 _ENDED_BY_NEXT = frozenset(("p", "li", "dt", "dd", "tr", "td", "th", "option"))
-_UNSEEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
+_INVISIBLE_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 
 
 class Outline:
     def __init__(self, *, is_lenient: bool) -> None:
         self._is_lenient = is_lenient
         """Menus and the like are shown, too."""
-        self._open: list[tuple[str, Part]] = []
-        self._parts: Counter[Part] = Counter()
+        self._open: list[tuple[str, PagePart]] = []
+        self._parts: Counter[PagePart] = Counter()
         self._names: list[Counter[str]] = [Counter()]
         """How many of a name are open, in each open table apart: what is inside does not close what is outside."""
 
@@ -205,7 +205,7 @@ class Outline:
     def quotes(self) -> int:
         return self._parts["quote"]
 
-    def open(self, tag: Tag) -> Part | None:
+    def open(self, tag: Tag) -> PagePart | None:
         """What begins here; None for what is not kept track of."""
         if tag.name in _SINGLE:
             return None
@@ -223,19 +223,19 @@ class Outline:
             self._names.append(Counter())
         return part
 
-    def ended_by(self, tag: Tag) -> Iterator[Part]:
+    def close_implied(self, tag: Tag) -> Iterator[PagePart]:
         """What a start tag ends without a word: an unseen paragraph lasts until the next one."""
         if tag.name in _ENDED_BY_NEXT and self._open and self._open[-1][0] == tag.name:
             yield from self._close_to(len(self._open) - 1)
 
-    def close(self, name: str) -> Iterator[Part]:
+    def close(self, name: str) -> Iterator[PagePart]:
         """What ends with this end tag, innermost first; each is open until the next is asked for."""
         if name == "table" and len(self._names) > 1 and not self._names[-1][name]:
             yield from self._close_to(self._last("table", by_part=True))
         elif self._names[-1][name]:
             yield from self._close_to(self._last(name))
 
-    def close_all(self) -> Iterator[Part]:
+    def close_all(self) -> Iterator[PagePart]:
         yield from self._close_to(0)
 
     def _last(self, wanted: str, *, by_part: bool = False) -> int:
@@ -245,7 +245,7 @@ class Outline:
             at -= 1
         return at
 
-    def _close_to(self, depth: int) -> Iterator[Part]:
+    def _close_to(self, depth: int) -> Iterator[PagePart]:
         while len(self._open) > depth:
             name, part = self._open[-1]
             yield part
@@ -255,22 +255,22 @@ class Outline:
             self._parts[part] -= 1
             self._names[-1][name] -= 1
 
-    def _part(self, tag: Tag) -> Part | None:
+    def _part(self, tag: Tag) -> PagePart | None:
         name, attributes = tag.name, tag.attributes
         if name in _PROGRAMS:
             return None if tag.is_closed and name in ("svg", "math") else "noise"
-        if _is_unseen(attributes):
+        if _is_invisible(attributes):
             return "noise"
         role = attributes.get("role", "").lower()
-        is_furniture = name in _FURNITURE or role in _NOISY_ROLES or (name == "header" and self.rank == 0)
+        is_furniture = name in _NAVIGATION or role in _NOISY_ROLES or (name == "header" and self.rank == 0)
         if is_furniture and not self._is_lenient:
             return "noise"
         return "main" if role == "main" else _PARTS.get(name)
 
 
-def _is_unseen(attributes: dict[str, str]) -> bool:
+def _is_invisible(attributes: dict[str, str]) -> bool:
     return (
         "hidden" in attributes
         or attributes.get("aria-hidden", "").lower() == "true"
-        or _UNSEEN.search(attributes.get("style", "")) is not None
+        or _INVISIBLE_STYLE.search(attributes.get("style", "")) is not None
     )

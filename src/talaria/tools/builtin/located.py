@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from talaria.core.messages import ToolSpec
-from talaria.tools.base import AfterCrash, Claim, Effect, Run, Scope, Shown
+from talaria.tools.base import AfterCrash, Claim, Effect, RichResult, Run, Scope
 from talaria.tools.function import FunctionInvocation, FunctionTool
 from talaria.tools.person import ARGUMENTS, Proposal, pretty_json
 
@@ -16,7 +16,7 @@ ContentOf = Callable[[Any], tuple[str | None, str]]
 """From the arguments: all that would be written, and what that is, as in `Proposal`."""
 
 
-class LocatedTool(FunctionTool, frozen=True, kw_only=True):
+class PathTool(FunctionTool, frozen=True, kw_only=True):
     kind: Literal["reads", "writes"]
     verb: str
     """What it does to a file, for a question."""
@@ -29,12 +29,12 @@ class LocatedTool(FunctionTool, frozen=True, kw_only=True):
             given,
             arguments=msgspec.structs.replace(given.arguments, path=str(path)),
             effect=Effect(self.kind, (path,)),
-            claim=_claim(self.kind, path, scope),
+            claim=_claim_path(self.kind, path, scope),
             question=Proposal(f"{self.verb} {path}?", *self.content(given.arguments)),
         )
 
 
-def _others(arguments: Any) -> tuple[str | None, str]:
+def _show_other_arguments(arguments: Any) -> tuple[str | None, str]:
     """What a tool is given besides the path, where that is not what it usually is."""
     usual = {field.name: field.default for field in msgspec.structs.fields(arguments)}
     given = msgspec.structs.asdict(arguments).items()
@@ -42,7 +42,7 @@ def _others(arguments: Any) -> tuple[str | None, str]:
     return (pretty_json(others), ARGUMENTS) if others else (None, "")
 
 
-def _claim(kind: Literal["reads", "writes"], path: Path, scope: Scope) -> Claim:
+def _claim_path(kind: Literal["reads", "writes"], path: Path, scope: Scope) -> Claim:
     if kind == "writes":
         return Claim(writes=(path,))
     is_untrusted = is_outside(path, scope)
@@ -50,28 +50,28 @@ def _claim(kind: Literal["reads", "writes"], path: Path, scope: Scope) -> Claim:
     return Claim(reads=(path,), is_untrusted=is_untrusted, folder=folder)
 
 
-def located(
-    kind: Literal["reads", "writes"], verb: str, content: ContentOf = _others
-) -> Callable[[FunctionTool], LocatedTool]:
-    return lambda function: LocatedTool(**msgspec.structs.asdict(function), kind=kind, verb=verb, content=content)
+def path_tool(
+    kind: Literal["reads", "writes"], verb: str, content: ContentOf = _show_other_arguments
+) -> Callable[[FunctionTool], PathTool]:
+    return lambda function: PathTool(**msgspec.structs.asdict(function), kind=kind, verb=verb, content=content)
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ChangePlan(msgspec.Struct, frozen=True):
     """A change of a file, as it would be made now."""
 
     proposal: Proposal
-    expects: str | None
+    expected_fingerprint: str | None
     """As in `Run`; None: the file cannot be read."""
 
 
-PlanOf = Callable[[Any, Scope], Plan]
+PlanOf = Callable[[Any, Scope], ChangePlan]
 """From the arguments of a call, with the path resolved."""
 
 
-class ChangingTool(msgspec.Struct, frozen=True):
+class FileChangeTool(msgspec.Struct, frozen=True):
     """Changes one file. A person who is asked is shown what changes in the file as it is then, and agrees to that."""
 
-    tool: LocatedTool
+    tool: PathTool
     plan: PlanOf
 
     @property
@@ -86,11 +86,11 @@ class ChangingTool(msgspec.Struct, frozen=True):
     def timeout_s(self) -> float | None:
         return self.tool.timeout_s
 
-    def prepare(self, arguments: str, scope: Scope) -> "ChangingInvocation":
-        return ChangingInvocation(self.tool.prepare(arguments, scope), self.plan, scope)
+    def prepare(self, arguments: str, scope: Scope) -> "FileChangeInvocation":
+        return FileChangeInvocation(self.tool.prepare(arguments, scope), self.plan, scope)
 
 
-class ChangingInvocation:
+class FileChangeInvocation:
     def __init__(self, given: FunctionInvocation, plan: PlanOf, scope: Scope) -> None:
         self._given = given
         self._plan = plan
@@ -109,15 +109,15 @@ class ChangingInvocation:
     @property
     def question(self) -> Proposal:
         plan = self._plan(self._given.arguments, self._scope)
-        self._expects = plan.expects
+        self._expects = plan.expected_fingerprint
         return plan.proposal
 
-    async def run(self, run: Run) -> str | Shown:
-        return await self._given.run(msgspec.structs.replace(run, expects=self._expects))
+    async def run(self, run: Run) -> str | RichResult:
+        return await self._given.run(msgspec.structs.replace(run, expected_fingerprint=self._expects))
 
 
-def changing(plan: PlanOf) -> Callable[[LocatedTool], ChangingTool]:
-    return lambda tool: ChangingTool(tool, plan)
+def file_change_tool(plan: PlanOf) -> Callable[[PathTool], FileChangeTool]:
+    return lambda tool: FileChangeTool(tool, plan)
 
 
 def is_outside(path: Path, scope: Scope) -> bool:

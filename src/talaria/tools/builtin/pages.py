@@ -19,7 +19,7 @@ import msgspec
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import SessionId
 from talaria.core.redaction import Redactor
-from talaria.tools.places import FileContent, Stamp, stamp_of
+from talaria.tools.places import FileContent, FileStamp, make_stamp
 
 _BOM = b"\xef\xbb\xbf"
 _SNIFFED_BYTES = 8192
@@ -42,7 +42,7 @@ class TextFile:
         return replace(self, has_bom=self.has_bom or before.has_bom, has_crlf=has_crlf)
 
 
-def decoded(content: bytes) -> TextFile:
+def decode_text(content: bytes) -> TextFile:
     has_bom = content.startswith(_BOM)
     body = content.removeprefix(_BOM).decode("utf-8", "surrogateescape")
     has_crlf = 0 < body.count("\n") == body.count("\r\n")
@@ -54,14 +54,14 @@ def is_binary(content: bytes) -> bool:
 
 
 MAX_SESSIONS = 64
-MAX_FILES = 512
+MAX_KNOWN_FILES = 512
 
 
-class Sight(msgspec.Struct, frozen=True):
-    stamp: Stamp
+class KnownContent(msgspec.Struct, frozen=True):
+    stamp: FileStamp
     sha256: str
 
-    def is_of(self, found: FileContent) -> bool:
+    def matches(self, found: FileContent) -> bool:
         """Whether the file still holds the same. Only of one too large to compare, stamps must do."""
         if found.is_whole:
             return sha256(found.content).hexdigest() == self.sha256
@@ -71,13 +71,13 @@ class Sight(msgspec.Struct, frozen=True):
 class ReadFiles:
     """Bounded: who is forgotten must read again. Used from several threads."""
 
-    def __init__(self, max_sessions: int = MAX_SESSIONS, max_files: int = MAX_FILES) -> None:
+    def __init__(self, max_sessions: int = MAX_SESSIONS, max_files: int = MAX_KNOWN_FILES) -> None:
         self._max_sessions = max_sessions
         self._max_files = max_files
         self._lock = threading.Lock()
-        self._sessions: OrderedDict[SessionId, OrderedDict[Path, Sight]] = OrderedDict()
+        self._sessions: OrderedDict[SessionId, OrderedDict[Path, KnownContent]] = OrderedDict()
 
-    def note(self, session: SessionId, path: Path, sight: Sight) -> None:
+    def note(self, session: SessionId, path: Path, sight: KnownContent) -> None:
         with self._lock:
             files = self._sessions.setdefault(session, OrderedDict())
             self._sessions.move_to_end(session)
@@ -88,13 +88,13 @@ class ReadFiles:
             while len(self._sessions) > self._max_sessions:
                 self._sessions.popitem(last=False)
 
-    def find(self, session: SessionId, path: Path) -> Sight | None:
+    def find(self, session: SessionId, path: Path) -> KnownContent | None:
         with self._lock:
             files = self._sessions.get(session)
             return None if files is None else files.get(path)
 
 
-MAX_FILE_BYTES = 64 << 20
+MAX_READ_BYTES = 64 << 20
 MAX_LINE_CHARS = 2_000
 MAX_SHOWN_BYTES = 32_000
 _CHUNK_BYTES = 64 << 10
@@ -155,34 +155,34 @@ class LineWindow:
         self._line, self._cut, self._has_begun = "", 0, False
 
 
-def too_large(path: Path, limit_bytes: int) -> ToolFailed:
+def too_large_error(path: Path, limit_bytes: int) -> ToolFailed:
     return ToolFailed(f"{path} is larger than {limit_bytes >> 20} MB; use the terminal to look at parts.")
 
 
-def read_page(file: BinaryIO, path: Path, start: int, most: int, redactor: Redactor) -> tuple[str, Sight]:
+def read_page(file: BinaryIO, path: Path, start: int, most: int, redactor: Redactor) -> tuple[str, KnownContent]:
     """What the model is shown, and what it knows of the file by that. Raises `ToolFailed`.
 
     Secrets go before lines are cut: of half a secret nobody could tell that it is one.
     """
     known = os.fstat(file.fileno())
-    if known.st_size > MAX_FILE_BYTES:
-        raise too_large(path, MAX_FILE_BYTES)
+    if known.st_size > MAX_READ_BYTES:
+        raise too_large_error(path, MAX_READ_BYTES)
     window, sha, decode = LineWindow(max(1, start), max(1, most)), sha256(), codecs.getincrementaldecoder("utf-8-sig")
     decoder, stream = decode("replace"), redactor.stream()
-    for chunk in _chunks(file, path):
+    for chunk in _read_chunks(file, path):
         sha.update(chunk)
         window.add(stream.add(decoder.decode(chunk)))
     window.add(stream.add(decoder.decode(b"", final=True)) + stream.end())
     window.close()
-    return window.text(), Sight(stamp_of(known), sha.hexdigest())
+    return window.text(), KnownContent(make_stamp(known), sha.hexdigest())
 
 
-def _chunks(file: BinaryIO, path: Path) -> Iterator[bytes]:
+def _read_chunks(file: BinaryIO, path: Path) -> Iterator[bytes]:
     size = 0
     while chunk := file.read(_CHUNK_BYTES):
         if size == 0 and is_binary(chunk):
             raise ToolFailed(f"{path} is not a text file; if it is an image, use view_image.")
         size += len(chunk)
-        if size > MAX_FILE_BYTES:  # it grows, or belongs to the system and has no size
-            raise too_large(path, MAX_FILE_BYTES)
+        if size > MAX_READ_BYTES:  # it grows, or belongs to the system and has no size
+            raise too_large_error(path, MAX_READ_BYTES)
         yield chunk

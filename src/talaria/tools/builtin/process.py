@@ -8,11 +8,11 @@ import msgspec
 from talaria.core.aio import complete
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import Outcome
-from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Claim, Effect, Run, Scope, Shown, Tool
+from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Claim, Effect, RichResult, Run, Scope, Tool
 from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.function import tool
 from talaria.tools.person import Proposal
-from talaria.tools.processes import BackgroundProcess, ended, outcome_of
+from talaria.tools.processes import BackgroundProcess, describe_end, make_outcome
 from talaria.tools.workspaces import Workspaces
 
 MAX_WAIT_S = 600
@@ -24,7 +24,7 @@ Action = Literal["list", "poll", "log", "wait", "write", "close", "kill"]
 def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
     def claim(arguments: Any, scope: Scope) -> Claim:
         """What is written to a shell is a command, too."""
-        is_untrusted = arguments.action in ("poll", "log", "wait") and workspaces.brings_strange_words(scope)
+        is_untrusted = arguments.action in ("poll", "log", "wait") and workspaces.reads_untrusted(scope)
         if arguments.action != "write":
             return Claim(is_untrusted=is_untrusted)
         return Claim(command=arguments.text, is_confined=workspaces.is_confined, reveals=workspaces.can_send(scope))
@@ -40,18 +40,18 @@ def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         id: Annotated[str, "Of the process, as `terminal` told it; not for list."] = "",
         text: Annotated[str, "For write; end it with a newline to send a line."] = "",
         timeout_s: Annotated[int, f"For wait: seconds, at most {MAX_WAIT_S}."] = 60,
-    ) -> str | Shown:
+    ) -> str | RichResult:
         """Look after the background processes of this conversation. They end with it."""
         if len(text) > MAX_TEXT_CHARS:
             raise BadArguments(f"At most {MAX_TEXT_CHARS:,} characters can be written at once.")
         workspace = await workspaces.open(run.scope)
         processes = workspace.processes
         if action == "list":
-            return "\n".join(_line(one) for one in processes.all) or "[no background processes]"
+            return "\n".join(_format_process(one) for one in processes.all) or "[no background processes]"
         try:
-            done = await _done(action, processes.find(id), text, max(1, min(timeout_s, MAX_WAIT_S)))
+            done = await _act(action, processes.find(id), text, max(1, min(timeout_s, MAX_WAIT_S)))
         finally:
-            await workspace.tidy()
+            await workspace.quarantine_changes()
         return msgspec.structs.replace(done, text=done.text + await ask_about_held(workspace, run))
 
     return (process,)
@@ -74,25 +74,25 @@ def _effect(arguments: Any, _: Scope) -> Effect:
             return EXCLUSIVE
 
 
-async def _done(action: Action, process: BackgroundProcess, text: str, limit_s: float) -> Shown:
+async def _act(action: Action, process: BackgroundProcess, text: str, limit_s: float) -> RichResult:
     match action:
         case "poll" | "list":
-            return _told(process.news(), process, process.state)
+            return _make_result(process.read_new_output(), process, process.state)
         case "log":
-            return _told(process.output.text(), process, process.state)
+            return _make_result(process.output.text(), process, process.state)
         case "wait":
-            return await _waited(process, limit_s)
+            return await _wait(process, limit_s)
         case "write":
             _check_running(process)
             process.started.write(text.encode("utf-8", "replace"))
-            return Shown(f"Wrote {len(text):,} characters to {process.id}.")
+            return RichResult(f"Wrote {len(text):,} characters to {process.id}.")
         case "close":
             _check_running(process)
             process.close_input()
-            return Shown(f"Closed the input of {process.id}.")
+            return RichResult(f"Closed the input of {process.id}.")
         case "kill":
             process.is_ended_on_purpose = True
-            return Shown(f"[{process.id} has ended: {ended(await complete(process.started.killed()))}]")
+            return RichResult(f"[{process.id} has ended: {describe_end(await complete(process.started.killed()))}]")
 
 
 def _check_running(process: BackgroundProcess) -> None:
@@ -100,22 +100,22 @@ def _check_running(process: BackgroundProcess) -> None:
         raise ToolFailed(f"{process.id} has ended: {process.state}.")
 
 
-async def _waited(process: BackgroundProcess, limit_s: float) -> Shown:
+async def _wait(process: BackgroundProcess, limit_s: float) -> RichResult:
     try:
         async with asyncio.timeout(limit_s):
             await process.started.ended()
     except TimeoutError:
-        return _told(process.news(), process, f"still running after {limit_s:.0f} seconds")
-    return _told(process.news(), process, process.state)
+        return _make_result(process.read_new_output(), process, f"still running after {limit_s:.0f} seconds")
+    return _make_result(process.read_new_output(), process, process.state)
 
 
-def _told(output: str, process: BackgroundProcess, state: str) -> Shown:
+def _make_result(output: str, process: BackgroundProcess, state: str) -> RichResult:
     end = process.started.end
     text = f"{output}\n[{state}]".lstrip("\n")
-    how = Outcome("done", "still running") if end is None else outcome_of(end)
+    how = Outcome("done", "still running") if end is None else make_outcome(end)
     chars = max(0, len(text) - len(f"\n[{state}]"))
-    return Shown(text, outcome=msgspec.structs.replace(how, output_chars=chars))
+    return RichResult(text, outcome=msgspec.structs.replace(how, output_chars=chars))
 
 
-def _line(process: BackgroundProcess) -> str:
+def _format_process(process: BackgroundProcess) -> str:
     return f"{process.id}  {process.state}  {process.command.command.partition(chr(10))[0][:100]}"

@@ -14,7 +14,7 @@ from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Assistant, Context, Image, Message, Text, ToolCall, ToolResult, User
 from talaria.store.base import Journal, Search, SearchHit, Sessions
 from talaria.store.session_rules import search_words
-from talaria.tools.base import READS, Claim, Run, Scope, Shown, Tool
+from talaria.tools.base import READS, Claim, RichResult, Run, Scope, Tool
 from talaria.tools.function import tool
 
 USUAL_LIMIT = 10
@@ -25,7 +25,7 @@ MAX_NAME_CHARS = 40
 MAX_TITLE_CHARS = 80
 
 _RECALL = "recall"
-_SEES_ALL = "local"
+_LOCAL = "local"
 """The person at the machine itself: whatever is on its disk is theirs."""
 _LIMIT = f"How many at most; never more than {MAX_LIMIT}."
 
@@ -46,27 +46,27 @@ def recall_tools(journal: Journal, search: Search, sessions: Sessions) -> tuple[
         """
         entries = await journal.entries(run.scope.session)
         if message:
-            return await in_thread(lambda: _page(entries, message, max(0, offset)))
-        return await in_thread(lambda: _list(entries, search_words(query), before, _bounded(limit)))
+            return await in_thread(lambda: _format_page(entries, message, max(0, offset)))
+        return await in_thread(lambda: _format_messages(entries, search_words(query), before, _clamp_limit(limit)))
 
     @tool(after_crash="repeat", effect=READS, claim=Claim(is_untrusted=True))
     async def session_search(
         query: Annotated[str, "Words that a message must all contain."],
         run: Run,
         limit: Annotated[int, _LIMIT] = USUAL_LIMIT,
-    ) -> Shown:
+    ) -> RichResult:
         """Find messages in other conversations than this one, newest first."""
         if not search_words(query):
             raise BadArguments("The query of session_search has no words.")
-        most = _bounded(limit)
+        most = _clamp_limit(limit)
         here = run.scope.session
-        hits = await _elsewhere(search, query, most + 1, here, await _seen_by(sessions, run.scope))
+        hits = await _search_elsewhere(search, query, most + 1, here, await _find_viewer(sessions, run.scope))
         if not hits:
-            return Shown("[no other conversation has a message with all these words]")
+            return RichResult("[no other conversation has a message with all these words]")
         more = "[there are more; narrow the search]\n" if len(hits) > most else ""
-        found = "\n\n".join(map(_hit, hits[:most]))
+        found = "\n\n".join(map(_format_hit, hits[:most]))
         text = f"{found}\n\n{more}[a person opens a conversation with `talaria -r ID`]"
-        return Shown(text, is_private=await _has_private_data(journal, {hit.session for hit in hits}))
+        return RichResult(text, is_private=await _has_private_data(journal, {hit.session for hit in hits}))
 
     return recall, session_search
 
@@ -85,11 +85,11 @@ async def _has_private_data(journal: Journal, sessions: Iterable[SessionId]) -> 
     return False
 
 
-def _bounded(limit: int) -> int:
+def _clamp_limit(limit: int) -> int:
     return min(max(1, limit), MAX_LIMIT)
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _FoundMessage(msgspec.Struct, frozen=True):
     """A message as it is shown and searched."""
 
     number: int
@@ -98,38 +98,40 @@ class _Said(msgspec.Struct, frozen=True):
     text: str
 
     def heading(self, *facts: str) -> str:
-        return " · ".join((f"#{self.number}", self.who, _when(self.at), *facts))
+        return " · ".join((f"#{self.number}", self.who, _format_time(self.at), *facts))
 
 
-def _list(entries: Sequence[Recorded], words: Sequence[str], before: int, limit: int) -> str:
-    folded = [_folded(word) for word in words]
-    found = ((said, at) for said in _newest_first(entries, before) if (at := _first_hit(said.text, folded)) is not None)
+def _format_messages(entries: Sequence[Recorded], words: Sequence[str], before: int, limit: int) -> str:
+    folded = [_fold_case(word) for word in words]
+    found = (
+        (said, at) for said in _newest_first(entries, before) if (at := _find_words(said.text, folded)) is not None
+    )
     shown = list(islice(found, limit))
     if not shown:
         return f"[no message here{f' before #{before}' if before > 0 else ''}{' has all these words' if words else ''}]"
     notes = ["[read one whole with message=NUMBER]"]
     if next(found, None):
         notes.append(f"[there are older ones; continue with before={shown[-1][0].number}]")
-    return "\n\n".join([*(_excerpt(said, at) for said, at in shown), "\n".join(notes)])
+    return "\n\n".join([*(_format_excerpt(said, at) for said, at in shown), "\n".join(notes)])
 
 
-def _newest_first(entries: Sequence[Recorded], before: int) -> Iterator[_Said]:
+def _newest_first(entries: Sequence[Recorded], before: int) -> Iterator[_FoundMessage]:
     """Without answers of `recall` itself: they only repeat what others said."""
-    taken_back = _taken_back(entries)
+    taken_back = _find_undone(entries)
     for recorded in reversed(entries):
         if 0 < before <= recorded.seq:
             continue
         match recorded.entry:
             case MessageAdded(ToolResult(name=name)) if name == _RECALL:
                 continue
-            case MessageAdded(message) if text := _text(message):
-                who = _who(message, is_taken_back=recorded.seq in taken_back)
-                yield _Said(recorded.seq, recorded.at, who, text)
+            case MessageAdded(message) if text := _show_message(message):
+                who = _describe_author(message, is_taken_back=recorded.seq in taken_back)
+                yield _FoundMessage(recorded.seq, recorded.at, who, text)
             case _:
                 continue
 
 
-def _taken_back(entries: Sequence[Recorded]) -> set[int]:
+def _find_undone(entries: Sequence[Recorded]) -> set[int]:
     """The numbers of all that belongs to turns which were taken back."""
     starts: dict[TurnId, int] = {}
     gone: set[int] = set()
@@ -144,19 +146,19 @@ def _taken_back(entries: Sequence[Recorded]) -> set[int]:
     return gone
 
 
-def _first_hit(text: str, words: Sequence[str]) -> int | None:
+def _find_words(text: str, words: Sequence[str]) -> int | None:
     """Where the first of `words` stands, if all of them do."""
-    folded = _folded(text)
+    folded = _fold_case(text)
     places = [folded.find(word) for word in words]
     return None if -1 in places else min(places, default=0)
 
 
-def _folded(text: str) -> str:
+def _fold_case(text: str) -> str:
     """Without case, and as long as before: of all signs only this one grows."""
     return text.replace("\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}", "I").lower()
 
 
-def _excerpt(said: _Said, at: int) -> str:
+def _format_excerpt(said: _FoundMessage, at: int) -> str:
     length = len(said.text)
     start = max(0, min(at - EXCERPT_CHARS // 3, length - EXCERPT_CHARS))
     end = start + EXCERPT_CHARS
@@ -165,10 +167,10 @@ def _excerpt(said: _Said, at: int) -> str:
     return f"{said.heading(*facts)}\n{'…' if start else ''}{piece}{'…' if end < length else ''}"
 
 
-def _page(entries: Sequence[Recorded], number: int, offset: int) -> str:
-    said = _numbered(entries, number)
+def _format_page(entries: Sequence[Recorded], number: int, offset: int) -> str:
+    said = _find_message(entries, number)
     length = len(said.text)
-    page = _first_bytes(said.text[offset : offset + PAGE_BYTES])
+    page = _cut_page(said.text[offset : offset + PAGE_BYTES])
     end = offset + len(page)
     if not page:
         return f"{said.heading()}\n{f'[it ends at offset={length}]' if length else '[nothing to show]'}"
@@ -178,21 +180,21 @@ def _page(entries: Sequence[Recorded], number: int, offset: int) -> str:
     return f"{said.heading(f'characters {offset:,} to {end:,} of {length:,}')}\n{page}{more}"
 
 
-def _numbered(entries: Sequence[Recorded], number: int) -> _Said:
+def _find_message(entries: Sequence[Recorded], number: int) -> _FoundMessage:
     for recorded in entries:
         if recorded.seq == number and isinstance(recorded.entry, MessageAdded):
             message = recorded.entry.message
-            who = _who(message, is_taken_back=number in _taken_back(entries))
-            return _Said(number, recorded.at, who, _text(message))
+            who = _describe_author(message, is_taken_back=number in _find_undone(entries))
+            return _FoundMessage(number, recorded.at, who, _show_message(message))
     raise ToolFailed(f"This conversation has no message #{number}; find the numbers with a query.")
 
 
-def _first_bytes(text: str) -> str:
+def _cut_page(text: str) -> str:
     """As much of it as fits, sign by sign the same."""
     return text.encode("utf-8", "replace")[:PAGE_BYTES].decode("utf-8", "ignore")
 
 
-def _who(message: Message, *, is_taken_back: bool) -> str:
+def _describe_author(message: Message, *, is_taken_back: bool) -> str:
     match message:
         case User():
             who = "host" if message.author == "host" else "person"
@@ -203,13 +205,13 @@ def _who(message: Message, *, is_taken_back: bool) -> str:
     return f"{who} (in a turn that the person took back)" if is_taken_back else who
 
 
-def _text(message: Message) -> str:
+def _show_message(message: Message) -> str:
     if isinstance(message, ToolResult):
         return message.text
-    return "\n".join(filter(None, map(_part, message.parts)))
+    return "\n".join(filter(None, map(_show_part, message.parts)))
 
 
-def _part(part: object) -> str:
+def _show_part(part: object) -> str:
     """Nothing of thinking and of what the host added; nor of calls of `recall`, which would find themselves."""
     match part:
         case Text(text):
@@ -222,16 +224,18 @@ def _part(part: object) -> str:
             return ""
 
 
-async def _seen_by(sessions: Sessions, scope: Scope) -> str | None:
+async def _find_viewer(sessions: Sessions, scope: Scope) -> str | None:
     """Whose conversations may be shown here; None: everybody's. In a chat that is who asks, whoever began it."""
-    if scope.asker != _SEES_ALL:
+    if scope.asker != _LOCAL:
         return scope.asker
     session = await sessions.get(scope.session)
     person = session.person if session else ""
-    return None if person == _SEES_ALL else person
+    return None if person == _LOCAL else person
 
 
-async def _elsewhere(search: Search, query: str, count: int, here: SessionId, person: str | None) -> list[SearchHit]:
+async def _search_elsewhere(
+    search: Search, query: str, count: int, here: SessionId, person: str | None
+) -> list[SearchHit]:
     """Asks for more until enough are left without this conversation's own."""
     asked = count
     while True:
@@ -242,10 +246,10 @@ async def _elsewhere(search: Search, query: str, count: int, here: SessionId, pe
         asked *= 4
 
 
-def _hit(hit: SearchHit) -> str:
+def _format_hit(hit: SearchHit) -> str:
     title = " ".join((hit.title or "(untitled)").split())[:MAX_TITLE_CHARS]
-    return f"{hit.session} · {title} · {_when(hit.at)} · {hit.role}\n{hit.snippet}"
+    return f"{hit.session} · {title} · {_format_time(hit.at)} · {hit.role}\n{hit.snippet}"
 
 
-def _when(at: float) -> str:
+def _format_time(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

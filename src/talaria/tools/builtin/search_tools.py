@@ -13,16 +13,16 @@ from talaria.core.aio import complete, in_thread
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.redaction import Redactor
 from talaria.tools.base import Run, Scope, Tool
-from talaria.tools.builtin.located import is_outside, located
-from talaria.tools.diffs import visible
+from talaria.tools.builtin.located import is_outside, path_tool
+from talaria.tools.diffs import replace_surrogates
 from talaria.tools.function import tool
 from talaria.tools.protected import OPEN_IN_HOME, Protected
 from talaria.tools.sandbox.base import ToolHost
 from talaria.tools.sandbox.project_reader import PACKAGE
 from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.system import PYTHON
-from talaria.tools.searching.search_program import REFUSED, Hit, SearchRequest
-from talaria.tools.searching.tree import Identity, ignored_above
+from talaria.tools.searching.search_program import REFUSED, FileHit, SearchRequest
+from talaria.tools.searching.tree import Identity, read_ignores_above
 from talaria.tools.workspaces import Workspaces
 
 TIME_S = 20.0
@@ -45,7 +45,7 @@ def search_tools(protected: Protected, workspaces: Workspaces | None = None) -> 
     """What is private is not searched, wherever the search begins. `workspaces`: a project is searched in the sandbox
     of its session, if it has one."""
 
-    @located("reads", "Search")
+    @path_tool("reads", "Search")
     @tool(after_crash="repeat")
     async def search_files(
         pattern: Annotated[str, "A regular expression for content; a glob such as *.py for names."],
@@ -63,7 +63,7 @@ def search_tools(protected: Protected, workspaces: Workspaces | None = None) -> 
         if len(pattern) + len(glob) > MAX_PATTERN_CHARS:
             raise BadArguments(f"The pattern is longer than {MAX_PATTERN_CHARS:,} characters.")
         is_inside = workspaces is not None and not await in_thread(lambda: is_outside(Path(path), run.scope))
-        async with workspaces.reading(run.scope) if workspaces and is_inside else nullcontext() as host:
+        async with workspaces.open_reader(run.scope) if workspaces and is_inside else nullcontext() as host:
             wanted = SearchRequest(
                 root=path,
                 pattern=pattern,
@@ -72,22 +72,22 @@ def search_tools(protected: Protected, workspaces: Workspaces | None = None) -> 
                 skip=min(max(0, offset), MAX_OFFSET),
                 limit=min(max(1, limit), MAX_LIMIT) + 1,
                 hidden=await in_thread(lambda: list(_identities(protected.secrets_below(Path("/"))))),
-                shown=await in_thread(lambda: list(_identities(_open_to_the_model(run.scope, protected)))),
-                around=await in_thread(lambda: ignored_above(path)) if host else None,
+                shown=await in_thread(lambda: list(_identities(_searchable_places(run.scope, protected)))),
+                around=await in_thread(lambda: read_ignores_above(path)) if host else None,
                 secrets=await in_thread(lambda: sorted(run.scope.redactor.forms)),
             )
-            found = await _searched(wanted, host, run.scope.redactor)
-        return _page(found, wanted)
+            found = await _run_search(wanted, host, run.scope.redactor)
+        return _format_page(found, wanted)
 
     return (search_files,)
 
 
 @dataclass(slots=True)
-class _Found:
+class _SearchOutput:
     """What the search program prints. Also a command's `Sink`."""
 
     limit: int
-    hits: list[Hit] = field(default_factory=list[Hit])
+    hits: list[FileHit] = field(default_factory=list[FileHit])
     refusal: str = ""
     is_stopped: bool = False
     pending: bytearray = field(default_factory=bytearray)
@@ -120,7 +120,7 @@ def _identities(places: Iterable[Path]) -> Iterator[Identity]:
             yield found.st_dev, found.st_ino
 
 
-def _open_to_the_model(scope: Scope, protected: Protected) -> Iterator[Path]:
+def _searchable_places(scope: Scope, protected: Protected) -> Iterator[Path]:
     """Where a search may begin even inside of what is private; the gate knows whose folder is whose."""
     home = scope.spill.parent.parent
     yield from (scope.cwd, scope.spill, *(home / name for name in OPEN_IN_HOME))
@@ -128,8 +128,8 @@ def _open_to_the_model(scope: Scope, protected: Protected) -> Iterator[Path]:
         yield people
 
 
-async def _searched(wanted: SearchRequest, host: ToolHost | None, redactor: Redactor) -> _Found:
-    found = _Found(wanted["limit"])
+async def _run_search(wanted: SearchRequest, host: ToolHost | None, redactor: Redactor) -> _SearchOutput:
+    found = _SearchOutput(wanted["limit"])
     try:
         async with asyncio.timeout(TIME_S):
             code = await (_run_outside(wanted, found) if host is None else _run_inside(wanted, found, host))
@@ -144,7 +144,7 @@ async def _searched(wanted: SearchRequest, host: ToolHost | None, redactor: Reda
     return found
 
 
-async def _run_inside(wanted: SearchRequest, found: _Found, host: ToolHost) -> int:
+async def _run_inside(wanted: SearchRequest, found: _SearchOutput, host: ToolHost) -> int:
     """Its exit code. What comes from there is only data."""
     command = SandboxCommand(program=(PYTHON, *_ARGUMENTS), cwd="/", is_kept=False, has_input=True)
     started = host.start(command, found)
@@ -157,7 +157,7 @@ async def _run_inside(wanted: SearchRequest, found: _Found, host: ToolHost) -> i
             await complete(started.killed())
 
 
-async def _run_outside(wanted: SearchRequest, found: _Found) -> int:
+async def _run_outside(wanted: SearchRequest, found: _SearchOutput) -> int:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *_ARGUMENTS), stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL
@@ -178,7 +178,7 @@ async def _run_outside(wanted: SearchRequest, found: _Found) -> int:
             await complete(process.communicate())  # reads what is left: an end is seen only behind it
 
 
-def _page(found: _Found, wanted: SearchRequest) -> str:
+def _format_page(found: _SearchOutput, wanted: SearchRequest) -> str:
     """Matches below the file where they are, as many as there is room for."""
     shown: list[str] = []
     room, count, last = MAX_SHOWN_BYTES, 0, ""
@@ -190,10 +190,10 @@ def _page(found: _Found, wanted: SearchRequest) -> str:
         shown += lines
         count, last = count + 1, path
     notes = _notes(found, count, wanted["skip"] + count)
-    return visible("\n".join([*shown, *notes])) if shown else "[nothing found]"
+    return replace_surrogates("\n".join([*shown, *notes])) if shown else "[nothing found]"
 
 
-def _notes(found: _Found, count: int, following: int) -> Iterator[str]:
+def _notes(found: _SearchOutput, count: int, following: int) -> Iterator[str]:
     if count < len(found.hits):
         yield f"[there are more matches; narrow the search, or continue with offset={following}]"
     if found.is_stopped:

@@ -10,20 +10,20 @@ import msgspec
 from talaria.core.aio import in_thread
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import Outcome
-from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Claim, Effect, Run, Scope, Shown, Tool
+from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Claim, Effect, RichResult, Run, Scope, Tool
 from talaria.tools.blocked import describe_blocked
 from talaria.tools.builtin.held import ask_about_held
 from talaria.tools.builtin.located import is_outside
 from talaria.tools.function import FunctionTool, tool
-from talaria.tools.live import shown_live
-from talaria.tools.output import Output
+from talaria.tools.live import show_live
+from talaria.tools.output import CapturedOutput
 from talaria.tools.person import Proposal
-from talaria.tools.processes import with_output
+from talaria.tools.processes import make_result
 from talaria.tools.sandbox.host.shell import MAX_COMMAND_BYTES
 from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
-from talaria.tools.sandbox_grants import told_reason
-from talaria.tools.sandbox_permissions import FORMS, Permission, needed
+from talaria.tools.sandbox_grants import shorten_reason
+from talaria.tools.sandbox_permissions import FORMS, Permission, parse_need
 from talaria.tools.workspace import Workspace
 from talaria.tools.workspaces import Workspaces
 
@@ -38,13 +38,13 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
     usual_s = workspaces.settings.timeout_s
 
     def claim(arguments: Any, scope: Scope) -> Claim:
-        leaving = _leaves_sandbox(_needs(arguments.needs, arguments.command, scope, workspaces))
+        leaving = _find_unsandboxed(_parse_needs(arguments.needs, arguments.command, scope, workspaces))
         return Claim(
             command=arguments.command,
-            place=_place(arguments.workdir, scope, workspaces),
+            workdir=_find_workdir(arguments.workdir, scope, workspaces),
             is_confined=workspaces.is_confined and leaving is None,
             reveals=workspaces.can_send(scope) or leaving is not None,
-            is_untrusted=workspaces.brings_strange_words(scope) or leaving is not None,
+            is_untrusted=workspaces.reads_untrusted(scope) or leaving is not None,
             permission=leaving,
             runs_beside_others=leaving is not None and workspaces.has_running(scope.session),
         )
@@ -71,34 +71,36 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             "out unless a command was blocked, or surely would be.",
         ] = None,
         reason: Annotated[str | None, "Why it needs that, in one short sentence for the person."] = None,
-    ) -> str | Shown:
+    ) -> str | RichResult:
         """Run a shell command and wait for its end; answers its output and exit code.
 
         The folder, environment variables and functions it leaves are there for the next command. Other processes that
         it leaves behind are ended: start those with `background`.
         """
         workspace = await workspaces.open(run.scope)
-        opening = await in_thread(lambda: _needs(needs, command, run.scope, workspaces))
-        is_outside = _leaves_sandbox(opening) is not None
+        opening = await in_thread(lambda: _parse_needs(needs, command, run.scope, workspaces))
+        is_outside = _find_unsandboxed(opening) is not None
         if is_outside and background:
             raise BadArguments("A command outside the sandbox cannot run in the background.")
         wanted = SandboxCommand(
-            command=_checked(command),
-            cwd=await in_thread(lambda: _place(workdir, run.scope, workspaces)) if workdir or is_outside else None,
+            command=_check_command(command),
+            cwd=await in_thread(lambda: _find_workdir(workdir, run.scope, workspaces))
+            if workdir or is_outside
+            else None,
             is_kept=not (independent or background or is_outside),
             has_input=background,
             size=SIZE if pty else None,
         )
-        output = Output(run.spill("output"), run.scope.redactor, run.scope.spill_limits)
+        output = CapturedOutput(run.spill_file("output"), run.scope.redactor, run.scope.spill_limits)
         if background:
-            return await _begun(workspace, wanted, output, run, opening, reason or "")
+            return await _start_in_background(workspace, wanted, output, run, opening, reason or "")
         limit_s = max(1, min(timeout_s or usual_s, MAX_TIMEOUT_S))
         try:
             async with AsyncExitStack() as around:
-                asking = around.enter_context(workspace.consent.attend(run, wanted.command, workspace.cwd))
+                asking = around.enter_context(workspace.consent.register(run, wanted.command, workspace.cwd))
                 if not is_outside:
-                    await asking.open(workspace, opening, reason or "")
-                sink = await around.enter_async_context(shown_live(output, output, run.live))
+                    await asking.open_sandbox(workspace, opening, reason or "")
+                sink = await around.enter_async_context(show_live(output, output, run.live))
                 if is_outside:
                     start = await around.enter_async_context(workspace.leave_sandbox(os.environ))
                 else:
@@ -108,16 +110,16 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         finally:
             output.close()
             if not is_outside:
-                await workspace.tidy()
+                await workspace.quarantine_changes()
         held = await ask_about_held(workspace, run)
         text = output.text()
         blocked = "" if is_outside else describe_blocked(workspace, text, end.code if end else None)
-        return with_output(text, end, limit_s, f"{blocked}{await _published(workspace, opening)}{held}")
+        return make_result(text, end, limit_s, f"{blocked}{await _publish_ports(workspace, opening)}{held}")
 
-    return (_about_network(terminal, workspaces.settings),)
+    return (_describe_network(terminal, workspaces.settings),)
 
 
-def _about_network(terminal: FunctionTool, settings: TerminalSettings) -> FunctionTool:
+def _describe_network(terminal: FunctionTool, settings: TerminalSettings) -> FunctionTool:
     if settings.backend in ("local", "docker", "ssh"):
         return terminal
     hosts = ", ".join(settings.network)
@@ -132,7 +134,7 @@ def _about_network(terminal: FunctionTool, settings: TerminalSettings) -> Functi
     return msgspec.structs.replace(terminal, spec=spec)
 
 
-def _needs(needs: list[str] | None, command: str, scope: Scope, workspaces: Workspaces) -> tuple[Permission, ...]:
+def _parse_needs(needs: list[str] | None, command: str, scope: Scope, workspaces: Workspaces) -> tuple[Permission, ...]:
     """Raises `BadArguments`, `ToolFailed`."""
     if not needs or workspaces.sandbox.level in ("none", "remote"):
         return ()  # there each command is asked about as a whole
@@ -146,17 +148,17 @@ def _needs(needs: list[str] | None, command: str, scope: Scope, workspaces: Work
         )
     if len(needs) > MAX_NEEDS:
         raise BadArguments(f"A command can ask for at most {MAX_NEEDS} things; this one asks for {len(needs):,}.")
-    found = tuple(needed(need, command, scope.cwd.resolve(), workspaces.may_be_shared) for need in needs)
-    if len(found) > 1 and _leaves_sandbox(found) is not None:
+    found = tuple(parse_need(need, command, scope.cwd.resolve(), workspaces.may_be_shared) for need in needs)
+    if len(found) > 1 and _find_unsandboxed(found) is not None:
         raise BadArguments("A command outside the sandbox needs nothing else: leave only `unsandboxed` in `needs`.")
     return found
 
 
-def _leaves_sandbox(needs: Sequence[Permission]) -> Permission | None:
+def _find_unsandboxed(needs: Sequence[Permission]) -> Permission | None:
     return next((one for one in needs if one.kind == "unsandboxed"), None)
 
 
-async def _published(workspace: Workspace, needs: Sequence[Permission]) -> str:
+async def _publish_ports(workspace: Workspace, needs: Sequence[Permission]) -> str:
     ports = [int(one.what[0]) for one in needs if one.kind == "publish"]
     links = [(port, await workspace.publish(port)) for port in ports]
     return "".join(f"\n[sandbox: port {port} is served at {link} (on this machine only)]" for port, link in links)
@@ -170,11 +172,11 @@ def _question(arguments: Any) -> Proposal:
     how = " in the background" if arguments.background else ""
     if any(need.strip() == "unsandboxed" for need in arguments.needs or ()):
         headline = "Run this command outside the sandbox, with your rights: your files, keys and network?"
-        return Proposal(headline, arguments.command, "command", model_reason=told_reason(arguments.reason or ""))
+        return Proposal(headline, arguments.command, "command", model_reason=shorten_reason(arguments.reason or ""))
     return Proposal(f"Run this command{how}?", arguments.command, "command")
 
 
-def _checked(command: str) -> str:
+def _check_command(command: str) -> str:
     if "\0" in command:
         raise BadArguments("A command cannot hold a NUL.")
     if len(command.encode("utf-8", "replace")) > MAX_COMMAND_BYTES:
@@ -182,10 +184,10 @@ def _checked(command: str) -> str:
     return command
 
 
-def _place(workdir: str | None, scope: Scope, workspaces: Workspaces) -> str:
+def _find_workdir(workdir: str | None, scope: Scope, workspaces: Workspaces) -> str:
     """Where it would run. Raises `ToolFailed`."""
     if workdir is None:
-        return workspaces.place(scope)
+        return workspaces.find_workdir(scope)
     if workspaces.sandbox.level in ("container", "remote"):
         return workdir
     place = scope.resolve(workdir)
@@ -196,18 +198,23 @@ def _place(workdir: str | None, scope: Scope, workspaces: Workspaces) -> str:
     return str(place)
 
 
-async def _begun(
-    workspace: Workspace, wanted: SandboxCommand, output: Output, run: Run, needs: Sequence[Permission], reason: str
-) -> Shown:
+async def _start_in_background(
+    workspace: Workspace,
+    wanted: SandboxCommand,
+    output: CapturedOutput,
+    run: Run,
+    needs: Sequence[Permission],
+    reason: str,
+) -> RichResult:
     workspace.processes.check_room()
-    with workspace.consent.attend(run, wanted.command, workspace.cwd) as asking:
-        await asking.open(workspace, needs, reason)
+    with workspace.consent.register(run, wanted.command, workspace.cwd) as asking:
+        await asking.open_sandbox(workspace, needs, reason)
     attending = ExitStack()
-    background = attending.enter_context(workspace.consent.attend(run, wanted.command, workspace.cwd, may_ask=False))
-    background.take_over(asking)
+    background = attending.enter_context(workspace.consent.register(run, wanted.command, workspace.cwd, may_ask=False))
+    background.copy_answers(asking)
     started = await workspace.start(wanted, output)
     started.when_ended(lambda _: attending.close())
     process = workspace.processes.add(wanted, started, output)
     told = f"Started in the background as {process.id}; use `process` to look after it. You are told when it ends."
-    told += await _published(workspace, needs)
-    return Shown(told, outcome=Outcome("done", f"started in the background as {process.id}"))
+    told += await _publish_ports(workspace, needs)
+    return RichResult(told, outcome=Outcome("done", f"started in the background as {process.id}"))

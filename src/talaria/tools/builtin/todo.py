@@ -34,13 +34,13 @@ class GivenStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status: Annotated[Status | None, msgspec.Meta(description="Have one in progress at a time.")] = None
 
 
-def list_file(spill: Path) -> Path:
+def todo_file(spill: Path) -> Path:
     """Of the session whose spill folder this is, in the same home."""
     return spill.parent.parent / "todos" / f"{spill.name}.json"
 
 
 def _effect(arguments: Any, scope: Scope) -> Effect:
-    return Effect("reads" if arguments.todos is None else "writes", (list_file(scope.spill),))
+    return Effect("reads" if arguments.todos is None else "writes", (todo_file(scope.spill),))
 
 
 @tool(after_crash="repeat", effect=_effect, claim=NOTHING)
@@ -55,25 +55,25 @@ def todo(
 
     Write it when you begin, and keep it true: a step is in progress when you take it up and completed when it is done.
     """
-    file = list_file(run.scope.spill)
-    steps = _read(file)
+    file = todo_file(run.scope.spill)
+    steps = _load(file)
     if todos is not None:
-        steps = _written(todos, steps if merge else ())
-        _keep(file, steps)
-    return _shown(steps)
+        steps = _update_steps(todos, steps if merge else ())
+        _save(file, steps)
+    return _format_steps(steps)
 
 
-def _written(given: Iterable[GivenStep], known: Iterable[TodoItem]) -> Sequence[TodoItem]:
+def _update_steps(given: Iterable[GivenStep], known: Iterable[TodoItem]) -> Sequence[TodoItem]:
     steps = {step.id: step for step in known}
     for one in given:
         id = " ".join(one.id.split())
-        steps[id] = _changed(one, steps.get(id) or TodoItem(id, ""))
+        steps[id] = _update_step(one, steps.get(id) or TodoItem(id, ""))
     if len(steps) > MAX_STEPS:
         raise BadArguments(f"A list has at most {MAX_STEPS} steps; take several together.")
     return tuple(steps.values())
 
 
-def _changed(given: GivenStep, step: TodoItem) -> TodoItem:
+def _update_step(given: GivenStep, step: TodoItem) -> TodoItem:
     content = " ".join((step.content if given.content is None else given.content).split())
     if not step.id or len(step.id) > MAX_ID_CHARS:
         raise BadArguments(f"The id of a step must have 1 to {MAX_ID_CHARS} characters.")
@@ -82,7 +82,7 @@ def _changed(given: GivenStep, step: TodoItem) -> TodoItem:
     return TodoItem(step.id, content, given.status or step.status)
 
 
-def _shown(steps: Sequence[TodoItem]) -> str:
+def _format_steps(steps: Sequence[TodoItem]) -> str:
     if not steps:
         return "[the list is empty]"
     done = sum(step.status == "completed" for step in steps)
@@ -90,7 +90,7 @@ def _shown(steps: Sequence[TodoItem]) -> str:
     return "\n".join([*lines, f"[{done} of {len(steps)} completed; > in progress, - cancelled]"])
 
 
-def _read(file: Path) -> Sequence[TodoItem]:
+def _load(file: Path) -> Sequence[TodoItem]:
     """A file that cannot be used is not there."""
     try:
         return msgspec.json.decode(read_bytes(file, MAX_FILE_BYTES), type=tuple[TodoItem, ...])
@@ -98,7 +98,7 @@ def _read(file: Path) -> Sequence[TodoItem]:
         return ()
 
 
-def _keep(file: Path, steps: Sequence[TodoItem]) -> None:
+def _save(file: Path, steps: Sequence[TodoItem]) -> None:
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(file, msgspec.json.encode(steps), mode=0o600)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from talaria.net.fetch import FetchedPage
 from talaria.tools.builtin import web_pages
-from talaria.tools.builtin.html_tokens import Tag, plain, tokens
-from talaria.tools.builtin.web_text import clean
+from talaria.tools.builtin.html_tokens import Tag, strip_tags, tokenize
+from talaria.tools.builtin.web_text import strip_invisible
 
 MAX_ENTRIES = 200
 MAX_SUMMARY_CHARS = 500
@@ -42,26 +42,26 @@ class _Entry:
 
 def is_feed(text: str) -> bool:
     """By its first element."""
-    names = (token.name for token in tokens(text[:4_000], is_xml=True) if isinstance(token, Tag))
+    names = (token.name for token in tokenize(text[:4_000], is_xml=True) if isinstance(token, Tag))
     return next(names, "") in ("rss", "feed", "rdf:rdf")
 
 
-def feed(text: str) -> str:
+def format_feed(text: str) -> str:
     head = _Entry()
     entries: list[str] = []
-    for entry in _entries(text, head):
+    for entry in _parse_entries(text, head):
         if len(entries) == MAX_ENTRIES:
             entries.append(f"[only the first {MAX_ENTRIES} entries are shown]")
             break
-        entries.append(_shown(entry))
-    title = plain(head.get("title"))
+        entries.append(_format_entry(entry))
+    title = strip_tags(head.get("title"))
     return "\n\n".join([*([f"# {title}"] if title else []), *entries])
 
 
-def _entries(text: str, head: _Entry) -> Iterator[_Entry]:
+def _parse_entries(text: str, head: _Entry) -> Iterator[_Entry]:
     entry = head
     name = ""
-    for token in tokens(text, is_xml=True):
+    for token in tokenize(text, is_xml=True):
         if isinstance(token, str):
             if name:
                 entry.texts[name].append(token)
@@ -71,10 +71,10 @@ def _entries(text: str, head: _Entry) -> Iterator[_Entry]:
             entry = head if token.is_end else _Entry()
             name = ""
         else:
-            name = _field(token, entry, name)
+            name = _find_field(token, entry, name)
 
 
-def _field(tag: Tag, entry: _Entry, name: str) -> str:
+def _find_field(tag: Tag, entry: _Entry, name: str) -> str:
     """Which field the text after this tag belongs to; the first of a kind counts."""
     wanted = _FIELDS.get(tag.name)
     if wanted is None:
@@ -89,11 +89,11 @@ def _field(tag: Tag, entry: _Entry, name: str) -> str:
     return "" if tag.is_closed else wanted
 
 
-def _shown(entry: _Entry) -> str:
-    title = plain(entry.get("title")) or "(untitled)"
+def _format_entry(entry: _Entry) -> str:
+    title = strip_tags(entry.get("title")) or "(untitled)"
     link = entry.get("link") or entry.get("id")
     heading = f"## [{title}]({link})" if link.startswith(("http://", "https://")) else f"## {title}"
-    summary = plain(entry.get("summary"))
+    summary = strip_tags(entry.get("summary"))
     cut = f"{summary[:MAX_SUMMARY_CHARS]}…" if len(summary) > MAX_SUMMARY_CHARS else summary
     return "\n".join(filter(None, (heading, entry.get("date"), cut)))
 
@@ -110,28 +110,28 @@ _LOOKS_LIKE_HTML = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Readable:
+class ReadableText:
     text: str
     is_cut: bool = False
 
 
-def readable(fetched: FetchedPage) -> Readable:
+def make_readable(fetched: FetchedPage) -> ReadableText:
     """For a thread. Never raises."""
-    kind = _kind(fetched)
+    kind = _detect_kind(fetched)
     if kind == "html":
-        page = web_pages.page(fetched.text(), fetched.url)
-        return Readable(clean(_titled(page)), page.is_cut or fetched.is_cut)
+        page = web_pages.convert_page(fetched.text(), fetched.url)
+        return ReadableText(strip_invisible(_with_title(page)), page.is_cut or fetched.is_cut)
     if kind == "text":
         text = fetched.text()
         if fetched.media_type.endswith("xml") and is_feed(text):
-            text = feed(text)
-        return Readable(clean(text).strip(), fetched.is_cut)
+            text = format_feed(text)
+        return ReadableText(strip_invisible(text).strip(), fetched.is_cut)
     size = f"{'more than ' if fetched.is_cut else ''}{len(fetched.body):,} bytes"
     what = "a PDF document" if kind == "pdf" else f"no text ({fetched.media_type or 'of unknown kind'})"
-    return Readable(f"[This is {what} of {size}; it cannot be shown as text.]")
+    return ReadableText(f"[This is {what} of {size}; it cannot be shown as text.]")
 
 
-def _kind(fetched: FetchedPage) -> str:
+def _detect_kind(fetched: FetchedPage) -> str:
     start = fetched.body[:_SNIFFED_BYTES]
     if fetched.media_type == "application/pdf" or start.startswith(b"%PDF-"):
         return "pdf"
@@ -144,7 +144,7 @@ def _kind(fetched: FetchedPage) -> str:
     return "text" if is_textual and not has_nul else "binary"
 
 
-def _titled(page: web_pages.WebPage) -> str:
+def _with_title(page: web_pages.WebPage) -> str:
     """Its title first, unless the text begins with it."""
     first = page.markdown.partition("\n")[0].lstrip("# ")
     if not page.title or first == page.title:

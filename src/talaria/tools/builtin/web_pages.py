@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urljoin
 
-from talaria.tools.builtin.html_text import BlockPosition, BlockWriter, Inline, Kind, Table, fence
-from talaria.tools.builtin.html_tokens import Outline, Part, Tag, tokens
+from talaria.tools.builtin.html_text import BlockPosition, BlockWriter, InlineKind, InlineWriter, Table, fence
+from talaria.tools.builtin.html_tokens import Outline, PagePart, Tag, tokenize
 
 MAX_CHARS = 1_000_000
 MAX_TAGS = 500_000
@@ -21,7 +21,7 @@ _BLOCKS = frozenset(
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _CELLS = ("td", "th")
 _ROWS = ("tr", "thead", "tbody", "tfoot")
-_MARKS: dict[str, Kind] = {
+_MARKS: dict[str, InlineKind] = {
     **dict.fromkeys(("code", "kbd", "samp", "tt"), "code"),
     **dict.fromkeys(("b", "strong"), "strong"),
     "a": "link",
@@ -36,7 +36,7 @@ class WebPage:
     is_cut: bool
 
 
-def page(html: str, url: str) -> WebPage:
+def convert_page(html: str, url: str) -> WebPage:
     """Never raises, whatever the bytes were. Where nothing is left without menus and the like, they are shown."""
     found = _Reader(url, is_lenient=False).read(html)
     return found if found.markdown or found.is_cut else _Reader(url, is_lenient=True).read(html)
@@ -45,7 +45,7 @@ def page(html: str, url: str) -> WebPage:
 class _Reader:
     def __init__(self, url: str, *, is_lenient: bool) -> None:
         self._outline = Outline(is_lenient=is_lenient)
-        self._inline = Inline(url)
+        self._inline = InlineWriter(url)
         self._url = url
         self._blocks = BlockWriter()
         self._title: list[str] = []
@@ -62,7 +62,7 @@ class _Reader:
     def read(self, html: str) -> WebPage:
         tags = 0
         is_cut = False
-        for token in tokens(html):
+        for token in tokenize(html):
             if isinstance(token, str):
                 self._text(token)
                 is_cut = self._room < 0
@@ -104,7 +104,7 @@ class _Reader:
             return
 
     def _start_tag(self, tag: Tag) -> None:
-        self._end(self._outline.ended_by(tag))
+        self._end(self._outline.close_implied(tag))
         part = self._outline.open(tag)
         if self._outline.is_noise:
             self._inline.add(" ")
@@ -138,7 +138,7 @@ class _Reader:
         if tag.name in ("br", "div", "li", "p", "tr") and self._pre:
             self._pre.append("\n")
 
-    def _begin(self, part: Part, tag: Tag) -> None:
+    def _begin(self, part: PagePart, tag: Tag) -> None:
         self._break()
         if part == "list":
             start = tag.attributes.get("start", "")
@@ -163,7 +163,7 @@ class _Reader:
             self._break()
             self._heading = 0
 
-    def _end(self, parts: Iterable[Part]) -> None:
+    def _end(self, parts: Iterable[PagePart]) -> None:
         for part in parts:
             if part == "noise":
                 continue

@@ -14,5 +14,5 @@ _UNSEEN = re.compile(
 """Joiners stay: scripts and pictures are made with them."""
 
 
-def clean(text: str) -> str:
+def strip_invisible(text: str) -> str:
     return _UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))

@@ -16,7 +16,7 @@ from typing import Any, Self
 from talaria.core.clock import Clock
 from talaria.core.errors import ToolFailed
 from talaria.core.messages import ToolSpec
-from talaria.tools.base import AfterCrash, Claim, Effect, Run, Scope, Shown, Tool, decoded
+from talaria.tools.base import AfterCrash, Claim, Effect, RichResult, Run, Scope, Tool, decode_arguments
 from talaria.tools.mcp.offers import ServerTool
 from talaria.tools.mcp.sandboxing import ServerSandboxes
 from talaria.tools.mcp.server_connection import ServerConnection
@@ -71,7 +71,7 @@ class McpTool:
         return self.connection.entry.timeout + MARGIN_S
 
     def prepare(self, arguments: str, scope: Scope) -> "McpInvocation":  # noqa: ARG002
-        given = decoded(arguments, self.spec.name, dict[str, Any])
+        given = decode_arguments(arguments, self.spec.name, dict[str, Any])
         headline = f"Let the MCP server {self.connection.name} do {self.offer.name}?"
         question = Proposal(headline, pretty_json(given), ARGUMENTS)
         claim = Claim(sends=not self.offer.is_reading, reveals=True, is_untrusted=True)
@@ -86,11 +86,11 @@ class McpInvocation:
     claim: Claim
     question: Proposal | None
 
-    async def run(self, run: Run) -> Shown:  # noqa: ARG002
+    async def run(self, run: Run) -> RichResult:  # noqa: ARG002
         answer = await self.tool.connection.call(self.tool.offer.name, self.arguments)
         if answer.is_error:
             raise ToolFailed(answer.text or f"{self.tool.offer.name} failed and did not say why.")
-        return Shown(answer.text, answer.images)
+        return RichResult(answer.text, answer.images)
 
 
 def tools_of(connections: Iterable[ServerConnection]) -> tuple[Tool, ...]:

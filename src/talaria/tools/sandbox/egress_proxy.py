@@ -11,7 +11,7 @@ from talaria.core.aio import complete
 from talaria.core.clock import Clock
 from talaria.core.errors import Denied
 from talaria.net.urls import parse_allowance
-from talaria.tools.hosts import is_covered
+from talaria.tools.hosts import host_matches
 
 if TYPE_CHECKING:
     from talaria.net.egress import Intercept
@@ -73,7 +73,7 @@ class EgressProxy:
             await asyncio.get_running_loop().create_future()
 
     def is_listed(self, host: str) -> bool:
-        return any(is_covered(host, pattern) for pattern in self._hosts)
+        return any(host_matches(host, pattern) for pattern in self._hosts)
 
     async def admit(self, host: str, port: int) -> None:  # noqa: ARG002
         """Raises `Denied`."""

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from talaria.core.aio import in_thread
 from talaria.core.redaction import Redactor
 from talaria.tools.blocking import in_threads
-from talaria.tools.output import Output
+from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.base import Sandbox, SandboxLimits, SandboxPolicy
 from talaria.tools.sandbox.canaries import Canaries
 from talaria.tools.sandbox.link_trial import tidy, try_links
@@ -27,7 +27,7 @@ LIMITS = SandboxLimits(processes=256, scratch_bytes=32 << 20, file_bytes=64 << 2
 async def attempted(sandbox: Sandbox, home: Path, settings: TerminalSettings) -> list[ProbeResult]:
     """All attempts, one after the other. `home` is Talaria's own: something to go for is put there meanwhile."""
     async with in_threads(_planted(home, settings)) as (canaries, view), sandbox.opened(view) as host:
-        output = Output(view.project.with_name("spill") / "trial" / "output", Redactor())
+        output = CapturedOutput(view.project.with_name("spill") / "trial" / "output", Redactor())
         command = SandboxCommand(program=(PYTHON, "-I", "-S", *canaries.arguments))
         await host.start(command, output).ended()
         output.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from talaria.core.trees import Entry, Root
-from talaria.tools.repositories import Repositories, is_repository, leads_to
+from talaria.tools.repositories import RepositoryScan, is_repository, resolve_inside
 
 MAX_FOLDERS = 2_000
 """That are looked into, the nearest first: so nobody waits long for the first command in a large project."""
@@ -45,7 +45,7 @@ def look(project: Path, writes: Sequence[Path] = (), around: Path | None = None)
         for root in writes:
             with suppress(OSError):  # a file, or gone by now
                 opened.setdefault(str(root), held.enter_context(Root.open(root)))
-        repositories = Repositories(opened)
+        repositories = RepositoryScan(opened)
         folders: list[str] = []
         sockets: list[str] = []
         for root, tree in opened.items():
@@ -84,7 +84,7 @@ def guarded(roots: Sequence[Path], places: Iterator[Path]) -> Iterator[Path]:
             continue
         if found is not None:
             yield place.parent  # a link is guarded by its folder: else another could replace it
-        target = leads_to(place, roots)
+        target = resolve_inside(place, roots)
         if target is not None:
             yield target
 

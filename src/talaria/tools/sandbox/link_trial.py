@@ -17,7 +17,7 @@ from talaria.tools.base import Scope
 from talaria.tools.blocking import in_threads
 from talaria.tools.builtin.search_tools import search_tools
 from talaria.tools.executor import Executor
-from talaria.tools.output import Output
+from talaria.tools.output import CapturedOutput
 from talaria.tools.protected import Protected
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.registry import Toolbox
@@ -79,7 +79,7 @@ async def _race(host: ToolHost, view: SandboxPolicy, home: Path, intruder: str, 
     scope = Scope(SessionId("trial"), view.project, view.project.with_name("spill") / "trial")
     search = Executor(Toolbox(search_tools(Protected(view.home, home))), OpenGate(), scope)
     arguments = json.dumps({"pattern": f"{_CANARY}|ours", "path": str(folder)})
-    output = Output(scope.spill / "swap", Redactor())
+    output = CapturedOutput(scope.spill / "swap", Redactor())
     swapping = host.start(SandboxCommand(program=(PYTHON, "-I", "-S", intruder, str(description))), output)
     try:
         found = [(await search.call(ToolCall(CallId("race"), "search_files", arguments))).text for _ in range(SEARCHES)]
@@ -93,7 +93,7 @@ async def _race(host: ToolHost, view: SandboxPolicy, home: Path, intruder: str, 
 
 
 async def _run(host: ToolHost, view: SandboxPolicy, command: str) -> str:
-    output = Output(view.project.with_name("spill") / "trial" / "links", Redactor())
+    output = CapturedOutput(view.project.with_name("spill") / "trial" / "links", Redactor())
     async with asyncio.timeout(10):
         await host.start(SandboxCommand(command=command), output).ended()
     output.close()

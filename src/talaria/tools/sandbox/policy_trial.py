@@ -12,7 +12,7 @@ from talaria.core.errors import ToolFailed
 from talaria.core.ids import SessionId
 from talaria.core.redaction import Redactor
 from talaria.tools.blocking import in_threads
-from talaria.tools.output import Output
+from talaria.tools.output import CapturedOutput
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.sandbox.base import Sandbox, SandboxPolicy
 from talaria.tools.sandbox.egress_proxy import EgressProxy
@@ -54,11 +54,11 @@ async def try_policy(
         workspace = Workspace(sandbox, project, look, EgressProxy((), (), SystemClock()), quarantine)
 
         async def run(command: str) -> None:
-            output = Output(folder / "spill" / "trial" / "policy", Redactor())
+            output = CapturedOutput(folder / "spill" / "trial" / "policy", Redactor())
             with suppress(ToolFailed):
                 await (await workspace.start(SandboxCommand(command=command), output)).awaited(TIME_S)
             output.close()
-            await workspace.tidy()
+            await workspace.quarantine_changes()
 
         try:
             await run("; ".join(_append(path) for path in (_DEEP, _NAMED)))

@@ -7,7 +7,7 @@ import msgspec
 
 from talaria.core.aio import in_thread
 from talaria.core.redaction import Redactor
-from talaria.tools.output import Output
+from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.base import Sandbox, SandboxLimits, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.probes import EVERYWHERE, SHUT_IN, STRICT, Attempt, ProbeLine, ProbeResult, decode_line
 from talaria.tools.sandbox.running_command import ExitStatus, SandboxCommand
@@ -42,7 +42,7 @@ async def _try(
 ) -> ProbeResult:
     description = view.project / f"{function}.json"
     await in_thread(lambda: description.write_text(json.dumps([[attempt.name, function, *facts]])))
-    output = Output(view.project.with_name("spill") / "trial" / function, Redactor())
+    output = CapturedOutput(view.project.with_name("spill") / "trial" / function, Redactor())
     end = await host.start(SandboxCommand(program=(PYTHON, "-I", "-S", intruder, str(description))), output).ended()
     output.close()
     return _judge(attempt, end, next(filter(None, map(decode_line, output.text().splitlines())), None))

@@ -11,7 +11,7 @@ from pathlib import Path
 from talaria.core.errors import ToolFailed
 from talaria.core.trees import Root
 from talaria.tools.protected import TOOLCHAINS, Protected
-from talaria.tools.repositories import Enclosing, find_enclosing, leads_to
+from talaria.tools.repositories import EnclosingRepository, find_enclosing_repository, resolve_inside
 from talaria.tools.sandbox.base import SandboxLimits, SandboxPolicy
 from talaria.tools.sandbox.inside import fitted, guarded, look, outermost
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings, listed_variables
@@ -93,11 +93,11 @@ def view_of(
         },
         has_egress=bool(settings.network),
         limits=limits or settings.sandbox_limits,
-        unwanted=tuple(real for place in missing if (real := leads_to(place, (top, *git_folders)))),
+        unwanted=tuple(real for place in missing if (real := resolve_inside(place, (top, *git_folders)))),
     )
 
 
-def _enclosing(project: Path, home: Path, protected: Protected, people: Path | None) -> Enclosing | None:
+def _enclosing(project: Path, home: Path, protected: Protected, people: Path | None) -> EnclosingRepository | None:
     """Not one that holds the person's home or Talaria's, or somebody else's folder, or anything that is private."""
     kept = (protected.person, home, *((people,) if people is not None else ()))
 
@@ -110,7 +110,7 @@ def _enclosing(project: Path, home: Path, protected: Protected, people: Path | N
 
     if project == protected.person:
         return None
-    return find_enclosing(project, is_allowed)
+    return find_enclosing_repository(project, is_allowed)
 
 
 def program_view(
@@ -160,7 +160,7 @@ def program_view(
 
 def _secrets_in(shown: Sequence[Path], protected: Protected) -> Iterator[Path]:
     """By their true names."""
-    hidden = (leads_to(place, shown) for place in chain.from_iterable(map(protected.secrets_below, shown)))
+    hidden = (resolve_inside(place, shown) for place in chain.from_iterable(map(protected.secrets_below, shown)))
     yield from filter(None, hidden)
 
 

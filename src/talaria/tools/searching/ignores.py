@@ -10,12 +10,12 @@ from talaria.core.trees import Root
 FILE = ".gitignore"
 MAX_BYTES = 1 << 20
 
-Above = tuple[str, str]
+IgnoreText = tuple[str, str]
 """The path of a folder, and what its `.gitignore` says."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class IgnoreRule:
     fits: re.Pattern[str]
     """The path below the folder of the file that has the rule."""
     for_folders: bool
@@ -27,7 +27,7 @@ class Ignores:
     """Of a folder: its own rules, and those of the folders around it."""
 
     folder: str
-    rules: tuple[Rule, ...]
+    rules: tuple[IgnoreRule, ...]
     around: "Ignores | None" = None
 
     def leaves_out(self, path: str, *, is_folder: bool) -> bool:
@@ -38,17 +38,17 @@ class Ignores:
         return self.around is not None and self.around.leaves_out(path, is_folder=is_folder)
 
 
-def inside(folder: Root, path: str, around: Ignores | None) -> Ignores | None:
+def enter_folder(folder: Root, path: str, around: Ignores | None) -> Ignores | None:
     """With what the folder itself says, which is called `path`."""
-    return _with_rules(path, read(folder), around)
+    return _with_rules(path, read_ignore_file(folder), around)
 
 
 def _with_rules(path: str, text: str, around: Ignores | None) -> Ignores | None:
-    rules = tuple(parsed(text.splitlines()))
+    rules = tuple(parse_rules(text.splitlines()))
     return Ignores(path, rules, around) if rules else around
 
 
-def read(folder: Root) -> str:
+def read_ignore_file(folder: Root) -> str:
     """What the `.gitignore` of a folder says; empty, if there is none."""
     try:
         return folder.read(FILE, MAX_BYTES).decode("utf-8", "replace")
@@ -56,9 +56,9 @@ def read(folder: Root) -> str:
         return ""
 
 
-def texts_above(folder: Root, path: str) -> list[Above]:
+def read_texts_above(folder: Root, path: str) -> list[IgnoreText]:
     """What the folders around say, up to that of the repository; the outermost first."""
-    found: list[Above] = []
+    found: list[IgnoreText] = []
     here: Root | None = Root(os.dup(folder.descriptor))
     while here is not None:
         with here:
@@ -66,19 +66,19 @@ def texts_above(folder: Root, path: str) -> list[Above]:
                 break
             around, path = here.outer(), path.rpartition("/")[0]
         here = around
-        if here is not None and (text := read(here)):
+        if here is not None and (text := read_ignore_file(here)):
             found.append((path, text))
     return found[::-1]
 
 
-def above(texts: Iterable[Above]) -> Ignores | None:
+def combine_ignores(texts: Iterable[IgnoreText]) -> Ignores | None:
     found = None
     for path, text in texts:
         found = _with_rules(path, text, found)
     return found
 
 
-def parsed(lines: Iterable[str]) -> Iterator[Rule]:
+def parse_rules(lines: Iterable[str]) -> Iterator[IgnoreRule]:
     """A line that is no pattern counts for nothing."""
     for line in lines:
         text = re.sub(r"(?<!\\)\s+$", "", line)
@@ -91,7 +91,7 @@ def parsed(lines: Iterable[str]) -> Iterator[Rule]:
             fits = re.compile(_pattern(bare), re.DOTALL)
         except (re.error, RecursionError, OverflowError):
             continue
-        yield Rule(fits, text.endswith("/"), is_exception)
+        yield IgnoreRule(fits, text.endswith("/"), is_exception)
 
 
 _PIECES = re.compile(

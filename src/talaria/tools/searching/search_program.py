@@ -11,14 +11,14 @@ from typing import NoReturn, TypedDict
 
 from talaria.core.secret_finder import SecretFinder, decode_text, encode_text
 from talaria.tools.searching import tree
-from talaria.tools.searching.ignores import Above
-from talaria.tools.searching.tree import FileToRead, Identity, Private
+from talaria.tools.searching.ignores import IgnoreText
+from talaria.tools.searching.tree import FileToRead, Identity, PrivateFolders
 
 MAX_LINE_CHARS = 300
 REFUSED = 3
 """Exit code, with a sentence."""
 
-Hit = tuple[str, int, str]
+FileHit = tuple[str, int, str]
 """A path; a line, from 1, and what stands there. Of a file found by its name they are 0 and empty."""
 
 
@@ -37,7 +37,7 @@ class SearchRequest(TypedDict):
     """Files and folders that are not searched."""
     shown: list[Identity]
     """Folders inside of those that are."""
-    around: list[Above] | None
+    around: list[IgnoreText] | None
     """What the folders above the root ignore; None: look there."""
     secrets: list[str]
     """In every form. Files are searched as if they held something else in their place: so a search, which tells
@@ -47,9 +47,9 @@ class SearchRequest(TypedDict):
 def main() -> None:
     wanted: SearchRequest = json.load(sys.stdin)
     hidden, shown = (frozenset((device, inode) for device, inode in wanted[which]) for which in ("hidden", "shown"))
-    private = Private(hidden, shown)
+    private = PrivateFolders(hidden, shown)
     try:
-        with tree.opened(wanted["root"], private, wanted["around"]) as files:
+        with tree.open_files(wanted["root"], private, wanted["around"]) as files:
             hits = _Search(wanted, private).hits(files)
             for hit in islice(hits, wanted["skip"], wanted["skip"] + wanted["limit"]):
                 sys.stdout.write(f"{json.dumps(hit)}\n")
@@ -60,7 +60,7 @@ def main() -> None:
         _refuse(f"{wanted['root']} cannot be searched: {fault.strerror}.")
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as fault:
@@ -73,20 +73,20 @@ def _refuse(sentence: str) -> NoReturn:
 
 
 class _Search:
-    def __init__(self, wanted: SearchRequest, private: Private) -> None:
+    def __init__(self, wanted: SearchRequest, private: PrivateFolders) -> None:
         self._wanted = wanted
         self._hidden = private.hidden
         self._finder = SecretFinder(wanted["secrets"]) if wanted["secrets"] else None
-        self._pattern = None if wanted["by_name"] else _compiled(wanted["pattern"])
-        self._sieve = None if self._pattern is None else _sieve(wanted["pattern"])
+        self._pattern = None if wanted["by_name"] else _compile(wanted["pattern"])
+        self._make_sieve = None if self._pattern is None else _make_sieve(wanted["pattern"])
 
-    def hits(self, files: Iterator[FileToRead]) -> Iterator[Hit]:
+    def hits(self, files: Iterator[FileToRead]) -> Iterator[FileHit]:
         for file in files:
-            path = self._shown(file.path)
+            path = self._redact_path(file.path)
             if self._fits(path):
                 yield from ((path, 0, ""),) if self._pattern is None else self._matches(file, path, self._pattern)
 
-    def _shown(self, path: str) -> str:
+    def _redact_path(self, path: str) -> str:
         if self._finder is None:
             return path
         return decode_text(self._finder.redact(encode_text(path)))
@@ -100,19 +100,19 @@ class _Search:
         given = (path.rpartition("/")[2], below)
         return any(fnmatch.fnmatchcase(one, each) for one in given for each in (glob, glob.replace("**/", "")))
 
-    def _matches(self, file: FileToRead, path: str, pattern: re.Pattern[str]) -> Iterator[Hit]:
-        content = tree.content(file, self._hidden)
+    def _matches(self, file: FileToRead, path: str, pattern: re.Pattern[str]) -> Iterator[FileHit]:
+        content = tree.read_content(file, self._hidden)
         if self._finder is not None:
             content = self._finder.redact(content, keeps_lines=True)
         text = content.decode("utf-8", "replace")
-        if self._sieve is not None and not self._sieve.search(text):
+        if self._make_sieve is not None and not self._make_sieve.search(text):
             return
         for number, line in enumerate(text.split("\n"), 1):
             if pattern.search(line.removesuffix("\r")):
                 yield path, number, line[:MAX_LINE_CHARS].removesuffix("\r")
 
 
-def _sieve(pattern: str) -> re.Pattern[str] | None:
+def _make_sieve(pattern: str) -> re.Pattern[str] | None:
     """Finds something in a whole text if a line of it fits, and quickly: for patterns that cannot fit more than a few
     characters, and do not look at what is around them. Else None."""
     if any(piece in pattern for piece in ("*", "+", "?", "{", "$", r"\A", r"\Z", r"\B")):

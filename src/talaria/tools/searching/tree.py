@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from talaria.core.trees import Root, open_in, read_all
-from talaria.tools.searching.ignores import Above, Ignores, above, inside, texts_above
+from talaria.tools.searching.ignores import Ignores, IgnoreText, combine_ignores, enter_folder, read_texts_above
 
 SKIPPED_FOLDERS = frozenset({".git", ".hg", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache"})
 MAX_FILE_BYTES = 4 << 20
@@ -29,13 +29,13 @@ class FileToRead(NamedTuple):
     name: str
 
 
-class Private(NamedTuple):
+class PrivateFolders(NamedTuple):
     """What is not searched, with all that is in it; but for some folders in there."""
 
     hidden: frozenset[Identity]
     shown: frozenset[Identity]
 
-    def holds(self, folder: Root) -> bool:
+    def contains(self, folder: Root) -> bool:
         """By the nearest folder around it that is one of either."""
         here: Root | None = Root(os.dup(folder.descriptor))
         while here is not None:
@@ -50,26 +50,28 @@ class Private(NamedTuple):
 
 
 @contextmanager
-def opened(path: str, private: Private, around: Iterable[Above] | None) -> Generator[Iterator[FileToRead]]:
+def open_files(
+    path: str, private: PrivateFolders, around: Iterable[IgnoreText] | None
+) -> Generator[Iterator[FileToRead]]:
     """Sorted by name, folder by folder, from a resolved path on; the root itself is never left out, what is private
     always. `around`: what the folders above ignore; None: look there. Raises `OSError`."""
     root, name = _start(path)
     with root:
-        if private.holds(root) or (name and _identity(root, name) in private.hidden):
+        if private.contains(root) or (name and _identity(root, name) in private.hidden):
             raise PermissionError(errno.EACCES, "it is private")
         if name:
             yield iter((FileToRead(path, root, name),))
         else:
-            ignores = above(texts_above(root, path) if around is None else around)
-            yield _below(root, path, ignores, private.hidden)
+            ignores = combine_ignores(read_texts_above(root, path) if around is None else around)
+            yield _walk_files(root, path, ignores, private.hidden)
 
 
-def ignored_above(path: str) -> list[Above]:
+def read_ignores_above(path: str) -> list[IgnoreText]:
     """What the folders above ignore, for a search that does not see them."""
     try:
         root, name = _start(path)
         with root:
-            return [] if name else texts_above(root, path)
+            return [] if name else read_texts_above(root, path)
     except OSError:  # the search itself says what is wrong
         return []
 
@@ -99,9 +101,9 @@ class _Level(NamedTuple):
     folders: list[str]
 
 
-def _below(root: Root, path: str, ignores: Ignores | None, hidden: frozenset[Identity]) -> Iterator[FileToRead]:
+def _walk_files(root: Root, path: str, ignores: Ignores | None, hidden: frozenset[Identity]) -> Iterator[FileToRead]:
     """Files first; in a list of its own, as folders may lie deeper than a stack allows."""
-    levels = [_listed(Root(os.dup(root.descriptor)), path.rstrip("/"), ignores, hidden)]
+    levels = [_list_folder(Root(os.dup(root.descriptor)), path.rstrip("/"), ignores, hidden)]
     try:
         while levels:
             level = levels[-1]
@@ -119,14 +121,14 @@ def _below(root: Root, path: str, ignores: Ignores | None, hidden: frozenset[Ide
             if inner.identity in hidden:
                 inner.close()
             else:
-                levels.append(_listed(inner, f"{level.path}/{name}", level.ignores, hidden))
+                levels.append(_list_folder(inner, f"{level.path}/{name}", level.ignores, hidden))
     finally:
         for level in levels:
             level.folder.close()
 
 
-def _listed(folder: Root, path: str, around: Ignores | None, hidden: frozenset[Identity]) -> _Level:
-    ignores = inside(folder, path, around)
+def _list_folder(folder: Root, path: str, around: Ignores | None, hidden: frozenset[Identity]) -> _Level:
+    ignores = enter_folder(folder, path, around)
     try:
         entries, (device, _) = folder.entries(), folder.identity
     except OSError:
@@ -141,7 +143,7 @@ def _listed(folder: Root, path: str, around: Ignores | None, hidden: frozenset[I
     return level
 
 
-def content(file: FileToRead, hidden: frozenset[Identity]) -> bytes:
+def read_content(file: FileToRead, hidden: frozenset[Identity]) -> bytes:
     """Nothing of what is no text, too large, a link, not ours to read, or may never end."""
     try:
         descriptor = open_in(file.folder.descriptor, file.name)

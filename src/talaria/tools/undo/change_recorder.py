@@ -95,9 +95,9 @@ class ChangeRecorder:
             differences = record.end(recording)
         except TooLarge as fault:
             return RecordedChanges(note=self._tell_once(scope, str(fault)))
-        return self._shown(differences, scope.redactor)
+        return self._describe_changes(differences, scope.redactor)
 
-    def _shown(self, differences: Mapping[str, Difference], redactor: Redactor) -> RecordedChanges:
+    def _describe_changes(self, differences: Mapping[str, Difference], redactor: Redactor) -> RecordedChanges:
         """Folders go without saying, and so does what git keeps for itself, as long as it is whole."""
         files = {
             path: one
@@ -105,7 +105,7 @@ class ChangeRecorder:
             if not stat.S_ISDIR(one.after.mode or one.before.mode) and not one.before.is_like(one.after)
         }
         own = {path: one for path, one in files.items() if GIT not in path.split("/")}
-        changes = [*_damage(files)]
+        changes = [*_find_damage(files)]
         for path, (before, after) in list(own.items())[:MAX_CHANGES]:
             changes.append(compare_states(path, before, after, self._read(before), self._read(after), redactor))
         return RecordedChanges(tuple(changes), max(0, len(own) - MAX_CHANGES))
@@ -126,11 +126,11 @@ class ChangeRecorder:
                 now=self._now,
                 has_background=lambda session: self._has_background(SessionId(session)),
             )
-            known.reason = self._refusal(path)
+            known.reason = self._find_obstacle(path)
             known = self._projects.setdefault(path, known)
         return known
 
-    def _refusal(self, project: Path) -> str:
+    def _find_obstacle(self, project: Path) -> str:
         if not self._settings.enabled:
             return "checkpoints are turned off (checkpoints.enabled)"
         if Path.home().resolve().is_relative_to(project):
@@ -169,7 +169,7 @@ class ChangeRecorder:
         self._store.close()
 
 
-def _damage(files: Mapping[str, Difference]) -> list[FileChange]:
+def _find_damage(files: Mapping[str, Difference]) -> list[FileChange]:
     """What git cannot do without, and is gone."""
     gone: dict[str, list[str]] = {}
     for path, one in files.items():

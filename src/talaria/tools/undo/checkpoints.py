@@ -19,9 +19,9 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
 from talaria.store.undo_port import ABSENT, ChangeRow, CheckpointRow, PathState, UndoStore
-from talaria.tools.diffs import compare, visible
-from talaria.tools.undo.project_record import INTERRUPTED, ProjectRecord, own_name
-from talaria.tools.undo.restore_files import Target, put_back
+from talaria.tools.diffs import compare_contents, replace_surrogates
+from talaria.tools.undo.project_record import INTERRUPTED, ProjectRecord, owner_name
+from talaria.tools.undo.restore_files import Target, restore_targets
 from talaria.tools.undo.shelf import OldCheckpoints, SavedFile
 
 MAX_COMPARED_BYTES = 1 << 20
@@ -64,10 +64,10 @@ class RestoreResult(msgspec.Struct, frozen=True):
     is_folder: bool = False
 
 
-class Restored(msgspec.Struct, frozen=True):
+class RestoreReport(msgspec.Struct, frozen=True):
     number: int
     outcomes: tuple[RestoreResult, ...]
-    kept_as: int | None
+    saved_as: int | None
     """The checkpoint of what was replaced; None: nothing was."""
     left_out: Mapping[str, str] = {}
     """What is not recorded, and so not restored, and why."""
@@ -75,7 +75,7 @@ class Restored(msgspec.Struct, frozen=True):
     """Why what commands did is not recorded at all."""
 
 
-class _Chain(msgspec.Struct):
+class _NetChange(msgspec.Struct):
     """All that turns did to one file since a checkpoint, as one change."""
 
     path: Path
@@ -143,9 +143,9 @@ class Checkpoints:
     def of_turn(self, turn: str) -> Checkpoint | None:
         return next((one for one in self.list() if one.turn == turn), None) if turn else None
 
-    def restore(self, number: int, *, everything: bool = False) -> Restored:
+    def restore(self, number: int, *, everything: bool = False) -> RestoreReport:
         """`everything`: also what somebody else has changed. Raises `BadInput` for a number that is not there."""
-        chains = self._chains(number)
+        chains = self._net_changes(number)
         project = self._record_of(self._project(number, chains))
         present = {chain.path: project.observe(str(chain.path)) for chain in chains}
         outcomes: dict[Path, RestoreResult] = {}
@@ -154,7 +154,7 @@ class Checkpoints:
             now = present[chain.path]
             was_changed = not (chain.is_own and chain.is_untouched(now))
             is_folder = stat.S_ISDIR(chain.wanted.mode or now.mode)
-            if _is_back(now, chain.wanted):
+            if _is_restored(now, chain.wanted):
                 outcomes[chain.path] = RestoreResult(chain.path, "same", is_folder=is_folder)
             elif stat.S_ISREG(now.mode) and not now.content:
                 reason = "what it holds now cannot be read, so it cannot be kept"
@@ -166,8 +166,8 @@ class Checkpoints:
                 what = "restored" if chain.wanted.mode else "removed"
                 outcomes[chain.path] = RestoreResult(chain.path, what, was_changed=was_changed, is_folder=is_folder)
         kept_as = self._put_back(number, project, targets, outcomes) if targets else None
-        left_out = {} if project.reason else self._store.excluded(project.id, self._made_at(number))
-        return Restored(number, tuple(outcomes.values()), kept_as, left_out, project.reason)
+        left_out = {} if project.reason else self._store.excluded(project.id, self._checkpoint_time(number))
+        return RestoreReport(number, tuple(outcomes.values()), kept_as, left_out, project.reason)
 
     def _put_back(
         self, number: int, project: ProjectRecord, targets: Sequence[Target], outcomes: dict[Path, RestoreResult]
@@ -181,7 +181,7 @@ class Checkpoints:
             "",
             self._now(),
             f"before going back to {number}",
-            own_name(),
+            owner_name(),
         )
         with self._store.transaction(survives_power_cut=True):
             self._store.put_checkpoint(row)
@@ -194,7 +194,7 @@ class Checkpoints:
                 ),
             )
         was_interrupted = any(one.owner == INTERRUPTED for one in self._store.checkpoints(self._session))
-        for path, reason in put_back(targets, was_interrupted=was_interrupted).items():
+        for path, reason in restore_targets(targets, was_interrupted=was_interrupted).items():
             known = outcomes.get(Path(path)) or RestoreResult(Path(path), "failed", is_folder=True)
             outcomes[Path(path)] = msgspec.structs.replace(known, what="failed", reason=reason)
         project.refresh([name for one in targets if not (name := project.name_of(Path(one.path))).startswith("/")])
@@ -203,7 +203,7 @@ class Checkpoints:
 
     def changes_since(self, number: int, redactor: Redactor) -> Iterator[FileChange]:
         """What is different now, file by file."""
-        for chain in self._chains(number):
+        for chain in self._net_changes(number):
             project = self._record_of(self._project(number, [chain]))
             now = project.observe(str(chain.path))
             if now.is_like(chain.wanted) or stat.S_ISDIR(now.mode or chain.wanted.mode):
@@ -212,7 +212,7 @@ class Checkpoints:
                 project.name_of(chain.path), chain.wanted, now, chain.content, self._reader(now), redactor
             )
 
-    def _made_at(self, number: int) -> float:
+    def _checkpoint_time(self, number: int) -> float:
         return next((row.at for row in self._store.checkpoints(self._session) if row.number >= number), self._now())
 
     def _rows(self) -> Sequence[CheckpointRow]:
@@ -222,18 +222,18 @@ class Checkpoints:
             self._record_of(Path(self._store.project_path(project))).settle(self._session)
         return self._store.checkpoints(self._session)
 
-    def _project(self, number: int, chains: Sequence[_Chain]) -> Path:
+    def _project(self, number: int, chains: Sequence[_NetChange]) -> Path:
         row = next((row for row in self._store.checkpoints(self._session) if row.number >= number), None)
         if row is not None:
             return Path(self._store.project_path(row.project))
         return chains[0].path.parent  # of an earlier version, which did not know of projects
 
-    def _chains(self, number: int) -> Sequence[_Chain]:
+    def _net_changes(self, number: int) -> Sequence[_NetChange]:
         rows = self._rows()
         numbers = {*(row.number for row in rows), *self._old.numbers()}
         if number not in numbers:
             raise BadInput(f"There is no checkpoint {number}.")
-        found: dict[Path, _Chain] = {}
+        found: dict[Path, _NetChange] = {}
         for chain in (*self._old_changes(number), *self._new_changes(row for row in rows if row.number >= number)):
             known = found.setdefault(chain.path, chain)
             if known is not chain:
@@ -241,20 +241,20 @@ class Checkpoints:
                 known.left, known.unfinished = chain.left, chain.unfinished
         return tuple(found.values())
 
-    def _old_changes(self, number: int) -> Iterator[_Chain]:
+    def _old_changes(self, number: int) -> Iterator[_NetChange]:
         for one in self._old.all():
             for kept in one.files if one.number >= number else ():
                 mode = stat.S_IFREG | kept.mode if kept.was_there else 0
                 wanted = PathState(mode, kept.size_bytes, 0, 1, bytes.fromhex(kept.blob)) if kept.was_there else ABSENT
                 content = _old_content(self._old, one.number, kept)
                 left = (_ANY_MODE if kept.left else 0, bytes.fromhex(kept.left))
-                yield _Chain(Path(kept.path), wanted, content, left, is_own=True)
+                yield _NetChange(Path(kept.path), wanted, content, left, is_own=True)
 
-    def _new_changes(self, rows: Iterable[CheckpointRow]) -> Iterator[_Chain]:
+    def _new_changes(self, rows: Iterable[CheckpointRow]) -> Iterator[_NetChange]:
         for row in rows:
             project = Path(self._store.project_path(row.project))
             for one in self._store.changes(row.session, row.number).values():
-                yield _Chain(
+                yield _NetChange(
                     project / one.path,
                     one.before,
                     self._reader(one.before),
@@ -278,7 +278,7 @@ def compare_states(
     """For people: files as a diff, links and modes as a note."""
     kind = "created" if not before.mode else "deleted" if not after.mode else "changed"
     notes = [
-        f"{'was ' if state is before else ''}a link to {visible(os.fsdecode(state.content))}"
+        f"{'was ' if state is before else ''}a link to {replace_surrogates(os.fsdecode(state.content))}"
         for state in (before, after)
         if stat.S_ISLNK(state.mode) and not before.is_like(after)
     ]
@@ -296,7 +296,7 @@ def compare_states(
         return FileChange(path, kind, note="; ".join([*notes, sizes]))
     if texts == [None, None] or before.content == after.content:
         return FileChange(path, kind, note="; ".join(notes))
-    change = compare(path, texts[0], texts[1], redactor)
+    change = compare_contents(path, texts[0], texts[1], redactor)
     note = "; ".join(filter(None, [*notes, change.note]))
     return msgspec.structs.replace(change, kind=kind, note=note)
 
@@ -310,7 +310,7 @@ def _old_content(shelf: OldCheckpoints, number: int, kept: SavedFile) -> Callabl
     return read
 
 
-def _is_back(now: PathState, wanted: PathState) -> bool:
+def _is_restored(now: PathState, wanted: PathState) -> bool:
     """Names of one and the same file are that again, too."""
     return now.is_like(wanted) and (now.links == wanted.links or max(now.links, wanted.links) <= 1)
 

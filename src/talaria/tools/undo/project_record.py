@@ -28,7 +28,7 @@ from talaria.store.undo_port import (
     pack,
     pack_piece,
 )
-from talaria.tools.undo.scan import USUAL, ScanLimits, Stamp, TooLarge, make_stamp, scan, stamp_of
+from talaria.tools.undo.scan import USUAL, PathStamp, ScanLimits, TooLarge, find_path_stamp, make_path_stamp, scan
 
 DOUBTFUL_NS = 2_000_000_000
 """A file changed so shortly before it was looked at may be changed again without a trace: some file systems count in
@@ -82,7 +82,7 @@ class ProjectRecord:
         self._has_background = has_background
         self._lock = threading.RLock()
         self._known: dict[str, KnownFile] = {}
-        self._stamps: dict[str, Stamp] = {}
+        self._stamps: dict[str, PathStamp] = {}
         self._id: int | None = None
         self._version = -1
         self._recordings: dict[object, Recording] = {}
@@ -127,7 +127,7 @@ class ProjectRecord:
             row = current or CheckpointRow(
                 session, self.next_number(session, first_number), self.id, turn, self._now(), "", ""
             )
-            self._store.put_checkpoint(row._replace(owner=own_name()))
+            self._store.put_checkpoint(row._replace(owner=owner_name()))
             recording = Recording(session, row.number, object(), names, outside)
             self._recordings[recording.token] = recording
             self._busy.discard(session)
@@ -251,7 +251,7 @@ class ProjectRecord:
                 dropped = [path for path in self._stamps if path not in found]
             else:
                 wanted = {above for path in paths for above in _with_folders(path)}
-                stamps = {path: stamp_of(root, path) for path in wanted}
+                stamps = {path: find_path_stamp(root, path) for path in wanted}
                 found = {path: stamp for path, stamp in stamps.items() if stamp is not None}
                 gone = dropped = [path for path in wanted if path in self._stamps and path not in found]
                 left_out = None
@@ -295,19 +295,19 @@ class ProjectRecord:
             self._stamps[path] = one.stamp
 
     def _observe_all(
-        self, root: Root, fresh: Mapping[str, Stamp], began_ns: int, progress: Progress | None
+        self, root: Root, fresh: Mapping[str, PathStamp], began_ns: int, progress: Progress | None
     ) -> dict[str, KnownFile]:
         """Their content is kept, too; what is gone or cannot be read meanwhile is not in the answer."""
         observed: dict[str, KnownFile] = {}
         paths = iter(fresh)
         while batch := list(islice(paths, BATCH)):
-            read = [_read(root, path) for path in batch]  # threads would only wait for each other
+            read = [_read_known(root, path) for path in batch]  # threads would only wait for each other
             with self._store.transaction():
                 for path, found in zip(batch, read, strict=True):
                     one = self._keep(root, path, found)
                     if one is not None:
                         is_doubtful = max(one.stamp[2], one.stamp[3]) > began_ns - DOUBTFUL_NS
-                        observed[path] = one._replace(stamp=_doubted(one.stamp)) if is_doubtful else one
+                        observed[path] = one._replace(stamp=_mark_doubtful(one.stamp)) if is_doubtful else one
             if progress is not None:
                 progress(len(observed), len(fresh))
         return observed
@@ -338,7 +338,7 @@ class ProjectRecord:
                     if again.digest() != digest:
                         self._store.drop_content(digest)
                         return None
-                return KnownFile(make_stamp(os.fstat(file.fileno())), digest)
+                return KnownFile(make_path_stamp(os.fstat(file.fileno())), digest)
         except OSError:
             return None
 
@@ -346,8 +346,8 @@ class ProjectRecord:
         """One file anywhere, by an absolute name; its content is kept. Of one that cannot be read it is empty."""
         with self._lock, Root.open("/") as root, self._store.transaction():
             name = path.lstrip("/")
-            found = self._keep(root, name, _read(root, name))
-            if found is None and (stamp := stamp_of(root, name)) is not None:
+            found = self._keep(root, name, _read_known(root, name))
+            if found is None and (stamp := find_path_stamp(root, name)) is not None:
                 known = self._known.get(self.name_of(Path(path)))
                 is_same = known is not None and _is_same_file(known.stamp, stamp)
                 found = KnownFile(stamp, known.content if known is not None and is_same else b"")
@@ -366,18 +366,18 @@ def _is_same(one: Difference) -> bool:
     return one.before.is_like(one.after) and (links[0] == links[1] or max(links) <= 1)
 
 
-def _read(root: Root, path: str) -> "KnownFile | tuple[KnownFile, Packed] | None":
+def _read_known(root: Root, path: str) -> "KnownFile | tuple[KnownFile, Packed] | None":
     """What is at a path, with its content if it is a file. A large one comes without: it is read elsewhere."""
     try:
         info = root.info(path)
         if stat.S_ISLNK(info.st_mode):
-            return KnownFile(make_stamp(info), os.fsencode(root.read_link(path)))
+            return KnownFile(make_path_stamp(info), os.fsencode(root.read_link(path)))
         if not stat.S_ISREG(info.st_mode):
-            return KnownFile(make_stamp(info), b"")
+            return KnownFile(make_path_stamp(info), b"")
         if info.st_size > PIECE_BYTES:
-            return KnownFile(make_stamp(info), b"")
+            return KnownFile(make_path_stamp(info), b"")
         with root.open_file(path) as file:
-            stamp = make_stamp(os.fstat(file.fileno()))
+            stamp = make_path_stamp(os.fstat(file.fileno()))
             content = file.read(PIECE_BYTES + 1)
         if len(content) > PIECE_BYTES:
             return KnownFile(stamp, b"")
@@ -394,12 +394,12 @@ def _digest(file: BinaryIO) -> bytes:
     return found.digest()
 
 
-def _is_same_file(known: Stamp, found: Stamp) -> bool:
+def _is_same_file(known: PathStamp, found: PathStamp) -> bool:
     """Apart from its mode, as far as can be told without reading it."""
     return (stat.S_IFMT(known[0]), *known[1:3], known[4]) == (stat.S_IFMT(found[0]), *found[1:3], found[4])
 
 
-def _doubted(stamp: Stamp) -> Stamp:
+def _mark_doubtful(stamp: PathStamp) -> PathStamp:
     """Never equal to one that is found."""
     return (*stamp[:3], 0, *stamp[4:])
 
@@ -424,7 +424,7 @@ def _identities(folders: Iterable[Path]) -> list[tuple[int, int]]:
     return found
 
 
-def _started(pid: int) -> str:
+def _process_start_time(pid: int) -> str:
     """When a process was started, as far as this machine tells."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -440,9 +440,9 @@ def is_alive(owner: str) -> bool:
         return True
     except (ValueError, OSError):
         return False
-    return _started(int(pid)) == started
+    return _process_start_time(int(pid)) == started
 
 
-def own_name() -> str:
+def owner_name() -> str:
     """Of this process, for the rows of calls that run in it."""
-    return f"{os.getpid()}.{_started(os.getpid())}"
+    return f"{os.getpid()}.{_process_start_time(os.getpid())}"

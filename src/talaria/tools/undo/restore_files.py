@@ -32,7 +32,7 @@ class Target(msgspec.Struct, frozen=True):
         return bool(self.present.mode) and stat.S_IFMT(self.present.mode) != stat.S_IFMT(self.wanted.mode)
 
 
-def put_back(targets: Sequence[Target], *, was_interrupted: bool = False) -> Mapping[str, str]:
+def restore_targets(targets: Sequence[Target], *, was_interrupted: bool = False) -> Mapping[str, str]:
     """What could not be done, by path. Each file is replaced at once, so a crash leaves it as it was or as it will be;
     doing it again finishes it."""
     failed: dict[str, str] = {}

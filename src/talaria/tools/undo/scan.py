@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from talaria.core.trees import Root
 
-Stamp = tuple[int, int, int, int, int, int]
+PathStamp = tuple[int, int, int, int, int, int]
 """Mode with the type, size, mtime and ctime in ns, inode, links. Of a folder only the mode: the rest changes with what
 is in it."""
 
@@ -44,7 +44,7 @@ class TooLarge(Exception):
 
 
 class Scan(NamedTuple):
-    stamps: dict[str, Stamp]
+    stamps: dict[str, PathStamp]
     left_out: dict[str, str]
     """What is there and not recorded, and why."""
 
@@ -53,7 +53,7 @@ def scan(  # noqa: PLR0915  (one loop that must be fast)
     root: Root, limits: ScanLimits, without: Sequence[tuple[int, int]] = ()
 ) -> Scan:
     """`without`: folders, by device and inode, that are never looked at. Raises `TooLarge`, `OSError`."""
-    stamps: dict[str, Stamp] = {}
+    stamps: dict[str, PathStamp] = {}
     left_out: dict[str, str] = {}
     device, size, most = root.identity[0], 0, limits.file_bytes
     waiting = [("", os.open(".", _LISTING, dir_fd=root.descriptor))]
@@ -107,15 +107,15 @@ def scan(  # noqa: PLR0915  (one loop that must be fast)
     return Scan(stamps, left_out)
 
 
-def stamp_of(root: Root, path: str) -> Stamp | None:
+def find_path_stamp(root: Root, path: str) -> PathStamp | None:
     """Of one thing; None: it is not there, or nothing that can be recorded."""
     info = root.find(path)
     if info is None or stat.S_IFMT(info.st_mode) not in {*_PLAIN, stat.S_IFDIR}:
         return None
-    return make_stamp(info)
+    return make_path_stamp(info)
 
 
-def make_stamp(info: os.stat_result) -> Stamp:
+def make_path_stamp(info: os.stat_result) -> PathStamp:
     if stat.S_ISDIR(info.st_mode):
         return (info.st_mode, 0, 0, 0, 0, 0)
     return (info.st_mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_nlink)

@@ -55,7 +55,7 @@ class OldCheckpoints:
     def numbers(self) -> list[int]:
         """Oldest first, of all folders. Raises `OSError`."""
         try:
-            with self._opened() as folder:
+            with self._open_folder() as folder:
                 names = [entry.name for entry in folder.entries()]
         except FileNotFoundError:
             return []
@@ -67,7 +67,7 @@ class OldCheckpoints:
 
     def _read(self, number: int) -> OldCheckpoint | None:
         try:
-            with self._opened() as folder:
+            with self._open_folder() as folder:
                 text = folder.read(f"{number}/{_MANIFEST}", MAX_MANIFEST_BYTES)
             return msgspec.convert(json.loads(text), OldCheckpoint)  # not of msgspec: names may not be UTF-8
         except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
@@ -75,13 +75,13 @@ class OldCheckpoints:
 
     def blob(self, number: int, kept: SavedFile) -> bytes:
         """Raises `OSError`, also if it is not what was kept."""
-        with self._opened() as folder:
+        with self._open_folder() as folder:
             content = folder.read(f"{number}/{kept.blob}", kept.size_bytes + 1)
         if digest(content) != kept.blob:
             raise OSError(0, "what was kept of it is damaged")
         return content
 
     @contextmanager
-    def _opened(self) -> Generator[Root]:
+    def _open_folder(self) -> Generator[Root]:
         with Root.open(self._sessions) as sessions, sessions.folder(self._name) as folder:
             yield folder

@@ -12,7 +12,7 @@ from talaria.cli.screen.painting import file_change
 from talaria.cli.screen.width import width
 from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
-from talaria.tools.diffs import compare
+from talaria.tools.diffs import compare_contents
 
 SGR = re.compile(r"\x1b\[[\d;]*m")
 OPEN = Redactor()
@@ -24,7 +24,7 @@ def plain(text: str) -> list[str]:
 
 
 def change(before: bytes | None, after: bytes | None, path: str = "shop/cart.py") -> FileChange:
-    return compare(path, before, after, OPEN)
+    return compare_contents(path, before, after, OPEN)
 
 
 def test_lines_have_the_numbers_of_both_files_or_of_one_where_there_is_little_room() -> None:

@@ -11,7 +11,7 @@ from msgspec import structs
 from tests.unit.tools.sandbox.test_resource_limits import has_memory_groups
 
 from talaria.core.redaction import Redactor
-from talaria.tools.output import Output
+from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.base import SandboxLimits, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.host.memory_use import memory_used
 from talaria.tools.sandbox.launching import launched
@@ -58,7 +58,7 @@ async def test_the_command_that_uses_most_is_ended_without_a_control_group(host:
             SandboxCommand(
                 program=(sys.executable, "-I", "-S", "-c", f"{TAKE.format(size)}; import time; time.sleep(60)")
             ),
-            Output(tmp_path / f"spill/s/{size}", Redactor()),
+            CapturedOutput(tmp_path / f"spill/s/{size}", Redactor()),
         )
         for size in (30, 150)
     )
@@ -74,5 +74,7 @@ async def test_what_the_kernel_kills_for_its_memory_is_told(tmp_path: Path) -> N
     launch = unwrapped(view, view.environment, str(tmp_path / "state"))
     async with launched(structs.replace(launch, limits=SandboxLimits(memory_bytes=64 * MIB))) as host:
         for command, why in ((f'{sys.executable} -ISc "{TAKE.format(200)}" || exit 7', "memory"), ("exit 7", "")):
-            end = await host.start(SandboxCommand(command=command), Output(tmp_path / "spill/s/x", Redactor())).ended()
+            end = await host.start(
+                SandboxCommand(command=command), CapturedOutput(tmp_path / "spill/s/x", Redactor())
+            ).ended()
             assert (end.code, end.why, end.limit_bytes) == (7, why, 64 * MIB)

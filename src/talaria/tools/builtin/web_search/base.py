@@ -13,7 +13,7 @@ from talaria.core.secret import Secret
 from talaria.net.fetch import Fetch, FetchedPage
 from talaria.net.urls import parse_url
 from talaria.net.web_settings import SearchBackend
-from talaria.tools.builtin.web_text import clean
+from talaria.tools.builtin.web_text import strip_invisible
 
 MAX_HITS = 20
 MAX_QUERY_CHARS = 400
@@ -32,7 +32,7 @@ class WebHit(msgspec.Struct, frozen=True):
     snippet: str
 
 
-class Result(msgspec.Struct, frozen=True):
+class SearchResult(msgspec.Struct, frozen=True):
     """As most services send it."""
 
     url: str
@@ -40,11 +40,11 @@ class Result(msgspec.Struct, frozen=True):
     content: str | None = None
 
 
-class Results(msgspec.Struct, frozen=True):
-    results: tuple[Result, ...]
+class SearchResults(msgspec.Struct, frozen=True):
+    results: tuple[SearchResult, ...]
 
     def hits(self, limit: int) -> list[WebHit]:
-        return hits(((one.title, one.url, one.content or "") for one in self.results), limit)
+        return make_hits(((one.title, one.url, one.content or "") for one in self.results), limit)
 
 
 class SearchService(Protocol):
@@ -55,28 +55,32 @@ class SearchService(Protocol):
         ...
 
 
-def hits(found: Iterable[tuple[str, str, str]], limit: int) -> list[WebHit]:
+def make_hits(found: Iterable[tuple[str, str, str]], limit: int) -> list[WebHit]:
     """From (title, address, snippet), as plain text. What is no address of a page is left out."""
     kept: list[WebHit] = []
     for title, url, snippet in found:
         if len(kept) == limit:
             break
-        address = _address(url)
+        address = _parse_address(url)
         if address:
-            kept.append(WebHit(_line(title, MAX_TITLE_CHARS) or address, address, _line(snippet, MAX_SNIPPET_CHARS)))
+            kept.append(
+                WebHit(
+                    _shorten_line(title, MAX_TITLE_CHARS) or address, address, _shorten_line(snippet, MAX_SNIPPET_CHARS)
+                )
+            )
     return kept
 
 
-def decoded(answer: FetchedPage, type: type[T], service: str) -> T:
+def decode_answer(answer: FetchedPage, type: type[T], service: str) -> T:
     """Raises `ToolFailed`, also for an answer that is a refusal."""
-    check(answer, service)
+    check_answer(answer, service)
     try:
         return msgspec.json.decode(answer.body, type=type)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
         raise ToolFailed(f"The answer of {service} cannot be read.") from fault
 
 
-def check(answer: FetchedPage, service: str) -> None:
+def check_answer(answer: FetchedPage, service: str) -> None:
     match answer.status:
         case 200:
             return
@@ -88,15 +92,15 @@ def check(answer: FetchedPage, service: str) -> None:
             raise ToolFailed(f"{service} answered HTTP {status}; try again later.")
 
 
-def _address(url: str) -> str:
+def _parse_address(url: str) -> str:
     try:
         return str(parse_url(url))
     except ToolFailed:
         return ""
 
 
-def _line(text: str, limit: int) -> str:
-    line = " ".join(clean(text[: limit * 10]).split())
+def _shorten_line(text: str, limit: int) -> str:
+    line = " ".join(strip_invisible(text[: limit * 10]).split())
     return line if len(line) <= limit else f"{line[:limit]}…"
 
 
@@ -107,9 +111,9 @@ KEYS: Mapping[SearchBackend, str] = {
 }
 
 
-def choose(fetch: Fetch, environment: Mapping[str, str], wanted: SearchBackend | None = None) -> SearchService:
+def choose_service(fetch: Fetch, environment: Mapping[str, str], wanted: SearchBackend | None = None) -> SearchService:
     """Raises `MissingCredential`."""
-    chosen = wanted or _first(environment)
+    chosen = wanted or _first_with_key(environment)
     value = environment.get(KEYS.get(chosen, ""), "")
     if not value and chosen in KEYS:
         raise MissingCredential(f"web.search_backend is {chosen}, but {KEYS[chosen]} is not set; add it to .env.")
@@ -132,7 +136,7 @@ def choose(fetch: Fetch, environment: Mapping[str, str], wanted: SearchBackend |
             return DuckDuckGo(fetch)
 
 
-def _first(environment: Mapping[str, str]) -> SearchBackend:
+def _first_with_key(environment: Mapping[str, str]) -> SearchBackend:
     for name, key in KEYS.items():
         if environment.get(key):
             return name

@@ -14,7 +14,7 @@ from talaria.core.aio import in_thread
 from talaria.core.errors import ToolFailed
 from talaria.core.secret import Secret
 from talaria.net.fetch import Fetch
-from talaria.tools.builtin.web_search.base import Results, WebHit, check, decoded, hits
+from talaria.tools.builtin.web_search.base import SearchResults, WebHit, check_answer, decode_answer, make_hits
 
 BRAVE_URL = "https://api.search.brave.com"
 
@@ -45,15 +45,15 @@ class Brave:
     async def search(self, query: str, limit: int) -> Sequence[WebHit]:
         asked = urlencode({"q": query, "count": limit})
         headers = {"Accept": "application/json", "X-Subscription-Token": self._key.reveal()}
-        answer = decoded(await self._fetch.call(f"{self._url}?{asked}", headers=headers), _Answer, self.name)
-        return hits(map(_plain, answer.web.results if answer.web else ()), limit)
+        answer = decode_answer(await self._fetch.call(f"{self._url}?{asked}", headers=headers), _Answer, self.name)
+        return make_hits(map(_strip_markup, answer.web.results if answer.web else ()), limit)
 
 
-def _plain(result: _Result) -> tuple[str, str, str]:
+def _strip_markup(result: _Result) -> tuple[str, str, str]:
     """Words that were searched for stand in `<strong>`."""
-    from talaria.tools.builtin.html_tokens import plain  # noqa: PLC0415  (loaded with the first answer)
+    from talaria.tools.builtin.html_tokens import strip_tags  # noqa: PLC0415  (loaded with the first answer)
 
-    return plain(result.title), result.url, plain(result.description)
+    return strip_tags(result.title), result.url, strip_tags(result.description)
 
 
 DUCKDUCKGO_URL = "https://html.duckduckgo.com"
@@ -73,18 +73,18 @@ class DuckDuckGo:
         page = answer.text()
         if answer.status == 202 or any(sign in page for sign in _CHALLENGES):
             raise ToolFailed("DuckDuckGo wants to be sure that a person is searching; try again later.")
-        check(answer, self.name)
-        return await in_thread(lambda: hits(_results(page), limit))
+        check_answer(answer, self.name)
+        return await in_thread(lambda: make_hits(_parse_results(page), limit))
 
 
-def _results(page: str) -> Iterator[tuple[str, str, str]]:
+def _parse_results(page: str) -> Iterator[tuple[str, str, str]]:
     """A result is a link of class `result__a`, and then perhaps one of class `result__snippet`."""
-    from talaria.tools.builtin.html_tokens import Tag, tokens  # noqa: PLC0415  (loaded with the first answer)
+    from talaria.tools.builtin.html_tokens import Tag, tokenize  # noqa: PLC0415  (loaded with the first answer)
 
     url = ""
     texts: dict[str, list[str]] = {"title": [], "snippet": []}
     reading = ""
-    for token in tokens(page):
+    for token in tokenize(page):
         if not isinstance(token, Tag):
             if reading:
                 texts[reading].append(token)
@@ -93,7 +93,7 @@ def _results(page: str) -> Iterator[tuple[str, str, str]]:
         elif "result__a" in (classes := token.attributes.get("class", "").split()):
             if url:
                 yield "".join(texts["title"]), url, "".join(texts["snippet"])
-            url = _target(token.attributes.get("href", ""))
+            url = _find_target(token.attributes.get("href", ""))
             texts = {"title": [], "snippet": []}
             reading = "title"
         elif "result__snippet" in classes:
@@ -102,7 +102,7 @@ def _results(page: str) -> Iterator[tuple[str, str, str]]:
         yield "".join(texts["title"]), url, "".join(texts["snippet"])
 
 
-def _target(href: str) -> str:
+def _find_target(href: str) -> str:
     """Links lead through `/l/?uddg=…`; those through `/y.js` are advertisements."""
     try:
         parts = urlsplit(urljoin(DUCKDUCKGO_URL, href))
@@ -125,7 +125,7 @@ class SearXNG:
         answer = await self._fetch.call(f"{self._url}?{asked}", headers={"Accept": "application/json"})
         if answer.status == 403:
             raise ToolFailed("SearXNG refused the search: its settings do not allow the format json.")
-        return decoded(answer, Results, self.name).hits(limit)
+        return decode_answer(answer, SearchResults, self.name).hits(limit)
 
 
 TAVILY_URL = "https://api.tavily.com"
@@ -142,4 +142,6 @@ class Tavily:
     async def search(self, query: str, limit: int) -> Sequence[WebHit]:
         body = msgspec.json.encode({"query": query, "max_results": limit})
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._key.reveal()}"}
-        return decoded(await self._fetch.call(self._url, headers=headers, body=body), Results, self.name).hits(limit)
+        return decode_answer(
+            await self._fetch.call(self._url, headers=headers, body=body), SearchResults, self.name
+        ).hits(limit)
