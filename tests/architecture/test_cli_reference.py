@@ -44,7 +44,7 @@ def commands(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, 
     if not isinstance(command, click.Group):
         return
     for name in command.list_commands(ctx):
-        if command is talaria and not talaria.is_ours(name):
+        if command is talaria and not talaria.is_builtin(name):
             continue
         found = command.get_command(ctx, name)
         assert found is not None

@@ -24,7 +24,7 @@ from talaria.cli.safe import readable, visible
 from talaria.cli.screen.area import StatusLine
 from talaria.cli.screen.chat_screen import ChatScreen
 from talaria.cli.screen.clusters import ClusterOutput
-from talaria.cli.screen.completing import LineCompleter, Typed
+from talaria.cli.screen.completing import InputHistory, LineCompleter
 from talaria.cli.screen.menu import Menu, MenuItem
 from talaria.cli.screen.screen import REDRAW_S, Screen
 from talaria.cli.screen.screen_interface import ScreenPerson
@@ -180,8 +180,8 @@ def shown(columns: int, events: Sequence[Event]) -> str:
     drawn: list[str] = []
     for event in events:
         view.show(event)
-        drawn.append(view.live(columns))
-    return "\n".join((*drawn, *paper.printed, view.details()))
+        drawn.append(view.render_live(columns))
+    return "\n".join((*drawn, *paper.printed, view.render_details()))
 
 
 def _printed(text: str) -> Outcome:
@@ -222,10 +222,10 @@ def test_what_tools_are_called_given_and_answer_steers_nothing(
 def test_what_is_said_beside_a_turn_steers_nothing(columns: int, text: str) -> None:
     paper = Paper(columns)
     talk = ChatScreen(
-        cast("Screen", paper), LineCompleter(Path()), Typed(Path(os.devnull), may_make=False), None, CliOptions()
+        cast("Screen", paper), LineCompleter(Path()), InputHistory(Path(os.devnull), may_make=False), None, CliOptions()
     )
     talk.say(text)
-    talk.failed(UserFacing(text))
+    talk.show_error(UserFacing(text))
     assert_only_written("\n".join(paper.printed), columns)
 
 
@@ -252,29 +252,29 @@ def test_no_line_of_it_is_wider_than_the_screen(columns: int, text: str) -> None
     view.show(TextDelta(text))
     view.show(ThinkingDelta(text))
     for raw in (
-        view.live(columns),
-        ToolCallLines("terminal", arguments, seconds=75.0).running(columns, "·", "2", output_lines(text)),
-        ToolCallLines("terminal", arguments, ToolResult(result.call_id, "", text, outcome=_printed(text)), 1.0).ended(
-            columns
-        ),
-        ToolCallLines("terminal", arguments, msgspec.structs.replace(result, outcome=Outcome("refused", text))).ended(
-            columns
-        ),
-        ToolCallLines("terminal", arguments, result, 12.0).ended(columns),
-        ToolCallLines("terminal", arguments, ToolResult(CallId("c"), "terminal", text, is_error=True), 1.0).ended(
-            columns
-        ),
-        StatusLine(model=text.replace("\n", " "), tokens=5, window=10, session=text.replace("\n", " ")).line(columns),
+        view.render_live(columns),
+        ToolCallLines("terminal", arguments, seconds=75.0).render_running(columns, "·", "2", output_lines(text)),
+        ToolCallLines(
+            "terminal", arguments, ToolResult(result.call_id, "", text, outcome=_printed(text)), 1.0
+        ).render_ended(columns),
+        ToolCallLines(
+            "terminal", arguments, msgspec.structs.replace(result, outcome=Outcome("refused", text))
+        ).render_ended(columns),
+        ToolCallLines("terminal", arguments, result, 12.0).render_ended(columns),
+        ToolCallLines(
+            "terminal", arguments, ToolResult(CallId("c"), "terminal", text, is_error=True), 1.0
+        ).render_ended(columns),
+        StatusLine(model=text.replace("\n", " "), tokens=5, window=10, session=text.replace("\n", " ")).render(columns),
     ):
         assert_fits(raw, columns)
 
 
 class Nobody:
-    def submitted(self, text: str) -> None: ...
-    def steered(self, text: str) -> None: ...
-    def interrupted(self) -> None: ...
-    def left(self) -> None: ...
-    def wants_details(self) -> None: ...
+    def submit(self, text: str) -> None: ...
+    def steer(self, text: str) -> None: ...
+    def interrupt(self) -> None: ...
+    def leave(self) -> None: ...
+    def show_details(self) -> None: ...
 
 
 async def drawn(columns: int, use: Callable[[Screen], Awaitable[None]]) -> str:
@@ -320,7 +320,7 @@ async def asked(screen: Screen, answer: Coroutine[Any, Any, object], text: str) 
     screen.menu.type(text)
     screen.redraw()
     await asyncio.sleep(REDRAW_S * 1.5)
-    screen.menu.leave()
+    screen.menu.cancel()
     await asking
 
 
@@ -331,7 +331,7 @@ def test_a_screen_full_of_it_is_drawn_with_nothing_but_its_own_moves(columns: in
         screen.status = StatusLine(model="test", session=visible(text))
         screen.show(lambda width: shown(width, [TextDelta(text)]))
         screen.print(shown(columns, [TextDelta(text)]))
-        await screen.printed()
+        await screen.drain()
 
     assert_drawn_with_own_moves(asyncio.run(drawn(columns, use)), columns, STEERING)
 

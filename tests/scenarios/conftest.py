@@ -14,7 +14,7 @@ from talaria.testing.servers.model_server import ModelServer
 
 LANG = "C.UTF-8"
 COMMAND = (sys.executable, "-m", "talaria.cli.main")
-ROOT_WARNING = f"{risks.of_user()}\n" if risks.of_user() else ""
+ROOT_WARNING = f"{risks.user_warning()}\n" if risks.user_warning() else ""
 """Whoever runs the tests may be root. `test_cli_risks.py` looks at what is said then."""
 
 

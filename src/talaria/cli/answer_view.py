@@ -13,9 +13,9 @@ from typing import Protocol, TextIO
 
 from talaria.cli.notices import say
 from talaria.cli.options import Format
-from talaria.cli.output import JsonView, StreamJsonView, in_words
+from talaria.cli.output import JsonView, StreamJsonView, notice_text
 from talaria.cli.safe import PrintableStream, brief, printable, visible
-from talaria.cli.tool_outcomes import TOOL, Excerpt, outcome, read_steps, refusal
+from talaria.cli.tool_outcomes import CHECKLIST_TOOL, Excerpt, outcome, read_steps, refusal
 from talaria.core.events import (
     AnswerRestarted,
     Event,
@@ -149,17 +149,21 @@ class TextView:
                 self._has_shown_words = False
                 self._end_line()
             case ToolBegan(_, name, arguments):
-                say(f"● {name}" if name == TOOL else f"● {name} {visible(brief(arguments, MAX_ARGUMENT_CHARS))}")
+                say(
+                    f"● {name}"
+                    if name == CHECKLIST_TOOL
+                    else f"● {name} {visible(brief(arguments, MAX_ARGUMENT_CHARS))}"
+                )
             case ToolEnded(result, seconds):
                 self._end_call(result, seconds)
             case Notice() | RouteSwitched():
                 self._end_line()
-                say(in_words(event))
+                say(notice_text(event))
             case _:
                 pass
 
     def _end_call(self, result: ToolResult, seconds: float) -> None:
-        for step in read_steps(result.text) if result.name == TOOL else ():
+        for step in read_steps(result.text) if result.name == CHECKLIST_TOOL else ():
             say(f"  {step.mark} {printable(step.text)}{' (cancelled)' if step.is_cancelled else ''}")
         how = outcome(result)
         if how.kind == "refused":

@@ -16,7 +16,7 @@ class ListingGroup(click.Group):
         return super().parse_args(ctx, args or ["list"])
 
 
-def with_default(arguments: Sequence[str], commands: Container[str]) -> list[str]:
+def add_default_command(arguments: Sequence[str], commands: Container[str]) -> list[str]:
     """`talaria -c` means `talaria chat -c`; the profile may stand before the command, and options of `chat`, too."""
     start = profile_length(arguments)
     before, rest = list(arguments[:start]), list(arguments[start:])
@@ -46,24 +46,24 @@ def _for_chat(arguments: Sequence[str], commands: Container[str]) -> Sequence[st
     options, word, behind = arguments[:found], arguments[found], arguments[found + 1 :]
     if options and word == "chat":
         return _for_chat([*options, *behind], commands)
-    is_known = all(_name(one) in flags for one in options if one.startswith("-"))
+    is_known = all(_option_name(one) in flags for one in options if one.startswith("-"))
     if options and word in commands:
-        raise BadInput(_before_command(options, [word, *behind], is_known=is_known))
+        raise BadInput(_misplaced_options(options, [word, *behind], is_known=is_known))
     if not is_known:  # click tells which
         return arguments
-    raise BadInput(_in_no_place(options, word))
+    raise BadInput(_misplaced_words(options, word))
 
 
-def _before_command(options: Sequence[str], command: Sequence[str], *, is_known: bool) -> str:
+def _misplaced_options(options: Sequence[str], command: Sequence[str], *, is_known: bool) -> str:
     import shlex  # noqa: PLC0415  (only who errs waits for it)
 
     plain = shlex.join(["talaria", *command])
     if is_known:
-        return f"{_name(options[0])} is an option of `talaria chat`; without it: {plain}"
+        return f"{_option_name(options[0])} is an option of `talaria chat`; without it: {plain}"
     return f"Options stand behind the command: {plain} {shlex.join(options)}"
 
 
-def _in_no_place(options: Sequence[str], word: str) -> str:
+def _misplaced_words(options: Sequence[str], word: str) -> str:
     import shlex  # noqa: PLC0415
 
     resuming = f"; to go on with what is called so: talaria -r {shlex.quote(word)}" if "-c" in options else ""
@@ -84,6 +84,6 @@ def _words(arguments: Sequence[str], flags: Mapping[str, bool]) -> Iterator[int]
             is_value = next((at for at, sign in enumerate(one) if flags.get(f"-{sign}") is False), 0) == len(one) - 1
 
 
-def _name(option: str) -> str:
+def _option_name(option: str) -> str:
     """`--model` of `--model=x`, `-m` of `-mx`."""
     return option.partition("=")[0] if option.startswith("--") else option[:2]

@@ -27,13 +27,13 @@ MAX_LINE_BYTES = 4096
 """A terminal hands over no longer line."""
 
 
-def _meant(answer: str, question: Question) -> Answer | None:
+def _parse_answer(answer: str, question: Question) -> Answer | None:
     """None: that is no answer to this question."""
     meant = ANSWERS.get(answer.lower())
     return meant if meant in question.offered else None
 
 
-def _offers(question: Question) -> str:
+def _answer_hint(question: Question) -> str:
     """What an answer about the sandbox covers stands above, in a line for each."""
     is_brief = question.opens_sandbox
     words: dict[Answer, str] = {
@@ -47,7 +47,7 @@ def _offers(question: Question) -> str:
     return ", ".join((*(words[one] for one in question.offered[1:]), instead, words["no"]))
 
 
-def _explained(question: Question) -> str:
+def _explain_answers(question: Question) -> str:
     if not question.opens_sandbox:
         return ""
     listed = [(one if one == "always" else one[0], question.scope_of(one)) for one in question.offered[2:]]
@@ -66,27 +66,29 @@ class TerminalPerson:
         return True
 
     async def allow(self, question: Question) -> Answer | Instead:
-        offer = _offers(question)
+        offer = _answer_hint(question)
         reason = f"\n  (asked because {decidable(question.reason)})" if question.reason else ""
         reason += f"\n  ({decidable(question.model_words)})" if question.model_words else ""
-        reason += _explained(question)
+        reason += _explain_answers(question)
         facts = f"\n  (the {question.noun}: {measure(question.content).text})" if question.content is not None else ""
         text, rows, room = _rows(question)
         seen = min(room, len(rows))
         async with self._asking:
-            answer = await _typed(f"\n{text}{_left(seen, rows)}{facts}{reason}\n  {_offer(offer, seen, rows)}: ")
+            answer = await _prompt(
+                f"\n{text}{_count_hidden(seen, rows)}{facts}{reason}\n  {_page_hint(offer, seen, rows)}: "
+            )
             while True:
                 if seen < len(rows) and answer.lower() in (*MORE, *ALL):
                     end = min(seen + room, len(rows)) if answer.lower() in MORE else len(rows)
                     page, seen = "\n".join(rows[seen:end]), end
-                    answer = await _typed(f"{page}{_left(seen, rows)}\n  {_offer(offer, seen, rows)}: ")
+                    answer = await _prompt(f"{page}{_count_hidden(seen, rows)}\n  {_page_hint(offer, seen, rows)}: ")
                 elif answer.lower() in INSTEAD:
-                    words = await _typed("  What to do instead (Enter: nothing): ")
+                    words = await _prompt("  What to do instead (Enter: nothing): ")
                     return Instead(words) if words else "no"
-                elif (meant := _meant(answer, question)) is not None:
+                elif (meant := _parse_answer(answer, question)) is not None:
                     return meant
                 else:
-                    answer = await _typed(f"  That is not an answer. {_offer(offer, seen, rows)}: ")
+                    answer = await _prompt(f"  That is not an answer. {_page_hint(offer, seen, rows)}: ")
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
         """One of `choices`, by its number, or words of their own; None: no answer."""
@@ -95,7 +97,7 @@ class TerminalPerson:
         told = "".join(f"  {line}\n" for line in lines)  # every line of it set in: none can pass for ours
         hint = "A number, or your own words" if choices else "Your answer"
         async with self._asking:
-            answer = await _typed(f"\nThe model asks:\n{told}{hint} (Enter: no answer): ")
+            answer = await _prompt(f"\nThe model asks:\n{told}{hint} (Enter: no answer): ")
         if answer.isdecimal() and 1 <= int(answer) <= len(choices):
             return choices[int(answer) - 1]
         return answer or None
@@ -103,7 +105,7 @@ class TerminalPerson:
 
 def _rows(question: Question) -> tuple[str, list[str], int]:
     """What is printed first, all rows that it would take here, and how many of them are printed at a time."""
-    from talaria.cli.screen.width import wrapped  # noqa: PLC0415  (it loads what plain lines never need)
+    from talaria.cli.screen.width import wrap  # noqa: PLC0415  (it loads what plain lines never need)
 
     columns, height = shutil.get_terminal_size()
     room = max(MIN_ROWS, height - OTHER_ROWS)
@@ -113,21 +115,21 @@ def _rows(question: Question) -> tuple[str, list[str], int]:
         rows = question_rows(question, columns - 1, is_plain=True)
         return "\n".join(rows[:room]), rows, room
     text = decidable(question.text)
-    rows = wrapped(text, columns - 1)  # whole rows make some terminals add an empty one
+    rows = wrap(text, columns - 1)  # whole rows make some terminals add an empty one
     return (text if len(rows) <= room else "\n".join(rows[:room])), rows, room
 
 
-def _left(seen: int, rows: Sequence[str]) -> str:
+def _count_hidden(seen: int, rows: Sequence[str]) -> str:
     if seen < len(rows):
         return f"\n  (rows 1 to {seen:,} of {len(rows):,}; {len(rows) - seen:,} are not shown yet: m shows more)"
     return ""
 
 
-def _offer(offer: str, seen: int, rows: Sequence[str]) -> str:
+def _page_hint(offer: str, seen: int, rows: Sequence[str]) -> str:
     return f"[m]ore, [a]ll of it, {offer}" if seen < len(rows) else offer
 
 
-async def _typed(prompt: str) -> str:
+async def _prompt(prompt: str) -> str:
     """A line from the terminal; can be interrupted, unlike `input`."""
     descriptor = sys.stdin.fileno()
     termios.tcflush(descriptor, termios.TCIFLUSH)  # what was typed before the question does not answer it

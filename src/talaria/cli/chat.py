@@ -48,6 +48,6 @@ def command(
         from talaria.cli.screen.startup import run_screen  # noqa: PLC0415  (loads the rest behind the prompt)
 
         return run_screen(ctx.find_root().obj, options)
-    from talaria.cli.question import answer  # noqa: PLC0415  (who has a screen does not wait for it)
+    from talaria.cli.question import run_without_screen  # noqa: PLC0415  (who has a screen does not wait for it)
 
-    return answer(ctx, options, query, images)
+    return run_without_screen(ctx, options, query, images)

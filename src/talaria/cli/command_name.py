@@ -20,8 +20,8 @@ def name() -> str:
     """`talaria` if the shell finds this installation under that name, else the path of this program."""
     script = _script()
     if script is None:
-        return f"{shlex.quote(_short(sys.executable))} -m talaria.cli.main"
-    return NAME if _is_on_path(script) else shlex.quote(_short(script))
+        return f"{shlex.quote(_shorten(sys.executable))} -m talaria.cli.main"
+    return NAME if _is_on_path(script) else shlex.quote(_shorten(script))
 
 
 def runnable(text: str) -> str:
@@ -65,7 +65,7 @@ def _is_on_path(script: str) -> bool:
     return False
 
 
-def _short(path: str) -> str:
+def _shorten(path: str) -> str:
     """Relative to the working directory if it is inside of that."""
     here = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118  (it exists: `main` looks)
     inside = path.removeprefix(here)

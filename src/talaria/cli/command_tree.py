@@ -9,8 +9,8 @@ import click
 
 from talaria import __version__
 from talaria.cli import command_name
-from talaria.cli.arguments import with_default
-from talaria.cli.error_messages import guarded
+from talaria.cli.arguments import add_default_command
+from talaria.cli.error_messages import run_guarded
 from talaria.core.errors import BadConfig, BadInput
 
 _COMMANDS = {
@@ -64,10 +64,10 @@ class LazyGroup(click.Group):
         return list(self.summaries(ctx))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if self.is_ours(cmd_name):
+        if self.is_builtin(cmd_name):
             module, _ = _COMMANDS[_ALIASES.get(cmd_name, cmd_name)]
             return _with_help(importlib.import_module(f"talaria.cli.{module}").command)
-        named = _of_plugins(ctx)
+        named = _plugin_commands(ctx)
         if cmd_name not in named:
             return None
         from talaria.cli import plugin_view  # noqa: PLC0415  (only who calls it pays for it)
@@ -84,15 +84,15 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(_SUMMARIES.items()))
-        if named := _of_plugins(ctx):
+        if named := _plugin_commands(ctx):
             with formatter.section("Commands of plugins"):
                 formatter.write_dl(list(named.items()))
 
     def summaries(self, ctx: click.Context) -> dict[str, str]:
         """Every command with its help; none of them is loaded for that."""
-        return {**_SUMMARIES, **_of_plugins(ctx)}
+        return {**_SUMMARIES, **_plugin_commands(ctx)}
 
-    def is_ours(self, name: str) -> bool:
+    def is_builtin(self, name: str) -> bool:
         """No code of others is loaded for it."""
         return _ALIASES.get(name, name) in _COMMANDS
 
@@ -106,7 +106,7 @@ def _unknown(words: Sequence[str], known: Iterable[str]) -> str:
     return f"No such command {words[0]!r}{hint} To ask a question: talaria -q {shlex.quote(' '.join(words))}"
 
 
-def _of_plugins(ctx: click.Context) -> dict[str, str]:
+def _plugin_commands(ctx: click.Context) -> dict[str, str]:
     """With their help. What is ours is not theirs to name."""
     from talaria.config import paths  # noqa: PLC0415
 
@@ -142,7 +142,7 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # what the terminal's encoding cannot hold must not end a turn
             stream.reconfigure(errors="replace")
-    return guarded(lambda: _invoke(with_default(arguments, _COMMANDS)))
+    return run_guarded(lambda: _invoke(add_default_command(arguments, _COMMANDS)))
 
 
 def _invoke(arguments: list[str]) -> object:

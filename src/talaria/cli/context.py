@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 def home(ctx: click.Context) -> Path:
-    return _entered(ctx.find_root().obj)
+    return _enter_home(ctx.find_root().obj)
 
 
-def _entered(profile: str | None) -> Path:
+def _enter_home(profile: str | None) -> Path:
     found = home_of(profile)
     _log_to_file(found)
     return found
@@ -36,7 +36,7 @@ def _entered(profile: str | None) -> Path:
 def home_of(profile: str | None) -> Path:
     found = paths.home(profile)
     if profile is not None and found != paths.home() and not found.is_dir():
-        raise BadInput(_unknown(profile))
+        raise BadInput(_unknown_profile(profile))
     return found
 
 
@@ -48,7 +48,7 @@ def profiles() -> Sequence[str]:
         return ()
 
 
-def _unknown(profile: str) -> str:
+def _unknown_profile(profile: str) -> str:
     near = get_close_matches(profile, profiles(), 1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"There is no profile {profile!r}; {hint}`talaria profiles create {profile}` makes one."
@@ -60,21 +60,21 @@ def settings(ctx: click.Context) -> Settings:
 
 def settings_of(profile: str | None) -> Settings:
     """In safe mode as far as they can be read; what is wrong is told with what else the person should know."""
-    home = _entered(profile)
+    home = _enter_home(profile)
     try:
         found = read_settings(home)
     except BadConfig:
         found = read_settings_leniently(home)
         if not is_safe_mode(found.environment):
             raise
-    _keep_from_log(found.redactor)
+    _redact_log(found.redactor)
     return found
 
 
 def lenient_settings(ctx: click.Context) -> Settings:
     """For commands that put things right: what is wrong is said once, and the rest counts."""
     found = read_settings_leniently(home(ctx))
-    _keep_from_log(found.redactor)
+    _redact_log(found.redactor)
     told: set[str] = ctx.find_root().meta.setdefault("talaria.problems", set())
     for problem in found.problems:
         if problem.sentence not in told:
@@ -92,17 +92,17 @@ def with_store(home: Path, work: Callable[[SqliteStore], Awaitable[T]]) -> T:
 
 
 def _log_to_file(home: Path) -> None:
-    logging.basicConfig(level=logging.WARNING, handlers=[_LazyFile(paths.log_file(home))])
-    _keep_from_log(Redactor())
+    logging.basicConfig(level=logging.WARNING, handlers=[_LazyFileHandler(paths.log_file(home))])
+    _redact_log(Redactor())
 
 
-def _keep_from_log(redactor: Redactor) -> None:
+def _redact_log(redactor: Redactor) -> None:
     for handler in logging.getLogger().handlers:
-        if isinstance(handler, _LazyFile):
-            handler.setFormatter(RedactedLines(redactor))
+        if isinstance(handler, _LazyFileHandler):
+            handler.setFormatter(RedactingFormatter(redactor))
 
 
-class RedactedLines(logging.Formatter):
+class RedactingFormatter(logging.Formatter):
     """Without known secrets, whether they come with the message, its arguments or an exception."""
 
     def __init__(self, redactor: Redactor) -> None:
@@ -113,7 +113,7 @@ class RedactedLines(logging.Formatter):
         return self._redactor.text(super().format(record))
 
 
-class _LazyFile(logging.Handler):
+class _LazyFileHandler(logging.Handler):
     """Makes the file with the first record; a log that cannot be written never gets in the way."""
 
     def __init__(self, file: Path) -> None:

@@ -14,7 +14,7 @@ from talaria.app.build import Application, open_application, with_model
 from talaria.app.settings import Settings
 from talaria.cli import command_name, exits, risks
 from talaria.cli.options import CliOptions
-from talaria.cli.references import read_image, references, with_references
+from talaria.cli.references import list_references, read_image, with_references
 from talaria.cli.safe import visible
 from talaria.cli.tool_outcomes import is_unasked
 from talaria.core.aio import complete, in_thread
@@ -43,7 +43,7 @@ class UserInterface(Protocol):
         ...
 
     def say(self, text: str) -> None: ...
-    def failed(self, error: TalariaError) -> None:
+    def show_error(self, error: TalariaError) -> None:
         """A line could not be heeded, or a turn not be taken."""
         ...
 
@@ -51,7 +51,7 @@ class UserInterface(Protocol):
         """Of the turn that begins."""
         ...
 
-    def switched(self, reason: Reason) -> None:
+    def on_switch(self, reason: Reason) -> None:
         """The conversation is another one from now on."""
         ...
 
@@ -60,7 +60,7 @@ class UserInterface(Protocol):
         do."""
         ...
 
-    def ended(self, report: Report) -> None:
+    def show_report(self, report: Report) -> None:
         """So did the turn that was observed."""
         ...
 
@@ -74,14 +74,14 @@ async def open_conversation(
     settings: Settings, options: CliOptions, front: UserInterface
 ) -> "AsyncGenerator[Conversation]":
     async with open_application(settings, model=options.model, program=command_name.name()) as app:
-        conversation = Conversation(app, options, front, await _chosen_row(app.store.sessions, options))
+        conversation = Conversation(app, options, front, await _find_row(app.store.sessions, options))
         try:
             yield conversation
         finally:
             await conversation.close()
 
 
-async def _chosen_row(sessions: Sessions, options: CliOptions) -> Session | None:
+async def _find_row(sessions: Sessions, options: CliOptions) -> Session | None:
     if options.resume is not None:
         return await sessions.find(options.resume)
     if not options.is_continuing:
@@ -102,12 +102,12 @@ class Conversation(OpenChat):
         super().__init__(app)
         self.app = app
         self._options = options
-        self._front = front
+        self._ui = front
         self._injected: deque[str] = deque()
         self._images: list[Image] = []
         """To go with the person's next message."""
         self._row = row
-        self._live = self._session(row)
+        self._live = self._new_session(row)
         if app.extensions is not None:
             app.extensions.services.inject_into = self._inject
         if app.hands is not None and not options.is_interactive:  # else it is tried at the beginning anyway
@@ -131,70 +131,70 @@ class Conversation(OpenChat):
 
     # Lines
 
-    async def heed(self, line: str) -> int | None:
+    async def handle_line(self, line: str) -> int | None:
         """The exit code of what a line brought about; None to leave."""
         row = self._row
         try:
-            outcome = await self._obeyed(line)
+            outcome = await self._run_line(line)
         except TalariaError as error:
-            self._front.failed(error)
+            self._ui.show_error(error)
             return exits.DONE
         match outcome:
             case Ask(text):
-                return await self._asked(text)
+                return await self._ask_text(text)
             case Leave(text):
                 if text:
-                    self._front.say(text)
+                    self._ui.say(text)
                 return None
             case Say(text):
-                self._front.say(text)
+                self._ui.say(text)
             case None:
                 pass
         return exits.DONE if self._row is row else await self.finish_interrupted()
 
-    async def _asked(self, text: str) -> int:
+    async def _ask_text(self, text: str) -> int:
         try:
-            message = await self._message(text)
+            message = await self._build_message(text)
         except BadInput as error:
-            self._front.failed(error)
+            self._ui.show_error(error)
             return exits.BAD_INPUT
         return await self.ask(message)
 
-    async def _obeyed(self, line: str) -> Outcome:
+    async def _run_line(self, line: str) -> Outcome:
         with self._live.serving():
             return await obey(line, self, self.app.commands, "terminal")
 
-    async def heed_injected(self) -> int:
+    async def run_injected(self) -> int:
         """Those that are there by now: what they bring about in turn waits for the person's next word."""
         code = exits.DONE
         for _ in range(len(self._injected)):
             code = exits.of_all(code, await self.ask(user(self._injected.popleft())))
         return code
 
-    async def _message(self, text: str) -> User:
+    async def _build_message(self, text: str) -> User:
         """With the images that were added, and the files that are named in it."""
         images, self._images = tuple(self._images), []
         message = User((*images, Text(text)))
-        if taken := await in_thread(lambda: references(text, Path.cwd())):
-            self._front.say(f"Taken along: {', '.join(map(visible, taken))}")
+        if taken := await in_thread(lambda: list_references(text, Path.cwd())):
+            self._ui.say(f"Taken along: {', '.join(map(visible, taken))}")
         return await in_thread(lambda: with_references(message, Path.cwd()))
 
     # Turns
 
     async def ask(self, message: User) -> int:
-        return await self._shown(lambda show: self._live.ask(message, show))
+        return await self._run_turn(lambda show: self._live.ask(message, show))
 
     async def finish_interrupted(self) -> int:
         """What a crash or a kill left open in the conversation that is gone on with."""
         if self._row is None:
             return exits.DONE
         if self._row.open_turn is not None:
-            self._front.say("The last turn was interrupted; finishing it.")
-        return await self._shown(self._live.resume)
+            self._ui.say("The last turn was interrupted; finishing it.")
+        return await self._run_turn(self._live.resume)
 
-    async def _shown(self, turn: Callable[[Observer], Awaitable[Report | None]]) -> int:
+    async def _run_turn(self, turn: Callable[[Observer], Awaitable[Report | None]]) -> int:
         """The exit code. A turn that is not taken (busy elsewhere, store away) does not end the chat."""
-        observe = self._front.observer()
+        observe = self._ui.observer()
         has_refused = False
 
         def show(event: Event) -> None:
@@ -205,11 +205,11 @@ class Conversation(OpenChat):
         try:
             report = await turn(show)
         except TalariaError as error:
-            self._front.failed(error)
+            self._ui.show_error(error)
             return exits.code_for(error)
         if report is None:
             return exits.DONE
-        self._front.ended(report)
+        self._ui.show_report(report)
         if report.outcome == "completed":
             return exits.REFUSED if has_refused else exits.DONE
         return exits.INTERRUPTED if report.error is None else exits.code_for(report.error)
@@ -221,7 +221,7 @@ class Conversation(OpenChat):
         return self._live
 
     def observer(self) -> Observer:
-        return self._front.observer()
+        return self._ui.observer()
 
     async def attach(self, path: str) -> str:
         image = await in_thread(lambda: read_image(Path(path).expanduser()))
@@ -237,27 +237,27 @@ class Conversation(OpenChat):
         await self.app.check_handoff(platform)
         if await in_thread(lambda: holder(gateway_file(self.app.home))) is None:
             raise BadInput("No gateway is running to take it: start one with `talaria gateway start`.")
-        self._front.say(f"Waiting for the gateway to take this conversation to {platform} ...")
+        self._ui.say(f"Waiting for the gateway to take this conversation to {platform} ...")
         await hand_off(self.app.store, self.app.clock, self.session, platform)
 
     async def switch_to(self, row: Session | None, reason: Reason) -> None:
-        live = self._session(row)
+        live = self._new_session(row)
         await complete(self._live.hand_over(live, carry_over=reason == "branch"))
         self._row, self._live = row, live
-        self._front.switched(reason)
+        self._ui.on_switch(reason)
 
     async def recall(self) -> str:
         """Painted, where that can be done; then there is nothing left to say."""
         row = await self._kept()
         entries = await read_latest_turns(self.app.store.journal, self.session)
-        return "" if await self._front.repaint(row, entries) else await super().recall()
+        return "" if await self._ui.repaint(row, entries) else await super().recall()
 
     async def use_model(self, name: str) -> None:
         self._live.check_idle()
         app = with_model(self.app, name)
         row = await app.store.sessions.get(self.session)
         self.app = self._host = app
-        live = self._session(row, id=self._live.id)
+        live = self._new_session(row, id=self._live.id)
         live.replace(self._live)
         self._row, self._live = row or self._row, live
 
@@ -269,17 +269,17 @@ class Conversation(OpenChat):
         entries = await self.app.store.journal.entries(row.id)
         return f"Written to {await in_thread(lambda: export.write_as_named(file, row, entries))}."
 
-    def aside(self) -> LiveSession:
+    def new_background_session(self) -> LiveSession:
         """A conversation beside this one, with nothing said in it yet."""
-        return self._session(None)
+        return self._new_session(None)
 
-    def _session(self, row: Session | None, id: SessionId | None = None) -> LiveSession:
+    def _new_session(self, row: Session | None, id: SessionId | None = None) -> LiveSession:
         return self.app.session(
             row,
             id=id,
             cwd=Path.cwd(),
             origin="terminal",
-            person=self._front.person,
+            person=self._ui.person,
             is_asking=not self._options.yolo,
             max_rounds=self._options.max_turns,
         )
@@ -290,14 +290,14 @@ class Conversation(OpenChat):
         self.mention_risks()
         self.mention_model()
         if self._options.is_interactive:
-            self._front.say(f"Talaria {__version__} · {self.model} · session {self.session} · /help")
+            self._ui.say(f"Talaria {__version__} · {self.model} · session {self.session} · /help")
             if self._row is not None and (told := await self.recall()):
-                self._front.say(told)
+                self._ui.say(told)
         await self.mention_interrupted()
 
     def mention_risks(self) -> None:
-        if sentence := risks.of_user():
-            self._front.say(sentence)
+        if sentence := risks.user_warning():
+            self._ui.say(sentence)
 
     async def mention_sandbox(self) -> None:
         """Which is tried out for that: not before the person can type."""
@@ -305,22 +305,20 @@ class Conversation(OpenChat):
             self._mention_sandbox(await in_thread(lambda: hands.workspaces.sandbox))
 
     def _mention_sandbox(self, sandbox: Sandbox) -> None:
-        if sentence := risks.of_sandbox(self.app.settings.config.terminal, sandbox):
-            self._front.say(sentence)
+        if sentence := risks.sandbox_warning(self.app.settings.config.terminal, sandbox):
+            self._ui.say(sentence)
 
     def mention_model(self) -> None:
         if self.app.is_stand_in:
-            self._front.say(
+            self._ui.say(
                 "No API key and no local model server found: using the demo model, a scripted stand-in."
                 " `talaria setup` chooses a real one."
             )
         for sentence in self.app.left_out:
-            self._front.say(sentence)
+            self._ui.say(sentence)
 
     async def mention_interrupted(self) -> None:
         """Of other conversations, to one who begins a new one."""
         waiting = () if self._row is not None else await self.app.store.journal.list_interrupted()
         if waiting:
-            self._front.say(
-                f"{len(waiting)} interrupted conversation(s) wait: finish one with `talaria -r {waiting[0]}`."
-            )
+            self._ui.say(f"{len(waiting)} interrupted conversation(s) wait: finish one with `talaria -r {waiting[0]}`.")

@@ -12,16 +12,16 @@ from talaria.core.errors import TalariaError
 log = logging.getLogger(__name__)
 
 
-def guarded(work: Callable[[], object]) -> int:
+def run_guarded(work: Callable[[], object]) -> int:
     """Run a command; its int result, if any, is the exit code."""
     try:
         result = work()
     except (Exception, KeyboardInterrupt) as fault:  # noqa: BLE001  (told)
-        return told(fault)
+        return report_error(fault)
     return result if isinstance(result, int) else DONE
 
 
-def told(fault: BaseException) -> int:
+def report_error(fault: BaseException) -> int:
     match fault:
         case TalariaError():
             complain(str(fault))

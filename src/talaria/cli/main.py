@@ -13,7 +13,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(f"talaria {__version__}\n")
         return 0
-    _leave_the_project()
+    _drop_project_path()
     gc.set_threshold(50_000, 20, 20)  # loading makes what stays: collecting meanwhile finds nothing
     try:
         return _run(given)
@@ -25,7 +25,7 @@ def _run(given: Sequence[str]) -> int:
     if all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
         from talaria.cli import plain_start  # noqa: PLC0415  (without a terminal it would be in vain)
 
-        start = plain_start.read(given)
+        start = plain_start.read_plain_start(given)
         if start is not None and start.options.has_screen:
             return start.run()
     from talaria.cli.command_tree import run  # noqa: PLC0415  (loads click)
@@ -33,7 +33,7 @@ def _run(given: Sequence[str]) -> int:
     return run(given)
 
 
-def _leave_the_project() -> None:
+def _drop_project_path() -> None:
     """`python -m` looks for modules in the working directory first, where anybody may have put some of ours' names."""
     try:
         here = os.getcwd()  # noqa: PTH109

@@ -13,7 +13,7 @@ import msgspec
 
 from talaria.cli import exits
 from talaria.cli.notices import say
-from talaria.cli.safe import escaped_json, visible
+from talaria.cli.safe import escape_json, visible
 from talaria.cli.tool_outcomes import outcome, refusal
 from talaria.core.errors import BadInput, TalariaError
 from talaria.core.events import Event, Notice, RouteSwitched, ToolEnded, TurnBegan
@@ -38,7 +38,7 @@ class JsonView:
     def show(self, event: Event) -> None:
         match event:
             case Notice() | RouteSwitched():
-                say(in_words(event))
+                say(notice_text(event))
             case ToolEnded(result) if outcome(result).kind == "refused":
                 self._refused.append(result)
                 say(refusal(result))
@@ -74,7 +74,7 @@ class StreamJsonView:
 
 
 def print_json(document: object) -> None:
-    sys.stdout.write(escaped_json(_encode(document)).decode() + "\n")
+    sys.stdout.write(escape_json(_encode(document)).decode() + "\n")
     sys.stdout.flush()
 
 
@@ -108,14 +108,14 @@ def error_document(error: TalariaError) -> dict[str, str]:
     return {"type": type(error).__name__, "message": str(error)}
 
 
-def in_words(event: Notice | RouteSwitched) -> str:
+def notice_text(event: Notice | RouteSwitched) -> str:
     return event.text if isinstance(event, Notice) else f"{event.reason} Going on with {event.model}."
 
 
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
-def confirmed(question: str, what: str, *, as_json: bool = False) -> bool:
+def confirm(question: str, what: str, *, as_json: bool = False) -> bool:
     """Raises `BadInput` where nobody can be asked; `what` completes "There is nobody to ask whether"."""
     if as_json or sys.stdin is None or not sys.stdin.isatty():
         raise BadInput(f"There is nobody to ask whether {what}: add --yes.")

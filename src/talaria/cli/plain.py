@@ -33,17 +33,17 @@ Complete = Callable[[str], Sequence[str]]
 """What a line's beginning may become."""
 
 
-def lines(*, is_interactive: bool, complete: Complete) -> Iterator[str]:
+def read_lines(*, is_interactive: bool, complete: Complete) -> Iterator[str]:
     """Without those that say nothing."""
     if is_interactive:
-        _edit_with(complete)
-    read = _ask if is_interactive else _read
+        _enable_completion(complete)
+    read = _prompt_line if is_interactive else _read
     while (line := read()) is not None:
         if line.strip():
             yield line.strip()
 
 
-def _edit_with(complete: Complete) -> None:
+def _enable_completion(complete: Complete) -> None:
     """Gives `input` its line editing; the tab key completes."""
     import readline  # noqa: PLC0415  (nobody else needs a terminal's library)
 
@@ -60,15 +60,15 @@ def _read() -> str | None:
     return sys.stdin.readline() or None if sys.stdin is not None else None
 
 
-def _make_sane(descriptor: int) -> None:
+def _reset_terminal(descriptor: int) -> None:
     """Echo and whole lines, which a chat that was killed in the middle of a line may have left switched off."""
     mode = termios.tcgetattr(descriptor)
     mode[3] |= termios.ECHO | termios.ICANON
     termios.tcsetattr(descriptor, termios.TCSANOW, mode)
 
 
-def _ask() -> str | None:
-    _make_sane(sys.stdin.fileno())
+def _prompt_line() -> str | None:
+    _reset_terminal(sys.stdin.fileno())
     is_plain = not sys.stdout.isatty()
     if is_plain:  # `input` would write its prompt among the answers
         sys.stderr.write("› ")
@@ -88,7 +88,7 @@ Interrupt = Callable[[], bool]
 """Stops the turn under way, which then ends by itself; False if there is none."""
 
 
-async def interruptible(work: Coroutine[Any, Any, T], interrupt: Interrupt) -> T:
+async def run_interruptible(work: Coroutine[Any, Any, T], interrupt: Interrupt) -> T:
     """The first Ctrl-C stops it, and a turn still ends well on the disk; a second one leaves at once."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
@@ -104,7 +104,7 @@ async def interruptible(work: Coroutine[Any, Any, T], interrupt: Interrupt) -> T
         loop.remove_signal_handler(signal.SIGINT)
 
 
-class PlainFront:
+class PlainInterface:
     def __init__(self, options: CliOptions) -> None:
         self.person = TerminalPerson() if options.is_interactive else None
         self._format: Format = options.format
@@ -116,12 +116,12 @@ class PlainFront:
     def say(self, text: str) -> None:
         say(text)
 
-    def failed(self, error: TalariaError) -> None:
+    def show_error(self, error: TalariaError) -> None:
         if self._format != "text":
             print_failure(error, is_line=self._format == "stream-json")
         complain(str(error))
 
-    def switched(self, reason: Reason) -> None: ...
+    def on_switch(self, reason: Reason) -> None: ...
 
     async def repaint(self, row: Session, entries: Sequence[Recorded]) -> bool:  # noqa: ARG002  (of the port)
         return False
@@ -143,7 +143,7 @@ class PlainFront:
         self.has_reader = False
         discard_output()
 
-    def ended(self, report: Report) -> None:
+    def show_report(self, report: Report) -> None:
         if self._view is not None and self.has_reader:
             try:
                 self._view.finish(report)
@@ -157,57 +157,57 @@ class PlainFront:
             say(INTERRUPTED)
 
 
-def converse(settings: Settings, options: CliOptions, message: User | None) -> int:
+def run_plain_chat(settings: Settings, options: CliOptions, message: User | None) -> int:
     """The exit code: of the question, or of the last line that failed."""
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
-        front = PlainFront(options)
+        front = PlainInterface(options)
         opened = open_conversation(settings, options, front)
         try:
-            plain = Plain(runner, runner.run(stack.enter_async_context(opened)), front, options)
-            return plain.once(message) if message else plain.converse()
+            plain = PlainChat(runner, runner.run(stack.enter_async_context(opened)), front, options)
+            return plain.ask_once(message) if message else plain.run_lines()
         finally:
             runner.run(stack.aclose())
 
 
-class Plain:
+class PlainChat:
     """Lines are waited for outside the event loop."""
 
     def __init__(
-        self, runner: asyncio.Runner, conversation: Conversation, front: PlainFront, options: CliOptions
+        self, runner: asyncio.Runner, conversation: Conversation, front: PlainInterface, options: CliOptions
     ) -> None:
         self._runner = runner
         self._conversation = conversation
-        self._front = front
+        self._ui = front
         front.stop_turn = self._stop
         self._is_interactive = options.is_interactive
 
-    def once(self, message: User) -> int:
+    def ask_once(self, message: User) -> int:
         """One question: an interrupted turn of the session is closed, others are only mentioned."""
         self._conversation.mention_risks()
         self._conversation.mention_model()
         self._runner.run(self._conversation.mention_interrupted())
         code = self._run(self._conversation.ask(message)) or exits.DONE
-        return code if self._front.has_reader else exits.DONE
+        return code if self._ui.has_reader else exits.DONE
 
-    def converse(self) -> int:
+    def run_lines(self) -> int:
         """Turn after turn until the input ends; the code of the last one that failed."""
         self._runner.run(self._conversation.greet())
         self._runner.run(self._conversation.mention_sandbox())
         code = self._run(self._conversation.finish_interrupted()) or exits.DONE
-        for line in lines(is_interactive=self._is_interactive, complete=self._completions):
-            ended = self._run(self._conversation.heed(line))
+        for line in read_lines(is_interactive=self._is_interactive, complete=self._completions):
+            ended = self._run(self._conversation.handle_line(line))
             if ended is None:
                 break
-            if not self._front.has_reader:
+            if not self._ui.has_reader:
                 return exits.DONE
-            code = exits.of_all(exits.of_all(code, ended), self._run(self._conversation.heed_injected()) or exits.DONE)
+            code = exits.of_all(exits.of_all(code, ended), self._run(self._conversation.run_injected()) or exits.DONE)
         return exits.DONE if self._is_interactive else code
 
     def _run(self, work: Coroutine[Any, Any, int | None]) -> int | None:
         """Ctrl-C stops it."""
         try:
-            return self._runner.run(interruptible(work, self._stop))
+            return self._runner.run(run_interruptible(work, self._stop))
         except asyncio.CancelledError:
             say(INTERRUPTED)
             return exits.INTERRUPTED

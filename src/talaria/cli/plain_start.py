@@ -20,12 +20,12 @@ class PlainStart(NamedTuple):
         try:
             return run_screen(self.profile, self.options)
         except (Exception, KeyboardInterrupt) as fault:  # noqa: BLE001  (told)
-            from talaria.cli.error_messages import told  # noqa: PLC0415
+            from talaria.cli.error_messages import report_error  # noqa: PLC0415
 
-            return told(fault)
+            return report_error(fault)
 
 
-def read(arguments: Sequence[str]) -> PlainStart | None:
+def read_plain_start(arguments: Sequence[str]) -> PlainStart | None:
     """None: it is not plain."""
     flags: set[str] = set()
     values: dict[str, str] = {}

@@ -7,7 +7,7 @@ import click
 
 from talaria.cli import context
 from talaria.cli.notices import say, show
-from talaria.cli.output import confirmed, json_option, print_json, yes_option
+from talaria.cli.output import confirm, json_option, print_json, yes_option
 from talaria.config import paths
 from talaria.core.errors import BadInput, OperatorError
 from talaria.core.fs import replace_file
@@ -63,7 +63,7 @@ def delete(name: str, yes: bool) -> None:
         raise BadInput(f"The usual home is no profile; it is at {home}.")
     if Presence(home / "run").list_living() or holder(gateway_file(home)):
         raise BadInput(f"The profile {name!r} is in use: end its gateway and its chats first.")
-    if not yes and not confirmed(f"Delete the profile {name} ({home}) for good?", f"{name} may be deleted"):
+    if not yes and not confirm(f"Delete the profile {name} ({home}) for good?", f"{name} may be deleted"):
         say("Nothing was deleted.")
         return
     try:

@@ -15,7 +15,7 @@ from talaria.cli.context import settings
 from talaria.cli.notices import say
 from talaria.cli.options import CliOptions
 from talaria.cli.output import print_failure
-from talaria.cli.plain import converse
+from talaria.cli.plain import run_plain_chat
 from talaria.cli.references import read_image, with_references
 from talaria.core.errors import BadInput, TalariaError
 from talaria.core.messages import Text, User
@@ -30,7 +30,7 @@ def is_piped() -> bool:
     return sys.stdin is not None and not sys.stdin.isatty()
 
 
-def read_all() -> str:
+def read_stdin() -> str:
     """A slow writer is waited for, and that is told."""
     if sys.stdin is None:
         return ""
@@ -64,16 +64,16 @@ def _refuse_binary(content: bytes) -> None:
     raise BadInput(f"Standard input is {what}.")
 
 
-def answer(ctx: click.Context, options: CliOptions, query: str | None, images: tuple[Path, ...]) -> int:
+def run_without_screen(ctx: click.Context, options: CliOptions, query: str | None, images: tuple[Path, ...]) -> int:
     try:
-        return converse(settings(ctx), options, _question(query, images))
+        return run_plain_chat(settings(ctx), options, _build_question(query, images))
     except TalariaError as error:
         if options.format != "text":
             print_failure(error, is_line=options.format == "stream-json")
         raise
 
 
-def _question(query: str | None, images: tuple[Path, ...]) -> User | None:
+def _build_question(query: str | None, images: tuple[Path, ...]) -> User | None:
     """What was asked, with what stands on standard input behind it; `-` asks just that."""
     if query is None:
         if images:
@@ -81,7 +81,7 @@ def _question(query: str | None, images: tuple[Path, ...]) -> User | None:
         refuse_binary_lines()
         return None
     query = query.encode("utf-8", "replace").decode()  # an argument may hold bytes that are no text
-    behind = read_all() if query == "-" or is_piped() else ""
+    behind = read_stdin() if query == "-" or is_piped() else ""
     text = behind if query == "-" else "\n\n".join(filter(None, [query, behind]))
     if not text.strip():
         raise BadInput("The question is empty.")

@@ -25,10 +25,10 @@ def read_image(file: Path) -> Image:
         content = read_file(file, MAX_IMAGE_BYTES + 1)  # neither a pipe, which may wait for ever, nor a device
     except OSError as fault:
         raise BadInput(f"Cannot read the image {file}: {fault.strerror}.") from fault
-    return image_of(content, str(file))
+    return decode_image(content, str(file))
 
 
-def image_of(content: bytes, file: str) -> Image:
+def decode_image(content: bytes, file: str) -> Image:
     """Of what is in a file."""
     if len(content) > MAX_IMAGE_BYTES:
         raise BadInput(f"The image {file} is larger than {MAX_IMAGE_BYTES >> 20} MB.")
@@ -47,28 +47,28 @@ _REFERENCE = re.compile(r"(?<![\w@/.])@(\"[^\"]+\"|[^\s\"'`,;()<>]+)")
 def with_references(message: User, folder: Path) -> User:
     """Files that are there; any other word with an @ is just a word. Reads the disk."""
     found = dict.fromkeys(
-        path for part in message.parts if isinstance(part, Text) for path in _named(part.text, folder)
+        path for part in message.parts if isinstance(part, Text) for path in _find_paths(part.text, folder)
     )
     if len(found) > MOST_FILES:
         raise BadInput(
             f"More than {MOST_FILES} files are too many for one message; name a folder, or say where they are."
         )
-    parts = [part for path in found for part in _content(path, folder)]
+    parts = [part for path in found for part in _read_reference(path, folder)]
     images = tuple(part for part in parts if isinstance(part, Image))
     texts = tuple(part for part in parts if isinstance(part, Context))
     return msgspec.structs.replace(message, parts=(*images, *message.parts, *texts)) if parts else message
 
 
-def references(text: str, folder: Path) -> list[str]:
+def list_references(text: str, folder: Path) -> list[str]:
     """The files and folders that are named in it, as people write them. Looks at the disk."""
-    return [_shown(path, folder) for path in dict.fromkeys(_named(text, folder))]
+    return [_display_path(path, folder) for path in dict.fromkeys(_find_paths(text, folder))]
 
 
-def _shown(path: Path, folder: Path) -> str:
+def _display_path(path: Path, folder: Path) -> str:
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
-def _named(text: str, folder: Path) -> list[Path]:
+def _find_paths(text: str, folder: Path) -> list[Path]:
     words = (word.strip('"') for word in _REFERENCE.findall(text))
     paths = (next((path for path in _candidates(word, folder) if _is_there(path, folder)), None) for word in words)
     return [path for path in paths if path is not None]
@@ -82,7 +82,7 @@ def _candidates(word: str, folder: Path) -> list[Path]:
 def _is_there(path: Path, folder: Path) -> bool:
     """Also what leads elsewhere: that is told when it is read."""
     try:
-        with _opened_around(path, folder) as (root, name):
+        with _open_parent(path, folder) as (root, name):
             try:
                 return root.find(root.follow(name)) is not None
             except OSError:
@@ -92,7 +92,7 @@ def _is_there(path: Path, folder: Path) -> bool:
 
 
 @contextmanager
-def _opened_around(path: Path, folder: Path) -> Generator[tuple[Root, str]]:
+def _open_parent(path: Path, folder: Path) -> Generator[tuple[Root, str]]:
     """A folder and the name of something in it. In the folder that the agent works in, its commands may have put links
     anywhere, and none is followed that leads out; elsewhere the person has."""
     if path.is_relative_to(folder):
@@ -104,20 +104,20 @@ def _opened_around(path: Path, folder: Path) -> Generator[tuple[Root, str]]:
             yield root, real.name
 
 
-def _content(path: Path, folder: Path) -> tuple[Context | Image, ...]:
+def _read_reference(path: Path, folder: Path) -> tuple[Context | Image, ...]:
     """What is elsewhere is told by its true path, too: tools may read it from now on."""
-    shown = _shown(path, folder)
+    shown = _display_path(path, folder)
     try:
-        with _opened_around(path, folder) as (root, name):
+        with _open_parent(path, folder) as (root, name):
             true_name = root.follow(name)
             real = str(Path(root.path) / true_name)
             file = "" if path.is_relative_to(folder) else real
             if stat.S_ISDIR(root.info(true_name).st_mode):
                 with root.folder(true_name) as inner:
-                    return (Context(f"[The folder {shown}:]\n{_listed(inner)}", file),)
+                    return (Context(f"[The folder {shown}:]\n{_list_folder(inner)}", file),)
             data = root.read(true_name, MAX_FILE_BYTES + 1)
             if media_type(data) is not None:
-                image = image_of(root.read(true_name, MAX_IMAGE_BYTES + 1), shown)
+                image = decode_image(root.read(true_name, MAX_IMAGE_BYTES + 1), shown)
                 return (image, Context(f"[The image {shown}]", file)) if file else (image,)
     except OSError as fault:
         raise BadInput(f"Cannot read {shown}: {fault.strerror}.") from fault
@@ -128,7 +128,7 @@ def _content(path: Path, folder: Path) -> tuple[Context | Image, ...]:
     return (Context(f"[The file {shown}:]\n{data.decode('utf-8', 'replace')}", file),)
 
 
-def _listed(folder: Root) -> str:
+def _list_folder(folder: Root) -> str:
     names = sorted(f"{one.name}/" if one.is_folder else one.name for one in folder.entries())
     left = f"\n… and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return "\n".join(names[:MOST_NAMES]) + left

@@ -16,12 +16,12 @@ WITHOUT_BUBBLEWRAP = "have no network, reach no service of this machine, and can
 BUBBLEWRAP = "install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
 
 
-def of_user() -> str:
+def user_warning() -> str:
     """Empty: nothing to say."""
     return ROOT if os.geteuid() == 0 else ""
 
 
-def of_sandbox(settings: TerminalSettings, sandbox: Sandbox) -> str:
+def sandbox_warning(settings: TerminalSettings, sandbox: Sandbox) -> str:
     """Empty where it is the one that was asked for, or the best there is."""
     best = "seatbelt" if sys.platform == "darwin" else "strict"
     if settings.backend != "auto" or sandbox.level == best:

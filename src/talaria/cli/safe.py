@@ -106,7 +106,7 @@ def printable(text: str) -> str:
     return _in_prose().sub(lambda found: found["kept"] or "", text)
 
 
-def settled(text: str) -> str:
+def drop_unfinished(text: str) -> str:
     """Text that still grows, without a sequence at its end that has only begun."""
     return _UNFINISHED.sub("", text)
 
@@ -121,7 +121,7 @@ class PrintableStream:
     def add(self, piece: str) -> str:
         """What can be printed by now."""
         text = self._held + piece
-        ready = settled(text)
+        ready = drop_unfinished(text)
         self._held = text[len(ready) :]
         return self._print(ready)
 
@@ -147,7 +147,7 @@ def decidable(text: str) -> str:
     return without_blank_runs(_UNSEEN.sub(lambda found: _escape(found[0]), seen))
 
 
-def escaped_json(document: bytes) -> bytes:
+def escape_json(document: bytes) -> bytes:
     """JSON that says the same, with invisible characters as escapes: it may be read at a terminal."""
     text = document.decode()
     return _OF_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text).encode()

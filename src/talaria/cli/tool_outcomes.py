@@ -11,7 +11,7 @@ from typing import NamedTuple
 from talaria.cli.safe import visible
 from talaria.core.messages import Outcome, ToolResult
 
-TOOL = "todo"
+CHECKLIST_TOOL = "todo"
 _STEP = re.compile(r"\[([ x>-])\] [^\n]*?: ([^\n]*)")
 _MARKS = {" ": "☐", "x": "☑", ">": "▸", "-": "☒"}
 
@@ -64,7 +64,7 @@ class Excerpt:
         full = [line for line in output_lines(text) if line.strip()]
         printed = [line for line in full if not _LEFT_OUT.fullmatch(line)]
         room = most + 1 if len(printed) == most + 1 else most  # a line takes no more room than saying that there is one
-        self.lines = telling(printed, room, is_failed=is_failed)
+        self.lines = pick_lines(printed, room, is_failed=is_failed)
         self._left = len(printed) - len(self.lines)
         self._is_cut = len(full) > len(printed)
 
@@ -76,7 +76,7 @@ class Excerpt:
         return f"… {self._left:,} more line{'s' if self._left > 1 else ''}" if self._left else ""
 
 
-def telling(lines: Sequence[str], most: int, *, is_failed: bool) -> list[str]:
+def pick_lines(lines: Sequence[str], most: int, *, is_failed: bool) -> list[str]:
     """The last lines; of a command that failed, the last one and those before it that say what is wrong."""
     told = [line for line in lines if not _EMPTY_WORDS.fullmatch(line)] or list(lines)
     if not is_failed or len(told) <= most:

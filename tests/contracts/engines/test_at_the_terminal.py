@@ -19,22 +19,22 @@ from talaria.testing.servers.model_server import ModelServer
 Install = Callable[..., Path]
 
 
-class SilentFront:
+class SilentInterface:
     """A terminal that nobody looks at."""
 
     person = None
 
     def say(self, text: str) -> None: ...
 
-    def failed(self, error: TalariaError) -> None:
+    def show_error(self, error: TalariaError) -> None:
         raise error
 
     def observer(self) -> Any:
         return ignore
 
-    def ended(self, report: Any) -> None: ...
+    def show_report(self, report: Any) -> None: ...
 
-    def switched(self, reason: Any) -> None: ...
+    def on_switch(self, reason: Any) -> None: ...
 
     async def repaint(self, row: Any, entries: Any) -> bool:
         return False
@@ -56,12 +56,12 @@ async def test_a_branch_carries_over_and_a_new_conversation_does_not(
         "context": {"engine": "recorder"},
     }
     settings = Settings(home, decode(config, home / "config.yaml"), {})
-    async with open_conversation(settings, CliOptions(), SilentFront()) as conversation:
+    async with open_conversation(settings, CliOptions(), SilentInterface()) as conversation:
         server.say("hello")
-        await conversation.heed("hi")
+        await conversation.handle_line("hi")
         old = conversation.session
         (home / "hermes" / "calls.jsonl").unlink()
-        await conversation.heed(line)
+        await conversation.handle_line(line)
         calls = [json.loads(one)[:3] for one in (home / "hermes" / "calls.jsonl").read_text().splitlines()]
         assert [what for what, _, _ in calls] == moments
         _, args, facts = calls[2]

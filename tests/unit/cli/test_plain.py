@@ -4,14 +4,14 @@ import os
 from contextlib import redirect_stdout
 
 from talaria.cli.options import CliOptions
-from talaria.cli.plain import PlainFront
+from talaria.cli.plain import PlainInterface
 from talaria.core.events import TextDelta
 
 
 def test_a_line_is_in_the_pipe_before_the_turn_has_ended() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb"), os.fdopen(writing, "w") as out, redirect_stdout(out):
-        show = PlainFront(CliOptions(is_one_shot=True)).observer()
+        show = PlainInterface(CliOptions(is_one_shot=True)).observer()
         show(TextDelta("one\ntwo"))
         os.set_blocking(reading, False)
         assert os.read(reading, 100) == b"one\n"
@@ -21,7 +21,7 @@ def test_a_reader_that_leaves_stops_the_turn() -> None:
     reading, writing = os.pipe()
     stopped: list[bool] = []
     with os.fdopen(writing, "w") as out, redirect_stdout(out):
-        front = PlainFront(CliOptions(is_one_shot=True))
+        front = PlainInterface(CliOptions(is_one_shot=True))
         front.stop_turn = lambda: stopped.append(True)
         show = front.observer()
         os.close(reading)

@@ -14,15 +14,15 @@ from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 @pytest.mark.parametrize(("user", "is_warned"), [(0, True), (1000, False)])
 def test_only_root_is_warned(monkeypatch: pytest.MonkeyPatch, user: int, is_warned: bool) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    assert risks.of_user().startswith("Warning: Talaria is running as root.") is is_warned
+    assert risks.user_warning().startswith("Warning: Talaria is running as root.") is is_warned
 
 
 def test_a_weaker_sandbox_is_told_unless_it_was_asked_for() -> None:
     weaker, none = Landlocked("because of that"), Local("no sandbox")
-    told = risks.of_sandbox(TerminalSettings(), weaker)
+    told = risks.sandbox_warning(TerminalSettings(), weaker)
     assert told.startswith("Warning: commands run in a weaker sandbox, level landlock (because of that).")
     assert "They have no network, reach no service of this machine, and cannot use multiprocessing;" in told
-    assert "without a sandbox (no sandbox)" in risks.of_sandbox(TerminalSettings(), none)
-    assert risks.of_sandbox(TerminalSettings(backend="landlock"), weaker) == ""
-    assert risks.of_sandbox(TerminalSettings(backend="local"), none) == ""
-    assert risks.of_sandbox(TerminalSettings(), Bubblewrap()) == ""
+    assert "without a sandbox (no sandbox)" in risks.sandbox_warning(TerminalSettings(), none)
+    assert risks.sandbox_warning(TerminalSettings(backend="landlock"), weaker) == ""
+    assert risks.sandbox_warning(TerminalSettings(backend="local"), none) == ""
+    assert risks.sandbox_warning(TerminalSettings(), Bubblewrap()) == ""

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from talaria.cli.output import print_json
-from talaria.cli.safe import PrintableStream, brief, decidable, escaped_json, printable, readable, visible
+from talaria.cli.safe import PrintableStream, brief, decidable, escape_json, printable, readable, visible
 from talaria.cli.screen.menu import Menu, MenuItem
 
 
@@ -36,7 +36,7 @@ def test_a_question_hides_nothing(text: str, shown: str) -> None:
 
 def test_json_says_the_same_without_characters_that_act_on_a_terminal() -> None:
     said = {"a\u202e": "\x9b31m\x85\u2028\u200b\ufeff\U000e0041 ä 😀 \\u0041"}
-    shown = escaped_json(json.dumps(said, ensure_ascii=False).encode()).decode()
+    shown = escape_json(json.dumps(said, ensure_ascii=False).encode()).decode()
     assert json.loads(shown) == said
     assert {sign for sign in shown if not sign.isprintable()} == set()
     assert "ä 😀" in shown

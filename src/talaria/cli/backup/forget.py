@@ -13,7 +13,7 @@ from talaria.app.build import open_store
 from talaria.app.settings import Settings
 from talaria.cli import context, exits
 from talaria.cli.notices import Progress, complain, say, show
-from talaria.cli.output import confirmed, json_option, print_json, yes_option
+from talaria.cli.output import confirm, json_option, print_json, yes_option
 from talaria.cli.sessions.remarks import remove_files
 from talaria.core.errors import BadInput, StoreUnavailable
 from talaria.core.fs import read_text
@@ -62,7 +62,7 @@ def command(ctx: click.Context, person: str, is_dry_run: bool, yes: bool, as_jso
         _show(person, gone, stays, is_dry_run=True, as_json=as_json)
         return exits.DONE
     question = f"Delete {'; '.join(gone)} for good?"
-    if gone and not yes and not confirmed(question, f"{person} may be forgotten", as_json=as_json):
+    if gone and not yes and not confirm(question, f"{person} may be forgotten", as_json=as_json):
         say("Nothing was deleted.")
         return exits.DONE
     rest = asyncio.run(_forgotten(settings, known, found))

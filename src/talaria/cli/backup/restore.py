@@ -21,7 +21,7 @@ import click
 from talaria.cli import context
 from talaria.cli.backup.archive import BackupManifest, secrets_in, unpack
 from talaria.cli.notices import Progress, say
-from talaria.cli.output import confirmed, json_option, print_json, yes_option
+from talaria.cli.output import confirm, json_option, print_json, yes_option
 from talaria.cli.sessions.remarks import when
 from talaria.core.errors import BadInput, OperatorError, SessionBusy, StoreDamaged
 from talaria.gateway.claims import claimed, gateway_file
@@ -157,7 +157,7 @@ def _confirmed(home: Path, manifest: BackupManifest, *, as_json: bool) -> bool:
         f"Put the backup of {when(manifest.created_at)} ({len(manifest.files):,} files, Talaria {manifest.version}) "
         f"in the place of {home}? What is there now is kept beside it."
     )
-    return confirmed(question, f"{home} may be replaced", as_json=as_json)
+    return confirm(question, f"{home} may be replaced", as_json=as_json)
 
 
 def _replaced(home: Path, new: Path) -> Path | None:

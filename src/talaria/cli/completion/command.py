@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import click
 from click.shell_completion import CompletionItem, ShellComplete, split_arg_string
 
-from talaria.cli.arguments import profile_length, with_default
+from talaria.cli.arguments import add_default_command, profile_length
 from talaria.cli.safe import brief, printable
 from talaria.core.errors import TalariaError
 
@@ -138,7 +138,7 @@ def _completed(arguments: Sequence[str], word: str) -> Sequence[Item]:
     if is_first and not word.startswith("-"):
         return [Item(name, help=told) for name, told in known.items() if name.startswith(word)]
     try:
-        whole = with_default(arguments, known) if len(arguments) > start else arguments
+        whole = add_default_command(arguments, known) if len(arguments) > start else arguments
         lines = (whole, [*arguments, "chat"]) if is_first else (whole,)
         found = [item for line in lines for item in _asked(talaria, line, word)]
     except (TalariaError, click.ClickException):
@@ -152,7 +152,7 @@ def _asked(talaria: "LazyGroup", arguments: Sequence[str], word: str) -> list[It
     equip(talaria)
     name = next(iter(arguments[profile_length(arguments) :]), None)
     if name is not None:
-        if not talaria.is_ours(name):
+        if not talaria.is_builtin(name):
             return []
         with click.Context(talaria) as ctx:
             equip(talaria.get_command(ctx, name))

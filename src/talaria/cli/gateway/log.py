@@ -15,7 +15,7 @@ from typing import TextIO
 
 import msgspec
 
-from talaria.cli.context import RedactedLines
+from talaria.cli.context import RedactingFormatter
 from talaria.cli.safe import printable
 from talaria.config import paths
 from talaria.core.redaction import Redactor
@@ -127,7 +127,7 @@ def _whole(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-class _LinesForPeople(RedactedLines):
+class _LinesForPeople(RedactingFormatter):
     def format(self, record: logging.LogRecord) -> str:
         return _whole(printable(super().format(record)))
 

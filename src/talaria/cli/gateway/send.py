@@ -106,7 +106,7 @@ def platforms(settings: Settings) -> Sequence[str]:
 
 def _words(text: str | None, *, may_be_none: bool) -> str:
     is_read = text == "-" or (text is None and not may_be_none and question.is_piped())
-    words = question.read_all() if is_read else (text or "").encode("utf-8", "replace").decode().strip()
+    words = question.read_stdin() if is_read else (text or "").encode("utf-8", "replace").decode().strip()
     if not words and not may_be_none:
         raise BadInput("There is nothing to send: give the text, or pipe it in.")
     if len(words) > MAX_TEXT_CHARS:

@@ -86,10 +86,10 @@ def _check(board: GatewayApp) -> None:
 
 
 async def _mention_risks(board: GatewayApp) -> None:
-    sentences = [risks.of_user()]
+    sentences = [risks.user_warning()]
     if (hands := board.app.hands) is not None:
         sandbox = await in_thread(lambda: hands.workspaces.sandbox)
-        sentences.append(risks.of_sandbox(board.app.settings.config.terminal, sandbox))
+        sentences.append(risks.sandbox_warning(board.app.settings.config.terminal, sandbox))
     for sentence in filter(None, sentences):
         log.warning("%s", sentence.removeprefix("Warning: "))
         complain(sentence)

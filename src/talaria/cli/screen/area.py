@@ -20,17 +20,17 @@ from prompt_toolkit.renderer import Renderer
 
 from talaria.cli.screen.width import cut, width
 
-_KEEPING_ROWS = ("XTERM_VERSION", "STY", "NCURSES_NO_UTF8_ACS")
+_NO_REFLOW = ("XTERM_VERSION", "STY", "NCURSES_NO_UTF8_ACS")
 """Set by xterm, screen and mosh, which cut rows instead of breaking them."""
 SETTLING_S = 1.0
 """A terminal that was resized is about to be resized again."""
 
 
-class Area(Renderer):
+class LiveArea(Renderer):
     def __init__(self, app: Application[None]) -> None:
         super().__init__(app.renderer.style, app.output)
         self._resized_at = -SETTLING_S
-        self._breaks_rows = not any(name in os.environ for name in _KEEPING_ROWS)
+        self._reflows = not any(name in os.environ for name in _NO_REFLOW)
 
     @property
     def is_settling(self) -> bool:
@@ -41,7 +41,7 @@ class Area(Renderer):
             self.erase()
         super().render(app, layout, is_done)
 
-    def lift(self) -> None:
+    def erase_for_print(self) -> None:
         """Erase it for a moment, in which a paste is still told apart from typing."""
         self._bracketed_paste_enabled = False  # so it is not ended; the next drawing asks for it again
         self.erase()
@@ -50,7 +50,7 @@ class Area(Renderer):
         if self._is_resized:
             self._resized_at = time.monotonic()
         self.output.write_raw("\r")
-        self.output.cursor_up(self._cursor_pos.y + self._gained_rows())
+        self.output.cursor_up(self._cursor_pos.y + self._count_added_rows())
         self._cursor_pos = Point(0, 0)
         self.output.erase_end_of_line()
         self.output.cursor_forward(1)  # what is erased from its very first place on, tmux keeps in its history
@@ -62,20 +62,20 @@ class Area(Renderer):
     def _is_resized(self) -> bool:
         return self._last_size not in (None, self.output.get_size())
 
-    def _gained_rows(self) -> int:
+    def _count_added_rows(self) -> int:
         """Above the cursor, since it was drawn."""
         drawn, columns = self.last_rendered_screen, self.output.get_size().columns
-        if drawn is None or not self._breaks_rows:
+        if drawn is None or not self._reflows:
             return 0
         x, y = self._cursor_pos
-        above = sum(_rows(drawn.data_buffer[row], columns) - 1 for row in range(y))
-        return above + _rows(drawn.data_buffer[y], columns, up_to=x) - 1
+        above = sum(_count_rows(drawn.data_buffer[row], columns) - 1 for row in range(y))
+        return above + _count_rows(drawn.data_buffer[y], columns, up_to=x) - 1
 
 
 class InputLine(Window):
     """To type on; the cursor is not here while it may rest."""
 
-    may_rest: Callable[[], bool] = staticmethod(lambda: False)
+    parks_cursor: Callable[[], bool] = staticmethod(lambda: False)
 
     def write_to_screen(
         self,
@@ -87,12 +87,12 @@ class InputLine(Window):
         z_index: int | None,
     ) -> None:
         super().write_to_screen(screen, mouse_handlers, write_position, parent_style, erase_bg, z_index)
-        if self.may_rest():
+        if self.parks_cursor():
             screen.set_cursor_position(self, Point(0, 0))
             screen.show_cursor = False
 
 
-def _rows(signs: dict[int, Char], columns: int, up_to: int | None = None) -> int:
+def _count_rows(signs: dict[int, Char], columns: int, up_to: int | None = None) -> int:
     """How many a row becomes; or only the part of it that ends with this column."""
     last = max((column for column, sign in signs.items() if sign.char != " "), default=0)
     rows, used, column = 1, 0, 0
@@ -126,7 +126,7 @@ class StatusLine(NamedTuple):
     background: int = 0
     """Conversations that go on beside this one."""
 
-    def line(self, columns: int) -> str:
+    def render(self, columns: int) -> str:
         """What fits. The conversation's name gives way first, then the model's name; of the rest, the level of the
         sandbox and how full the window is stay longest."""
         if not self.model:  # nothing is known yet
@@ -136,16 +136,16 @@ class StatusLine(NamedTuple):
         if name := parts.get("name"):
             least = min(width(name), MIN_TITLE_COLUMNS) if self.title else width(name)
             for model in (self.model, short) if self.title else (self.model,):
-                room = columns - width(_joined(model, {**parts, "name": ""}))
+                room = columns - width(_join(model, {**parts, "name": ""}))
                 if room >= least:
-                    return _joined(model, {**parts, "name": cut(name, room)})
+                    return _join(model, {**parts, "name": cut(name, room)})
         for dropped in ("name", "cost", "background", "waiting", "sandbox", "context"):
             parts.pop(dropped, None)
             if dropped == "waiting" and "sandbox" in parts:
                 parts["sandbox"] = parts["sandbox"].partition(" (")[0]  # what the level lacks goes before the level
-            room = columns - width(_joined("", parts))
+            room = columns - width(_join("", parts))
             if room >= min(width(short), MIN_MODEL_COLUMNS) or not parts:
-                return _joined(self.model if width(self.model) <= room else cut(short, room), parts)
+                return _join(self.model if width(self.model) <= room else cut(short, room), parts)
         return ""
 
     def _context(self) -> str:
@@ -165,5 +165,5 @@ class StatusLine(NamedTuple):
         }
 
 
-def _joined(model: str, parts: dict[str, str]) -> str:
+def _join(model: str, parts: dict[str, str]) -> str:
     return _GAP.join([model, *parts.values()])

@@ -27,7 +27,7 @@ MAX_WORDS = 400
 _ALIKE = 0.5
 """Lines that have less in common are new lines, not changed ones."""
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
-_LEFT = re.compile(r"\[… ([\d,]+) more lines of this diff\]")
+_OMITTED = re.compile(r"\[… ([\d,]+) more lines of this diff\]")
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 _SGR = re.compile(r"\x1b\[[\d;]*m")
 
@@ -45,37 +45,37 @@ class _Row(NamedTuple):
     """Which characters of it are new, or were replaced."""
 
 
-class Painted(NamedTuple):
+class RenderedChange(NamedTuple):
     header: str
     rows: list[str]
-    left: int
+    omitted: int
     """Lines of the diff that are not among the rows."""
     is_cut: bool
     """More of them are known than are shown."""
 
 
-def paint_change(
+def render_change(
     change: FileChange, columns: int, palette: Palette, *, most_rows: int | None, has_colour: bool
-) -> Painted:
+) -> RenderedChange:
     """`most_rows` None: all of it. No row is wider than `columns`."""
-    rows, left = _read(change.diff)
+    rows, left = _parse_diff(change.diff)
     highest = max([number for row in rows for number in (row.old, row.new) if number is not None], default=0)
     digits, is_narrow = len(str(highest)), columns < NARROW
     room = max(8, columns - digits - 2 if is_narrow else columns - 2 * digits - 3)
-    tokens = _tokens(change.path, rows, palette) if has_colour and len(change.diff) <= MAX_COLOURED_CHARS else {}
+    tokens = _lex_rows(change.path, rows, palette) if has_colour and len(change.diff) <= MAX_COLOURED_CHARS else {}
     shown, is_cut = list[str](), False
     for at, row in enumerate(rows):
-        painted = list(_painted_row(row, tokens.get(at), digits, room, palette, is_narrow=is_narrow))
+        painted = list(_render_row(row, tokens.get(at), digits, room, palette, is_narrow=is_narrow))
         if most_rows is not None and len(shown) + len(painted) > most_rows:
             left, is_cut = left + sum(one.sign != "@" for one in rows[at:]), True
             break
         shown += painted
-    lines = [*shown] if has_colour else [_without_colour(line) for line in shown]
-    header = _header(change, columns, palette)
-    return Painted(header if has_colour else _without_colour(header), lines, left, is_cut)
+    lines = [*shown] if has_colour else [_strip_colour(line) for line in shown]
+    header = _render_header(change, columns, palette)
+    return RenderedChange(header if has_colour else _strip_colour(header), lines, left, is_cut)
 
 
-def _header(change: FileChange, columns: int, palette: Palette) -> str:
+def _render_header(change: FileChange, columns: int, palette: Palette) -> str:
     """The path, how many lines came and went, and what a diff does not show."""
     counts = [
         *([f"\x1b[{palette.added}m+{change.added:,}\x1b[0m"] if change.added else []),
@@ -88,15 +88,15 @@ def _header(change: FileChange, columns: int, palette: Palette) -> str:
     room = columns - width(_SGR.sub("", end)) - 2
     if width(path) <= room or not end:
         return f"\x1b[1m{path}\x1b[0m" + (f"  {end}" if end else "")
-    rows = [*_broken([(path, "1")], max(8, columns))]
+    rows = [*_break_pieces([(path, "1")], max(8, columns))]
     return "\n".join([*rows, *([f"  {end}"] if end else [])])
 
 
-def without_codes(line: str) -> str:
+def strip_codes(line: str) -> str:
     return _SGR.sub("", line).rstrip()
 
 
-def _without_colour(line: str) -> str:
+def _strip_colour(line: str) -> str:
     """Weight stays: bold for what is new within a line, and dim for what is beside the point."""
 
     def kept(found: re.Match[str]) -> str:
@@ -106,7 +106,7 @@ def _without_colour(line: str) -> str:
     return _SGR.sub(kept, line)
 
 
-def _read(diff: str) -> tuple[list[_Row], int]:
+def _parse_diff(diff: str) -> tuple[list[_Row], int]:
     """The lines of a diff with their numbers; and how many more there were."""
     rows, left, old, new = list[_Row](), 0, 0, 0
     for line in diff.split("\n") if diff else ():
@@ -115,7 +115,7 @@ def _read(diff: str) -> tuple[list[_Row], int]:
             if rows:
                 rows.append(_Row("@", None, None, ""))
             old, new = (int(found[at]) for at in (1, 3))
-        elif cut := _LEFT.fullmatch(line):
+        elif cut := _OMITTED.fullmatch(line):
             left = int(cut[1].replace(",", ""))
         elif sign == "-":
             rows.append(_Row(sign, old, None, text))
@@ -128,7 +128,7 @@ def _read(diff: str) -> tuple[list[_Row], int]:
         else:
             rows.append(_Row(" ", old, new, text))
             old, new = old + 1, new + 1
-    return _with_words(rows), left
+    return _mark_words(rows), left
 
 
 def _harmless(text: str) -> str:
@@ -136,20 +136,20 @@ def _harmless(text: str) -> str:
     return decidable(text.expandtabs(TAB))
 
 
-def _with_words(rows: list[_Row]) -> list[_Row]:
+def _mark_words(rows: list[_Row]) -> list[_Row]:
     """Lines that were replaced one by one, with what is different in each."""
     at = 0
     while at < len(rows):
-        gone = _run(rows, at, "-")
-        here = _run(rows, gone[-1] + 1, "+") if gone else []
+        gone = _find_run(rows, at, "-")
+        here = _find_run(rows, gone[-1] + 1, "+") if gone else []
         for one, other in zip(gone, here, strict=False):
-            was, now = _different(rows[one].text, rows[other].text)
+            was, now = _compare_words(rows[one].text, rows[other].text)
             rows[one], rows[other] = rows[one]._replace(words=was), rows[other]._replace(words=now)
         at = (here or gone or [at])[-1] + 1
     return rows
 
 
-def _run(rows: Sequence[_Row], start: int, sign: str) -> list[int]:
+def _find_run(rows: Sequence[_Row], start: int, sign: str) -> list[int]:
     """Where neighbours with this sign are, from there on; what is said of a missing newline is passed over."""
     found = list[int]()
     for at in range(start, len(rows)):
@@ -160,7 +160,7 @@ def _run(rows: Sequence[_Row], start: int, sign: str) -> list[int]:
     return found
 
 
-def _different(old: str, new: str) -> tuple[frozenset[int], frozenset[int]]:
+def _compare_words(old: str, new: str) -> tuple[frozenset[int], frozenset[int]]:
     before, after = (_WORDS.findall(text) for text in (old, new))
     if max(len(before), len(after)) > MAX_WORDS:
         return frozenset(), frozenset()
@@ -170,17 +170,19 @@ def _different(old: str, new: str) -> tuple[frozenset[int], frozenset[int]]:
     if same < _ALIKE * min(len(old.strip()), len(new.strip())):
         return frozenset(), frozenset()
     changed = [code[1:] for code in codes if code[0] != "equal"]
-    return _places(before, [code[:2] for code in changed]), _places(after, [code[2:] for code in changed])
+    return _char_positions(before, [code[:2] for code in changed]), _char_positions(
+        after, [code[2:] for code in changed]
+    )
 
 
-def _places(words: Sequence[str], runs: Sequence[tuple[int, int]]) -> frozenset[int]:
+def _char_positions(words: Sequence[str], runs: Sequence[tuple[int, int]]) -> frozenset[int]:
     starts = [0]
     for word in words:
         starts.append(starts[-1] + len(word))
     return frozenset(place for first, last in runs for place in range(starts[first], starts[last]))
 
 
-def _painted_row(
+def _render_row(
     row: _Row, tokens: Sequence[Piece] | None, digits: int, room: int, palette: Palette, *, is_narrow: bool
 ) -> Iterator[str]:
     if row.sign == "@":
@@ -192,13 +194,13 @@ def _painted_row(
     plain = {"+": palette.added_text, "-": palette.removed_text, "\\": palette.muted}.get(row.sign, "")
     pieces = [(text, code or plain) for text, code in tokens or [(row.text, plain)]]
     if row.words:
-        pieces = [*_emphasised(pieces, row.words, palette.added_word if row.sign == "+" else palette.removed_word)]
-    for number, text in enumerate(_broken(pieces, room)):
+        pieces = [*_emphasise(pieces, row.words, palette.added_word if row.sign == "+" else palette.removed_word)]
+    for number, text in enumerate(_break_pieces(pieces, room)):
         start, sign = (gutter, row.sign) if not number else (" " * len(gutter), " ")
         yield f"\x1b[{ink}m{start} {sign}\x1b[0m{text}".rstrip()
 
 
-def _emphasised(pieces: Sequence[Piece], words: frozenset[int], code: str) -> Iterator[Piece]:
+def _emphasise(pieces: Sequence[Piece], words: frozenset[int], code: str) -> Iterator[Piece]:
     at = 0
     for text, own in pieces:
         for start, char in enumerate(text, at):
@@ -206,7 +208,7 @@ def _emphasised(pieces: Sequence[Piece], words: frozenset[int], code: str) -> It
         at += len(text)
 
 
-def _broken(pieces: Sequence[Piece], room: int) -> Iterator[str]:
+def _break_pieces(pieces: Sequence[Piece], room: int) -> Iterator[str]:
     """In rows of at most so many columns, each with codes of its own."""
     if len(pieces) == 1 and pieces[0][0].isascii():  # quickly: it may be very long
         text, code = pieces[0]
@@ -228,7 +230,7 @@ def _broken(pieces: Sequence[Piece], room: int) -> Iterator[str]:
     yield "".join([*row, "\x1b[0m" if last else ""])
 
 
-def _tokens(path: str, rows: Sequence[_Row], palette: Palette) -> dict[int, list[Piece]]:
+def _lex_rows(path: str, rows: Sequence[_Row], palette: Palette) -> dict[int, list[Piece]]:
     """Of each row, by its place. Each side is read on its own, hunk by hunk: so a string of several lines is one."""
     lexer = _lexer(path.rpartition("/")[2])
     if lexer is None:
@@ -238,14 +240,14 @@ def _tokens(path: str, rows: Sequence[_Row], palette: Palette) -> dict[int, list
         side = list[int]()
         for at, row in enumerate((*rows, _Row("@", None, None, ""))):
             if row.sign == "@":
-                found.update(_lexed(lexer, side, rows, palette))
+                found.update(_lex_side(lexer, side, rows, palette))
                 side = []
             elif row.sign in signs:
                 side.append(at)
     return found
 
 
-def _lexed(
+def _lex_side(
     lexer: "Lexer", side: Sequence[int], rows: Sequence[_Row], palette: Palette
 ) -> Iterator[tuple[int, list[Piece]]]:
     text = "\n".join(rows[at].text for at in side)
@@ -261,7 +263,7 @@ def _lexed(
 
 
 @cache
-def roles() -> "dict[Any, str]":
+def token_roles() -> "dict[Any, str]":
     """Kinds of tokens by the colour of a palette that they have; those not named have that of the text."""
     from pygments.token import Comment, Keyword, Literal, Name, Number, Operator, String  # noqa: PLC0415  (when painted)
 
@@ -287,7 +289,7 @@ def roles() -> "dict[Any, str]":
 
 
 def _code(kind: Any, palette: Palette) -> str:
-    known = roles()
+    known = token_roles()
     while kind is not None and kind not in known:
         kind = kind.parent
     return "" if kind is None else cast("str", getattr(palette, known[kind]))

@@ -7,17 +7,17 @@ The slash commands that only the screen has: what can be done while a turn runs,
 import asyncio
 import shlex
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from talaria.cli import context, exits
 from talaria.cli.conversation import INTERRUPTED, Conversation, open_conversation
 from talaria.cli.options import CliOptions
 from talaria.cli.safe import readable, visible
 from talaria.cli.screen import pickers
-from talaria.cli.screen.completing import LineCompleter, Suggestion, Typed
-from talaria.cli.screen.painting import BOLD, DIM, RED, document, styled, warm_up
+from talaria.cli.screen.completing import InputHistory, LineCompleter, Suggestion
+from talaria.cli.screen.painting import BOLD, DIM, RED, render_document, style, warm_up
 from talaria.cli.screen.screen import Screen
-from talaria.cli.screen.screen_interface import ScreenFront
+from talaria.cli.screen.screen_interface import ScreenInterface
 from talaria.core.aio import in_thread
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, TalariaError
@@ -31,7 +31,7 @@ from talaria.runtime.session import LiveSession
 _NAME_CHARS = 50
 
 
-class Asides:
+class BackgroundSessions:
     def __init__(self, screen: Screen, changed: Callable[[], None]) -> None:
         self._screen = screen
         self._changed = changed
@@ -42,7 +42,7 @@ class Asides:
     def running(self) -> int:
         return len(self._tasks)
 
-    def begin(self, live: LiveSession, text: str) -> int:
+    def start(self, live: LiveSession, text: str) -> int:
         """Its number."""
         self._count += 1
         number = self._count
@@ -61,73 +61,53 @@ class Asides:
         try:
             report = await live.ask(user(text))
             name = " ".join(readable(text).split())[:_NAME_CHARS]
-            head = styled(f"Background #{number}: {name}", BOLD) + styled(f"  /resume {live.id} goes on with it", DIM)
-            failure = styled(readable(str(report.error or "It was stopped.")), RED)
-            told = document(report.text, self._screen.columns) if report.text else failure
+            head = style(f"Background #{number}: {name}", BOLD) + style(f"  /resume {live.id} goes on with it", DIM)
+            failure = style(readable(str(report.error or "It was stopped.")), RED)
+            told = render_document(report.text, self._screen.columns) if report.text else failure
             self._screen.print(f"\n{head}\n\n{told}\n")
         except TalariaError as error:
-            self._screen.print(styled(f"Background #{number}: {readable(str(error))}", RED))
+            self._screen.print(style(f"Background #{number}: {readable(str(error))}", RED))
         finally:
             del self._tasks[number]
             self._changed()
             await live.close()
 
 
-class Steered(Protocol):
-    """A talk, as far as one can step in."""
-
-    @property
-    def conversation(self) -> Conversation: ...
-    @property
-    def asides(self) -> Asides: ...
-    def stop(self) -> bool:
-        """False: nothing runs."""
-        ...
-
-    def forget_lines(self) -> int:
-        """How many waited."""
-        ...
-
-    def enqueue(self, text: str) -> None: ...
-    def steered(self, text: str) -> None: ...
-    def wants_details(self) -> None: ...
-
-
 class ScreenCommands:
-    def __init__(self, talk: Steered) -> None:
-        self._talk = talk
+    def __init__(self, chat: "ChatScreen") -> None:
+        self._chat = chat
 
-    def all(self) -> tuple[Command, ...]:
+    def commands(self) -> tuple[Command, ...]:
         return tuple(spec.command(getattr(self, f"_{spec.name}")) for spec in SCREEN_COMMANDS)
 
     async def _stop(self, _: Chat, __: str) -> Outcome:
-        dropped = self._talk.forget_lines()
+        dropped = self._chat.drop_queue()
         waited = f" {dropped} waiting message(s) dropped." if dropped else ""
-        return Say(f"{'Stopping.' if self._talk.stop() else 'Nothing runs.'}{waited}")
+        return Say(f"{'Stopping.' if self._chat.stop() else 'Nothing runs.'}{waited}")
 
     async def _queue(self, _: Chat, text: str) -> Outcome:
         if not text:
             raise BadInput("/queue needs words.")
-        self._talk.enqueue(text)
+        self._chat.enqueue(text)
         return None
 
     async def _steer(self, _: Chat, text: str) -> Outcome:
         if not text:
             raise BadInput("/steer needs words.")
-        self._talk.steered(text)
+        self._chat.steer(text)
         return None
 
     async def _background(self, _: Chat, text: str) -> Outcome:
         if not text:
             raise BadInput("/background needs words.")
-        number = self._talk.asides.begin(self._talk.conversation.aside(), text)
+        number = self._chat.background.start(self._chat.conversation.new_background_session(), text)
         return Say(f"Background #{number} has begun.")
 
     async def _export(self, _: Chat, file: str) -> Outcome:
-        return Say(await self._talk.conversation.export(file))
+        return Say(await self._chat.conversation.export(file))
 
     async def _details(self, _: Chat, __: str) -> Outcome:
-        self._talk.wants_details()
+        self._chat.show_details()
         return None
 
     async def _approve(self, _: Chat, __: str) -> Outcome:
@@ -140,8 +120,8 @@ class ScreenCommands:
         return Say("/sethome is said in the chat that should be home, such as on Telegram.")
 
 
-LEAVING_S = 5.0
-AGAIN_S = 2.0
+LEAVE_TIMEOUT_S = 5.0
+REPEAT_S = 2.0
 URGENT = frozenset(
     {"stop", "steer", "queue", "status", "usage", "help", "tools", "background", "approve", "deny", "details", "quit"}
     | {"sandbox"}  # what is revoked is closed for what runs
@@ -150,95 +130,95 @@ URGENT = frozenset(
 """Heeded at once, also while a turn runs."""
 
 
-class ChatScreen(ScreenFront):
+class ChatScreen(ScreenInterface):
     def __init__(
-        self, screen: Screen, completer: LineCompleter, typed: Typed, profile: str | None, options: CliOptions
+        self, screen: Screen, completer: LineCompleter, typed: InputHistory, profile: str | None, options: CliOptions
     ) -> None:
         super().__init__(screen, SystemClock())
         self._completer = completer
-        self._typed = typed
+        self._history = typed
         self._profile = profile
         self._options = options
-        self.last_words = ""
+        self.resume_hint = ""
         """For when the screen is closed."""
-        self._news = asyncio.Event()
+        self._has_line = asyncio.Event()
         self._conversation: Conversation | None = None
-        self._asides = Asides(screen, self._refreshed)
+        self._background = BackgroundSessions(screen, self._show_counts)
         self._stops = 0
-        self._stopped_at = -AGAIN_S
+        self._stopped_at = -REPEAT_S
         self._is_leaving = False
         self._is_clearing = False
         """The line that is heeded wants an empty screen."""
         self._busy_mode: Literal["queue", "steer", "interrupt"] = "queue"
         self._working: asyncio.Task[int | None] | None = None
-        self._arguments: pickers.Arguments | None = None
-        self._at_once: set[asyncio.Task[None]] = set()
+        self._arguments: pickers.ArgumentSuggestions | None = None
+        self._side_tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, hand_over: "Callable[[ChatScreen], None]") -> int:
         """Until the person leaves; the exit code."""
         settings = await in_thread(lambda: context.settings_of(self._profile))
-        self._typed.redacted = settings.redactor.text
+        self._history.redact = settings.redactor.text
         self._busy_mode = settings.config.display.busy_mode
         self._screen.use_theme(settings.config.display.theme)
-        self._screen.steer_with(settings.config.display.steer_key)
+        self._screen.set_steer_key(settings.config.display.steer_key)
         async with open_conversation(settings, self._options, self) as conversation:
             self._conversation = conversation
-            for command in ScreenCommands(self).all():
+            for command in ScreenCommands(self).commands():
                 conversation.app.commands.add(command)
-            self._teach(conversation)
+            self._set_completions(conversation)
             ticking = asyncio.create_task(self.tick(), name="tick")
             try:
                 hand_over(self)  # before the greeting: whoever sees it may press any key
                 await conversation.greet()
                 self._screen.print("")
-                await self._refresh()
+                await self._update_status()
                 await conversation.mention_sandbox()
                 await in_thread(warm_up)
                 if not self._is_leaving:
-                    await self._interruptibly(conversation.finish_interrupted())
-                await self._heed_all(conversation)
+                    await self._run_interruptible(conversation.finish_interrupted())
+                await self._handle_lines(conversation)
                 return exits.DONE
             finally:
                 ticking.cancel()
                 self._screen.close()
-                self.last_words = await _last_words(conversation)
-                await in_thread(self._typed.trim)
-                await self._asides.close()
+                self.resume_hint = await _find_resume_hint(conversation)
+                await in_thread(self._history.trim)
+                await self._background.close()
 
-    async def _heed_all(self, conversation: Conversation) -> None:
+    async def _handle_lines(self, conversation: Conversation) -> None:
         while not self._is_leaving:
-            if not self._lines:
-                self._news.clear()
-                await self._news.wait()
+            if not self._queue:
+                self._has_line.clear()
+                await self._has_line.wait()
                 continue
-            line = self._lines.popleft()
-            self._refreshed()
-            line = await self._with_argument(line)
+            line = self._queue.popleft()
+            self._show_counts()
+            line = await self._ask_argument(line)
             self.echo(line)
-            if line and await self._interruptibly(self._heed(conversation, line)) is None:
+            if line and await self._run_interruptible(self._handle_line(conversation, line)) is None:
                 break
-            await self._refresh()
+            await self._update_status()
 
-    async def _heed(self, conversation: Conversation, line: str) -> int | None:
+    async def _handle_line(self, conversation: Conversation, line: str) -> int | None:
         model = conversation.model
         given = conversation.app.commands.parse(line, "terminal")
         self._is_clearing = isinstance(given, GivenCommand) and given.command.name == "clear"
-        code = await conversation.heed(line)
+        code = await conversation.handle_line(line)
         if conversation.model != model:
-            self._begin(self._doubt(conversation.model))
-        return code if code is None else await conversation.heed_injected() or code
+            self._start_task(self._warn_if_unlisted(conversation.model))
+        return code if code is None else await conversation.run_injected() or code
 
-    def switched(self, reason: Reason) -> None:
-        super().switched(reason)
+    def on_switch(self, reason: Reason) -> None:
+        super().on_switch(reason)
         if self._is_clearing:
             self._screen.clear()
 
-    async def _doubt(self, model: str) -> None:
+    async def _warn_if_unlisted(self, model: str) -> None:
         """It is taken all the same: not every endpoint lists all that it has."""
         if await pickers.is_unlisted(model, self.conversation):
             self.say(f"{model} is not in its endpoint's list of models; `/model` alone offers those.")
 
-    async def _interruptibly(self, work: Coroutine[Any, Any, int | None]) -> int | None:
+    async def _run_interruptible(self, work: Coroutine[Any, Any, int | None]) -> int | None:
         """What a line brings about, until it is done or stopped."""
         self._stops = 0
         self._working = task = asyncio.create_task(work, name="line")
@@ -252,64 +232,64 @@ class ChatScreen(ScreenFront):
             return exits.INTERRUPTED
         return task.result()
 
-    async def _with_argument(self, line: str) -> str:
+    async def _ask_argument(self, line: str) -> str:
         """A command that needs to know which one asks for it."""
         given = self.conversation.app.commands.parse(line, "terminal")
         if not isinstance(given, GivenCommand) or given.argument:
             return line
-        return await pickers.completed(given.command.name, line, self.conversation, self._screen)
+        return await pickers.pick_argument(given.command.name, line, self.conversation, self._screen)
 
     # What the person does
 
-    def submitted(self, text: str) -> None:
+    def submit(self, text: str) -> None:
         given = self.conversation.app.commands.parse(text, "terminal")
         if isinstance(given, GivenCommand) and given.command.name in URGENT and self._is_busy:
-            self._begin(self._heed_at_once(text))
+            self._start_task(self._handle_now(text))
             return
         if self._busy_mode == "steer" and not text.startswith("/"):
-            self.steered(text)
+            self.steer(text)
             return
         if self._busy_mode == "interrupt" and self._is_busy:
             self.stop()
         self.enqueue(text)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Whatever else is done."""
         task = asyncio.create_task(work, name="command")
-        self._at_once.add(task)
-        task.add_done_callback(self._at_once.discard)
+        self._side_tasks.add(task)
+        task.add_done_callback(self._side_tasks.discard)
 
-    async def _heed_at_once(self, text: str) -> None:
+    async def _handle_now(self, text: str) -> None:
         self.echo(text)
-        if await self.conversation.heed(text) is None:
-            self.left()
+        if await self.conversation.handle_line(text) is None:
+            self.leave()
 
     def enqueue(self, text: str) -> None:
-        self._lines.append(text)
-        self._news.set()
-        self._refreshed()
+        self._queue.append(text)
+        self._has_line.set()
+        self._show_counts()
 
-    def steered(self, text: str) -> None:
+    def steer(self, text: str) -> None:
         if self.conversation.live.steer(text):
-            self.note(text)
+            self.show_note(text)
         else:
             self.enqueue(text)
 
-    def interrupted(self) -> None:
+    def interrupt(self) -> None:
         now = self._clock.monotonic()
-        is_again = now - self._stopped_at < AGAIN_S
+        is_again = now - self._stopped_at < REPEAT_S
         self._stopped_at = now
         if not self._is_busy:
             if is_again:
-                self.left()
+                self.leave()
             else:
                 self.say("Ctrl-C again leaves; so does Ctrl-D.")
             return
         self._stops += 1
         if self._stops > 1:
-            self.left()
+            self.leave()
             return
-        self._give_back()
+        self._restore_queue()
         self.stop()
 
     def stop(self) -> bool:
@@ -319,34 +299,34 @@ class ChatScreen(ScreenFront):
         working = self._working
         return working is not None and working is not asyncio.current_task() and working.cancel()
 
-    def forget_lines(self) -> int:
+    def drop_queue(self) -> int:
         """How many waited."""
-        count = len(self._lines)
-        self._lines.clear()
-        self._refreshed()
+        count = len(self._queue)
+        self._queue.clear()
+        self._show_counts()
         return count
 
-    def _give_back(self) -> None:
+    def _restore_queue(self) -> None:
         """What waited comes back onto the line: whoever stops a turn does not want the next at once."""
-        said = [line for line in self._lines if not self._is_command(line)]
-        dropped = [line for line in self._lines if self._is_command(line)]
-        self.forget_lines()
+        said = [line for line in self._queue if not self._is_command(line)]
+        dropped = [line for line in self._queue if self._is_command(line)]
+        self.drop_queue()
         if said:
-            self._screen.put_before("\n".join(said))
+            self._screen.prepend("\n".join(said))
         if dropped:
             self.say(f"Not done: {', '.join(dropped)}")
 
     def _is_command(self, line: str) -> bool:
         return not isinstance(self.conversation.app.commands.parse(line, "terminal"), PlainMessage)
 
-    def left(self) -> None:
+    def leave(self) -> None:
         self._is_leaving = True
-        self._lines.clear()
-        self._news.set()
+        self._queue.clear()
+        self._has_line.set()
         if self._is_busy:
             self.stop()
             self.end_view()
-            asyncio.get_running_loop().call_later(LEAVING_S, self._leave_now)
+            asyncio.get_running_loop().call_later(LEAVE_TIMEOUT_S, self._leave_now)
         self._screen.close()
 
     def _leave_now(self) -> None:
@@ -360,21 +340,23 @@ class ChatScreen(ScreenFront):
         return self._conversation
 
     @property
-    def asides(self) -> Asides:
-        return self._asides
+    def background(self) -> BackgroundSessions:
+        return self._background
 
     @property
     def _is_busy(self) -> bool:
-        return self._working is not None or self.is_showing
+        return self._working is not None or self.is_turn_shown
 
-    def _refreshed(self) -> None:
+    def _show_counts(self) -> None:
         """What is known without asking anybody."""
-        self._screen.status = self._screen.status._replace(waiting=len(self._lines), background=self._asides.running)
+        self._screen.status = self._screen.status._replace(
+            waiting=len(self._queue), background=self._background.running
+        )
         self._screen.redraw()
 
-    async def _refresh(self) -> None:
+    async def _update_status(self) -> None:
         if self._arguments is not None:
-            await self._arguments.learn()
+            await self._arguments.refresh()
         conversation = self.conversation
         row = await conversation.app.store.sessions.get(conversation.session)
         spent = total(
@@ -387,19 +369,19 @@ class ChatScreen(ScreenFront):
             cost=cost_phrase(spent) if spent.calls and spent.unpriced_calls < spent.calls else "",
             sandbox=await in_thread(conversation.app.sandbox_level),
         )
-        self._refreshed()
+        self._show_counts()
 
-    def _teach(self, conversation: Conversation) -> None:
+    def _set_completions(self, conversation: Conversation) -> None:
         """The line knows commands now, and what some are given."""
         commands = conversation.app.commands
         self._completer.commands = lambda begun: [
             Suggestion(f"/{word} ", about) for word, about in commands.completions(begun)
         ]
-        self._arguments = pickers.Arguments(conversation)
-        self._completer.arguments = self._arguments.of
+        self._arguments = pickers.ArgumentSuggestions(conversation)
+        self._completer.arguments = self._arguments.suggest
 
 
-async def _last_words(conversation: Conversation) -> str:
+async def _find_resume_hint(conversation: Conversation) -> str:
     row = await conversation.app.store.sessions.get(conversation.session)
     if row is None:
         return ""

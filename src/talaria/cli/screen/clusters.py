@@ -19,43 +19,43 @@ from prompt_toolkit.utils import get_cwidth
 
 from talaria.cli.screen.width import cluster_before, cluster_width, clusters
 
-_UNUSED = {1: range(0x10F000, 0x10FFFE), 2: range(0x3F000, 0x3FFFE)}
+_FREE_CODES = {1: range(0x10F000, 0x10FFFE), 2: range(0x3F000, 0x3FFFE)}
 """Code points by how many columns they take: private ones, and the end of a plane for ideographs."""
 
-_LONGEST = 64
+_MAX_CLUSTER_CODES = 64
 """Code points that are looked at: accents can be piled up without end."""
 
 
-_GO_TO = "\0"
+_COLUMN_MARK = "\0"
 """Between a cluster and the column behind it; a text to draw never has this character."""
 
 
 class ClusterOutput(Vt100_Output):
     def write(self, data: str) -> None:
-        text, _, column = data.partition(_GO_TO)
+        text, _, column = data.partition(_COLUMN_MARK)
         super().write(text)
         if column:
             self.write_raw(f"\x1b[{column}G")
 
 
-class StandIns:
+class ClusterPlaceholders:
     """Which code point stands for which cluster. As many as there are; more are drawn as they come."""
 
     def __init__(self) -> None:
         self._clusters: dict[str, str] = {}
         self._found: dict[str, str] = {}
-        self._left = {columns: iter(codes) for columns, codes in _UNUSED.items()}
+        self._left = {columns: iter(codes) for columns, codes in _FREE_CODES.items()}
 
-    def packed(self, text: str) -> str:
+    def pack(self, text: str) -> str:
         """With one code point for each cluster that would be measured wrongly."""
         if text.isascii():
             return text
-        return "".join(self._stand_in(cluster) for cluster in clusters(text))
+        return "".join(self._placeholder(cluster) for cluster in clusters(text))
 
-    def packed_fragments(self, fragments: StyleAndTextTuples) -> StyleAndTextTuples:
+    def pack_fragments(self, fragments: StyleAndTextTuples) -> StyleAndTextTuples:
         """Neighbours of one style are taken together: a cluster may be spread over several."""
         grouped = groupby(fragments, key=lambda fragment: fragment[0])
-        return [(style, self.packed("".join(one[1] for one in group))) for style, group in grouped]
+        return [(style, self.pack("".join(one[1] for one in group))) for style, group in grouped]
 
     def unpack(self, screen: Screen) -> None:
         if not self._clusters:
@@ -65,15 +65,15 @@ class StandIns:
                 if char.char[:1] in self._clusters:
                     whole = Char(char.char, char.style)  # as wide as what stood for it
                     text = self._clusters[char.char[0]] + char.char[1:]
-                    whole.char = f"{text}{_GO_TO}{column + char.width + 1}"
+                    whole.char = f"{text}{_COLUMN_MARK}{column + char.width + 1}"
                     row[column] = whole
 
-    def _stand_in(self, cluster: str) -> str:
+    def _placeholder(self, cluster: str) -> str:
         if cluster in self._found:
             return self._found[cluster]
         wide = cluster_width(cluster)
-        is_taken = any(ord(cluster[0]) in codes for codes in _UNUSED.values())
-        if wide not in _UNUSED or (wide == get_cwidth(cluster) and not is_taken):
+        is_taken = any(ord(cluster[0]) in codes for codes in _FREE_CODES.values())
+        if wide not in _FREE_CODES or (wide == get_cwidth(cluster) and not is_taken):
             return cluster
         code = next(self._left[wide], None)
         if code is None:
@@ -83,11 +83,11 @@ class StandIns:
         return self._found[cluster]
 
 
-class PackedLine(Processor):
+class ClusterProcessor(Processor):
     """The line that is typed on, packed; the cursor follows."""
 
-    def __init__(self, stand_ins: StandIns) -> None:
-        self._stand_ins = stand_ins
+    def __init__(self, stand_ins: ClusterPlaceholders) -> None:
+        self._placeholders = stand_ins
 
     def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
         exploded = explode_text_fragments(transformation_input.fragments)
@@ -97,7 +97,7 @@ class PackedLine(Processor):
         drawn: StyleAndTextTuples = []
         to_display, to_source = list[int](), list[int]()
         for cluster in clusters(text):
-            packed = self._stand_ins.packed(cluster)
+            packed = self._placeholders.pack(cluster)
             is_one = len(packed) < len(cluster)
             for place in range(len(cluster)):
                 to_display.append(len(to_source) + (0 if is_one else place))
@@ -106,15 +106,15 @@ class PackedLine(Processor):
             drawn.append((style, packed))
         return Transformation(
             drawn,
-            source_to_display=lambda place: _mapped(to_display, len(to_source), place),
-            display_to_source=lambda place: _mapped(to_source, len(to_display), place),
+            source_to_display=lambda place: _map_position(to_display, len(to_source), place),
+            display_to_source=lambda place: _map_position(to_source, len(to_display), place),
         )
 
 
-class PackedSplit(HSplit):
+class ClusterSplit(HSplit):
     """All of the screen: what was packed is put back once it is laid out."""
 
-    stand_ins: StandIns
+    placeholders: ClusterPlaceholders
 
     def write_to_screen(
         self,
@@ -127,17 +127,17 @@ class PackedSplit(HSplit):
     ) -> None:
         super().write_to_screen(screen, mouse_handlers, write_position, parent_style, erase_bg, z_index)
         screen.draw_all_floats()
-        self.stand_ins.unpack(screen)
+        self.placeholders.unpack(screen)
 
 
-def _mapped(places: list[int], end: int, place: int) -> int:
+def _map_position(places: list[int], end: int, place: int) -> int:
     """What is past the end stays as far past it."""
     return places[place] if place < len(places) else end + place - len(places)
 
 
 def next_cluster(text: str, place: int) -> int:
     """Where the cluster ends that begins here."""
-    return place + len(next(clusters(text[place : place + _LONGEST]), ""))
+    return place + len(next(clusters(text[place : place + _MAX_CLUSTER_CODES]), ""))
 
 
 def inside_cluster(text: str, place: int) -> int | None:

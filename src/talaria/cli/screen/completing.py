@@ -17,22 +17,22 @@ from talaria.cli.safe import readable, visible
 from talaria.core.fs import read_bytes, replace_file
 
 FILE = "history"
-MOST_LINES = 2_000
+MAX_LINES = 2_000
 """That are kept; the oldest go first."""
 _TYPED_AT = re.compile(rb"^#", re.MULTILINE)
 """Begins each of them in the file."""
 
 
-class Typed(FileHistory):
+class InputHistory(FileHistory):
     def __init__(self, home: Path, *, may_make: bool) -> None:
         """`may_make`: the home, if there is none."""
-        self._file = _file(home, may_make=may_make)
+        self._file = _history_file(home, may_make=may_make)
         super().__init__(str(self._file))
-        self.redacted: Callable[[str], str] = lambda text: text
-        self.unfolded: Callable[[str], str] = lambda text: text
+        self.redact: Callable[[str], str] = lambda text: text
+        self.unfold: Callable[[str], str] = lambda text: text
 
     def store_string(self, string: str) -> None:
-        super().store_string(self.redacted(self.unfolded(string)))
+        super().store_string(self.redact(self.unfold(string)))
 
     def trim(self) -> None:
         """A file that cannot be replaced stays as it is; so does one that others write to meanwhile."""
@@ -40,13 +40,13 @@ class Typed(FileHistory):
             known = self._file.stat()
             content = read_bytes(self._file, known.st_size)
             begun = [found.start() for found in _TYPED_AT.finditer(content)]
-            if len(begun) > MOST_LINES and self._file.stat().st_size == known.st_size:
-                replace_file(self._file, content[begun[-MOST_LINES] :], mode=0o600)
+            if len(begun) > MAX_LINES and self._file.stat().st_size == known.st_size:
+                replace_file(self._file, content[begun[-MAX_LINES] :], mode=0o600)
         except OSError:
             return
 
 
-def _file(home: Path, *, may_make: bool) -> Path:
+def _history_file(home: Path, *, may_make: bool) -> Path:
     """Nobody else may read it."""
     file = home / FILE
     try:
@@ -58,8 +58,8 @@ def _file(home: Path, *, may_make: bool) -> Path:
     return file
 
 
-MOST = 100
-MOST_WALKED = 5_000
+MAX_OFFERED = 100
+MAX_LISTED = 5_000
 _GENERATED = frozenset(
     {"__pycache__", "node_modules", "bower_components", "venv", ".git", ".hg", ".svn", ".jj", ".venv", ".tox", ".nox"}
     | {".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".cache", ".gradle", ".next", ".terraform"}
@@ -86,34 +86,34 @@ class LineCompleter(Completer):
         if text.startswith("/") and "\n" not in text:
             command, space, argument = text.partition(" ")
             if not space:
-                yield from (_made(offer, len(text)) for offer in self.commands(command))
+                yield from (_completion(offer, len(text)) for offer in self.commands(command))
                 return
             wanted = argument.lower()
             fitting = (one for one in self.arguments(command[1:]) if wanted in f"{one.text} {one.about}".lower())
-            yield from (_made(offer, len(argument)) for offer in fitting)
+            yield from (_completion(offer, len(argument)) for offer in fitting)
         word = text.rpartition("@")[2]
         before = text[: len(text) - len(word)]
-        if before.endswith("@") and not any(sign.isspace() for sign in word) and _begins_word(before[:-1]):
+        if before.endswith("@") and not any(sign.isspace() for sign in word) and _starts_word(before[:-1]):
             for path in self._files(word):
                 yield Completion(path, start_position=-len(word), display=visible(path))
 
     def _files(self, word: str) -> Iterator[str]:
         if "/" in word or word.startswith(("~", ".")):
-            return _beside(word, self._folder)
-        return _anywhere(word, self._folder)
+            return _complete_path(word, self._folder)
+        return _search_files(word, self._folder)
 
 
-def _begins_word(before: str) -> bool:
+def _starts_word(before: str) -> bool:
     return not before or before[-1].isspace() or before[-1] in "(\"'"
 
 
-def _made(offer: Suggestion, replaced: int) -> Completion:
+def _completion(offer: Suggestion, replaced: int) -> Completion:
     return Completion(
         offer.text, start_position=-replaced, display=readable(offer.text), display_meta=readable(offer.about)
     )
 
 
-def _beside(word: str, folder: Path) -> Iterator[str]:
+def _complete_path(word: str, folder: Path) -> Iterator[str]:
     """The names in the folder that was typed. One that programs fill is offered to whoever can mean nothing else."""
     typed, _, begun = word.rpartition("/")
     place = folder / Path(f"{typed}/" if typed or word.startswith("/") else ".").expanduser()
@@ -124,7 +124,7 @@ def _beside(word: str, folder: Path) -> Iterator[str]:
     prefix = f"{typed}/" if "/" in word else ""
     fitting = [
         entry
-        for entry in entries[:MOST_WALKED]
+        for entry in entries[:MAX_LISTED]
         if entry.name.startswith(begun) and (begun.startswith(".") or not entry.name.startswith("."))
     ]
     is_alone = bool(begun) and len(fitting) == 1
@@ -137,17 +137,17 @@ def _is_generated(name: str) -> bool:
     return name in _GENERATED or name.endswith(".egg-info")
 
 
-def _anywhere(word: str, folder: Path) -> Iterator[str]:
+def _search_files(word: str, folder: Path) -> Iterator[str]:
     """Files below the folder whose path holds the letters typed, the closest first."""
     wanted = word.lower()
-    found = [path for path in _walked(folder) if wanted in path.lower()]
+    found = [path for path in _list_files(folder) if wanted in path.lower()]
     found.sort(key=lambda path: (not path.rpartition("/")[2].lower().startswith(wanted), path.count("/"), path))
-    yield from found[:MOST]
+    yield from found[:MAX_OFFERED]
 
 
-def _walked(folder: Path) -> Iterator[str]:
+def _list_files(folder: Path) -> Iterator[str]:
     """A bounded look: a home folder has no end."""
-    left = MOST_WALKED
+    left = MAX_LISTED
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not (_is_generated(name) or name.startswith(".")))
         prefix = os.path.relpath(place, folder)

@@ -32,28 +32,28 @@ class Keyed(Protocol):
     @property
     def is_working(self) -> bool: ...
     @property
-    def is_ours(self) -> bool: ...
+    def is_raw(self) -> bool: ...
     def submit(self) -> None: ...
     def steer(self) -> None: ...
     def interrupt(self) -> None: ...
     def leave(self) -> None: ...
-    def edit(self) -> None: ...
+    def open_editor(self) -> None: ...
     def show_details(self) -> None: ...
     def search_history(self) -> None: ...
     def paste(self, text: str) -> None: ...
 
 
-def bindings(screen: Keyed) -> KeyBindings:
+def build_bindings(screen: Keyed) -> KeyBindings:
     """All but the one that steers, which is a matter of settings."""
     keys = KeyBindings()
     asks = Condition(lambda: screen.menu is not None)
-    _Line(screen).bind(keys, ~asks)
-    _Menu(screen).bind(keys, asks)
+    _LineKeys(screen).bind(keys, ~asks)
+    _MenuKeys(screen).bind(keys, asks)
     keys.add("c-z")(_suspend)
     return keys
 
 
-def bind_steering(keys: KeyBindings, screen: Keyed, key: str) -> None:
+def bind_steer_key(keys: KeyBindings, screen: Keyed, key: str) -> None:
     try:
         _bind(keys, key, screen.steer, Condition(lambda: screen.menu is None))
     except ValueError as fault:
@@ -73,7 +73,7 @@ def _bind(keys: KeyBindings, key: str, act: Act, here: Filter, *, at_once: bool 
     keys.add(*key.split(), filter=here, eager=at_once)(handle)
 
 
-class _Line:
+class _LineKeys:
     """While a line is typed."""
 
     def __init__(self, screen: Keyed) -> None:
@@ -85,13 +85,13 @@ class _Line:
         acts: dict[str, Act] = {
             "enter": self._enter,
             "escape enter": lambda: buffer.insert_text("\n"),
-            "c-j": lambda: buffer.insert_text("\n") if screen.is_ours else screen.submit(),
+            "c-j": lambda: buffer.insert_text("\n") if screen.is_raw else screen.submit(),
             "tab": self._complete,
             "c-c": screen.interrupt,
             "c-d": lambda: self._delete_after() if buffer.text else screen.leave(),
             "c-o": screen.show_details,
             "c-r": screen.search_history,
-            "c-x c-e": screen.edit,
+            "c-x c-e": screen.open_editor,
         }
         for key, act in acts.items():
             _bind(keys, key, act, here)
@@ -143,7 +143,7 @@ class _Line:
             self._buffer.start_completion(insert_common_part=True)
 
 
-class _Menu:
+class _MenuKeys:
     """While a question stands in its place."""
 
     def __init__(self, screen: Keyed) -> None:
@@ -166,9 +166,9 @@ class _Menu:
             "end": lambda: self._menu.scroll(MOST_PAGES),
             "enter": lambda: self._menu.accept(),  # noqa: PLW0108  (of whichever is there then)
             "backspace": lambda: self._menu.erase(),  # noqa: PLW0108
-            "escape": lambda: self._menu.leave(),  # noqa: PLW0108
-            "c-c": lambda: self._menu.leave(),  # noqa: PLW0108
-            "c-d": lambda: self._menu.leave(),  # noqa: PLW0108
+            "escape": lambda: self._menu.cancel(),  # noqa: PLW0108
+            "c-c": lambda: self._menu.cancel(),  # noqa: PLW0108
+            "c-d": lambda: self._menu.cancel(),  # noqa: PLW0108
         }
         for key, act in acts.items():
             _bind(keys, key, act, here, at_once=True)

@@ -33,7 +33,7 @@ LONG_CODE_LINES = 20
 
 class MarkdownBlock(msgspec.Struct, frozen=True):
     text: str
-    goes_on: bool = False
+    is_continued: bool = False
     """It is a piece of code, and the next one follows without a gap."""
 
 
@@ -43,7 +43,7 @@ class BlockSplitter:
     def __init__(self) -> None:
         self._lines: list[str] = []
         """Complete ones of the block that is open."""
-        self._begun = ""
+        self._partial_line = ""
         """The line that is being written."""
         self._fence = ""
         self._opening = ""
@@ -51,54 +51,54 @@ class BlockSplitter:
 
     def add(self, text: str) -> list[MarkdownBlock]:
         """The blocks that are complete now."""
-        *lines, self._begun = (self._begun + text).split("\n")
-        blocks = [block for line in lines for block in self._take(line)]
-        return [*blocks, *self._cut()] if not self._fence and self._is_beginning(self._begun) else blocks
+        *lines, self._partial_line = (self._partial_line + text).split("\n")
+        blocks = [block for line in lines for block in self._add_line(line)]
+        return [*blocks, *self._end_block()] if not self._fence and self._starts_block(self._partial_line) else blocks
 
     @property
     def rest(self) -> str:
-        return "\n".join((*self._lines, self._begun)).strip("\n")
+        return "\n".join((*self._lines, self._partial_line)).strip("\n")
 
     @property
     def tail(self) -> str:
         """The end of it, as much as a screen may show: that is painted again and again."""
         opening = [self._opening] if self._fence else []
         lines = self._lines[len(opening) :]
-        return "\n".join((*opening, *lines[-TAIL_LINES:], self._begun[-TAIL_CHARS:])).strip("\n")
+        return "\n".join((*opening, *lines[-TAIL_LINES:], self._partial_line[-TAIL_CHARS:])).strip("\n")
 
     def end(self) -> list[MarkdownBlock]:
         """The rest as it stands; the next text begins anew."""
         rest = self.rest
-        self._lines, self._begun, self._fence, self._opening = [], "", "", ""
+        self._lines, self._partial_line, self._fence, self._opening = [], "", "", ""
         return [MarkdownBlock(rest)] if rest else []
 
-    def _take(self, line: str) -> list[MarkdownBlock]:
+    def _add_line(self, line: str) -> list[MarkdownBlock]:
         if self._fence:
-            return self._take_code(line)
+            return self._add_code_line(line)
         found = _FENCE.fullmatch(line)
-        before = self._cut() if found or self._is_beginning(line) else []
+        before = self._end_block() if found or self._starts_block(line) else []
         if found and "`" not in found[2]:
             self._fence, self._opening = found[1], line
         self._lines.append(line)
         return before
 
-    def _is_beginning(self, line: str) -> bool:
+    def _starts_block(self, line: str) -> bool:
         """Of another block: it stands behind an empty line, and is not set in as the parts of a list are."""
         return bool(self._lines) and not self._lines[-1].strip() and bool(line.strip()) and not line[0].isspace()
 
-    def _take_code(self, line: str) -> list[MarkdownBlock]:
+    def _add_code_line(self, line: str) -> list[MarkdownBlock]:
         self._lines.append(line)
         mark = line.strip()
         if mark and set(mark) == {self._fence[0]} and len(mark) >= len(self._fence):
             self._fence = ""
-            return self._cut()
+            return self._end_block()
         if len(self._lines) > LONG_CODE_LINES:
             piece = "\n".join((*self._lines, self._fence))
             self._lines = [self._opening]
-            return [MarkdownBlock(piece, goes_on=True)]
+            return [MarkdownBlock(piece, is_continued=True)]
         return []
 
-    def _cut(self) -> list[MarkdownBlock]:
+    def _end_block(self) -> list[MarkdownBlock]:
         block = "\n".join(self._lines).strip("\n")
         self._lines = []
         return [MarkdownBlock(block)] if block else []
@@ -116,10 +116,10 @@ def has_colour() -> bool:
 
 
 def _palette() -> palette.Palette:
-    return palette.current() if has_colour() else palette.CAREFUL
+    return palette.current() if has_colour() else palette.BASIC
 
 
-def styled(text: str, *codes: str) -> str:
+def style(text: str, *codes: str) -> str:
     """Ours, or text that is harmless already. Without colours weight is still weight."""
     if not has_colour():
         kept = tuple(code for code in codes if code in (BOLD, DIM))
@@ -132,84 +132,84 @@ def styled(text: str, *codes: str) -> str:
 
 def warm_up() -> None:
     """Load all that painting needs, before somebody waits for it."""
-    document("A `word`.\n\n```python\nx = 1\n```\n", 40)
+    render_document("A `word`.\n\n```python\nx = 1\n```\n", 40)
 
 
-def document(text: str, columns: int) -> str:
+def render_document(text: str, columns: int) -> str:
     """All of it at once."""
     blocks = BlockSplitter()
     painted = ""
     for block in (*blocks.add(text), *blocks.end()):
-        painted += markdown(block.text, columns) + ("\n" if block.goes_on else "\n\n")
+        painted += render_markdown(block.text, columns) + ("\n" if block.is_continued else "\n\n")
     return painted.rstrip("\n")
 
 
-def markdown(text: str, columns: int) -> str:
+def render_markdown(text: str, columns: int) -> str:
     """A block of it."""
     harmless = readable(text)
     code = _CODE.fullmatch(harmless)
     if code is not None:
-        return _code(code["code"], code["language"].split(), columns)
+        return _render_code(code["code"], code["language"].split(), columns)
     from talaria.cli.screen.rich_markdown import LeftMarkdown  # noqa: PLC0415  (loaded behind the prompt)
 
     theme = cast("str", _code_theme(_palette()))  # what rich takes is handed on to `Syntax`, which takes both
-    return _painted(LeftMarkdown(harmless, code_theme=theme, hyperlinks=False), columns)
+    return _render(LeftMarkdown(harmless, code_theme=theme, hyperlinks=False), columns)
 
 
-def _code(code: str, language: list[str], columns: int) -> str:
+def _render_code(code: str, language: list[str], columns: int) -> str:
     from rich.padding import Padding  # noqa: PLC0415
     from rich.syntax import Syntax  # noqa: PLC0415
 
     name = language[0] if language else "text"
     shown = Syntax(code, name, theme=_code_theme(_palette()), word_wrap=True, background_color="default")
-    return _painted(Padding(shown, (0, 0, 0, 2)), columns)
+    return _render(Padding(shown, (0, 0, 0, 2)), columns)
 
 
-def diff(text: str, columns: int) -> str:
+def render_diff(text: str, columns: int) -> str:
     """With what went in red and what came in green."""
     from talaria.cli.screen.width import cut  # noqa: PLC0415
 
     return "\n".join(_diff_line(cut(line, columns)) for line in readable(text).split("\n"))
 
 
-def file_change(change: FileChange, columns: int, *, most_lines: int | None = 24) -> str:
+def render_file_change(change: FileChange, columns: int, *, most_lines: int | None = 24) -> str:
     """Which file, how many lines came and went, and its hunks with line numbers. `most_lines` None: all of them."""
-    from talaria.cli.screen.change_view import paint_change  # noqa: PLC0415  (when the first change is shown)
+    from talaria.cli.screen.change_view import render_change  # noqa: PLC0415  (when the first change is shown)
 
-    painted = paint_change(change, columns, _palette(), most_rows=most_lines, has_colour=has_colour())
-    more = f"… {painted.left:,} more line{'' if painted.left == 1 else 's'}{': Ctrl-O' if painted.is_cut else ''}"
-    return "\n".join([painted.header, *painted.rows, *([styled(more, DIM)] if painted.left else [])])
+    painted = render_change(change, columns, _palette(), most_rows=most_lines, has_colour=has_colour())
+    more = f"… {painted.omitted:,} more line{'' if painted.omitted == 1 else 's'}{': Ctrl-O' if painted.is_cut else ''}"
+    return "\n".join([painted.header, *painted.rows, *([style(more, DIM)] if painted.omitted else [])])
 
 
-def checklist(result: str, columns: int) -> str:
+def render_checklist(result: str, columns: int) -> str:
     """The steps that the tool `todo` tells of. Empty: there are none."""
-    from talaria.cli.screen.width import wrapped  # noqa: PLC0415
+    from talaria.cli.screen.width import wrap  # noqa: PLC0415
 
     lines: list[str] = []
     for step in read_steps(result):
         codes = [BOLD] if step.is_current else [] if step.is_open else [DIM]
         codes += [STRUCK] if step.is_cancelled and has_colour() else []
-        first, *others = wrapped(visible(step.text), max(8, columns - 2))
-        lines += [f"{styled(step.mark, GREEN if not step.is_open else CYAN)} {styled(first, *codes)}"]
-        lines += [f"  {styled(other, *codes)}" for other in others]
+        first, *others = wrap(visible(step.text), max(8, columns - 2))
+        lines += [f"{style(step.mark, GREEN if not step.is_open else CYAN)} {style(first, *codes)}"]
+        lines += [f"  {style(other, *codes)}" for other in others]
     return "\n".join(lines)
 
 
 def _diff_line(line: str) -> str:
     if line.startswith(("---", "+++")):
-        return styled(line, BOLD)
+        return style(line, BOLD)
     match line[:1]:
         case "+":
-            return styled(line, GREEN)
+            return style(line, GREEN)
         case "-":
-            return styled(line, RED)
+            return style(line, RED)
         case "@":
-            return styled(line, CYAN)
+            return style(line, CYAN)
         case _:
-            return styled(line, DIM)
+            return style(line, DIM)
 
 
-def _painted(what: "RenderableType", columns: int) -> str:
+def _render(what: "RenderableType", columns: int) -> str:
     console = _console(columns)
     console.print(what, crop=False)  # a link below a table is as long as it is
     written = console.file
@@ -243,9 +243,9 @@ def _code_theme(colours: palette.Palette) -> "SyntaxTheme":
     from rich.style import Style  # noqa: PLC0415
     from rich.syntax import ANSISyntaxTheme  # noqa: PLC0415
 
-    from talaria.cli.screen.change_view import roles  # noqa: PLC0415
+    from talaria.cli.screen.change_view import token_roles  # noqa: PLC0415
 
-    styles = {kind: _rich_style(getattr(colours, role)) for kind, role in roles().items()}
+    styles = {kind: _rich_style(getattr(colours, role)) for kind, role in token_roles().items()}
     return ANSISyntaxTheme({kind: Style.parse(style) for kind, style in styles.items()})
 
 

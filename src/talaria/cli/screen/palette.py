@@ -50,7 +50,7 @@ class Palette(NamedTuple):
     builtin: str
 
 
-def _fixed(words: tuple[str, str], **colours: int) -> Palette:
+def _fixed_palette(words: tuple[str, str], **colours: int) -> Palette:
     inks = {name: f"38;5;{number}" for name, number in colours.items()}
     return Palette(
         is_fixed=True,
@@ -62,7 +62,7 @@ def _fixed(words: tuple[str, str], **colours: int) -> Palette:
     )
 
 
-DARK = _fixed(
+DARK = _fixed_palette(
     ("38;5;255;48;5;22", "38;5;255;48;5;52"),
     added=114,
     removed=210,
@@ -77,7 +77,7 @@ DARK = _fixed(
     type=222,
     builtin=116,
 )
-LIGHT = _fixed(
+LIGHT = _fixed_palette(
     ("38;5;16;48;5;157", "38;5;16;48;5;217"),
     added=22,
     removed=124,
@@ -92,7 +92,7 @@ LIGHT = _fixed(
     type=54,
     builtin=23,
 )
-CAREFUL = Palette(
+BASIC = Palette(
     is_fixed=False,
     added="32",
     removed="31",
@@ -118,16 +118,16 @@ _chosen: list[Background] = []
 
 
 def current() -> Palette:
-    background = _chosen[0] if _chosen else told_by(os.environ)
-    return BY_BACKGROUND[background] if background and has_many_colours(os.environ) else CAREFUL
+    background = _chosen[0] if _chosen else background_of(os.environ)
+    return BY_BACKGROUND[background] if background and has_many_colours(os.environ) else BASIC
 
 
-def choose(background: Background) -> None:
+def use_background(background: Background) -> None:
     """From now on everything is painted for this background."""
     _chosen[:] = [background]
 
 
-def told_by(environment: Mapping[str, str]) -> Background | None:
+def background_of(environment: Mapping[str, str]) -> Background | None:
     """`COLORFGBG`, which some terminals set: two or three numbers, the background's last."""
     number = environment.get("COLORFGBG", "").rpartition(";")[2]
     return None if not number.isdecimal() else "light" if number in _LIGHT_NUMBERS else "dark"
@@ -138,9 +138,9 @@ def has_many_colours(environment: Mapping[str, str]) -> bool:
     return is_rich or "256" in environment.get("TERM", "") or environment.get("TERM") in ("xterm-kitty", "alacritty")
 
 
-def may_be_asked(environment: Mapping[str, str]) -> bool:
+def should_ask(environment: Mapping[str, str]) -> bool:
     """Whether a terminal that answers would make a difference."""
-    is_known = told_by(environment) is not None or bool(_chosen) or bool(environment.get("NO_COLOR"))
+    is_known = background_of(environment) is not None or bool(_chosen) or bool(environment.get("NO_COLOR"))
     return not is_known and has_many_colours(environment) and not environment["TERM"].startswith(_NO_ANSWER)
 
 
@@ -154,7 +154,7 @@ def hex_colour(code: str) -> str:
     return "#" + "".join(f"{levels[part]:02x}" for part in (place // 36, place // 6 % 6, place % 6))
 
 
-def answered(reply: str) -> Background | None:
+def parse_background(reply: str) -> Background | None:
     """What a terminal says when it is asked with `ASK_BACKGROUND`."""
     found = _ANSWERED.match(reply)
     if found is None:
@@ -181,7 +181,7 @@ class _ReplyFilter:
     def __init__(self, input: Vt100Input, heard: Callable[[Background], None]) -> None:
         self._input = input
         self._parser = input.vt100_parser
-        self._heard = heard
+        self._on_answer = heard
         self._held = ""
 
     def feed(self, data: str) -> None:
@@ -190,9 +190,9 @@ class _ReplyFilter:
         if reply is not None:
             self._input.vt100_parser = self._parser
             self._parser.feed(data[: reply.start()] + data[reply.end() :])
-            background = answered(reply[0])
+            background = parse_background(reply[0])
             if background is not None:
-                self._heard(background)
+                self._on_answer(background)
             return
         begun = _BEGUN.search(data)
         if begun is not None:

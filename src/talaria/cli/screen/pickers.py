@@ -14,7 +14,7 @@ from talaria.store.base import Session
 MOST_SESSIONS = 200
 
 
-async def completed(command: str, line: str, conversation: Conversation, screen: Screen) -> str:
+async def pick_argument(command: str, line: str, conversation: Conversation, screen: Screen) -> str:
     """The line with what was chosen; empty: nothing was."""
     match command:
         case "resume" | "sessions":
@@ -62,7 +62,7 @@ async def is_unlisted(model: str, conversation: Conversation) -> bool:
     return told.problem is None and not any(one.name == name and one.is_listed for one in told.models)
 
 
-class Arguments:
+class ArgumentSuggestions:
     """What commands may be given, as far as it is known without waiting."""
 
     def __init__(self, conversation: Conversation) -> None:
@@ -70,12 +70,12 @@ class Arguments:
         self._known: dict[str, list[Suggestion]] = {}
         self._asking: asyncio.Task[None] | None = None
 
-    def of(self, command: str) -> Sequence[Suggestion]:
+    def suggest(self, command: str) -> Sequence[Suggestion]:
         if command == "model" and self._asking is None:  # asked for once, when somebody wants to know
             self._asking = asyncio.get_running_loop().create_task(self._learn_models())
         return self._known.get(command, ())
 
-    async def learn(self) -> None:
+    async def refresh(self) -> None:
         rows = await self._conversation.sessions(MOST_SESSIONS)
         self._known["resume"] = [Suggestion(row.title or str(row.id), row.preview) for row in rows]
         self._known["handoff"] = [Suggestion(name) for name in self._conversation.app.settings.config.gateway.platforms]

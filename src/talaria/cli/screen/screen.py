@@ -29,9 +29,15 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import DynamicStyle, Style
 
 from talaria.cli.screen import palette
-from talaria.cli.screen.area import Area, InputLine, StatusLine
-from talaria.cli.screen.clusters import ClusterOutput, PackedLine, PackedSplit, StandIns, inside_cluster
-from talaria.cli.screen.key_bindings import bind_steering, bindings
+from talaria.cli.screen.area import InputLine, LiveArea, StatusLine
+from talaria.cli.screen.clusters import (
+    ClusterOutput,
+    ClusterPlaceholders,
+    ClusterProcessor,
+    ClusterSplit,
+    inside_cluster,
+)
+from talaria.cli.screen.key_bindings import bind_steer_key, build_bindings
 from talaria.cli.screen.menu import SMALL_ROWS, Menu, MenuItem
 from talaria.cli.screen.palette import ask_background
 from talaria.cli.screen.width import cut, width
@@ -42,34 +48,34 @@ if TYPE_CHECKING:
     from prompt_toolkit.input import Input
 
 
-def recalling(typed: Sequence[str], unfolded: Callable[[str], str]) -> Menu:
+def history_menu(typed: Sequence[str], unfolded: Callable[[str], str]) -> Menu:
     """The latest first. What is folded is found by all that it stands for."""
     latest = dict.fromkeys(reversed(typed))
     choices = [MenuItem(text, text, text if "\n" in text else "", searched=unfolded(text)) for text in latest]
     return Menu("Typed before", choices, typing="search")
 
 
-MOST_LINES = 6
-MOST_CHARS = 800
+MAX_PASTED_LINES = 6
+MAX_PASTED_CHARS = 800
 
-_WORD = re.compile(r"\[pasted #(\d+): [\d,]+ (?:lines|characters)\]")
+_PASTED = re.compile(r"\[pasted #(\d+): [\d,]+ (?:lines|characters)\]")
 
 
 class Pastes:
     def __init__(self) -> None:
         self._texts: list[str] = []
 
-    def folded(self, text: str) -> str:
+    def fold(self, text: str) -> str:
         """What stands for it on the line: itself, if it is short."""
         lines = len(text.splitlines())
-        if lines <= MOST_LINES and len(text) <= MOST_CHARS:
+        if lines <= MAX_PASTED_LINES and len(text) <= MAX_PASTED_CHARS:
             return text
         self._texts.append(text)
-        size = f"{lines:,} lines" if lines > MOST_LINES else f"{len(text):,} characters"
+        size = f"{lines:,} lines" if lines > MAX_PASTED_LINES else f"{len(text):,} characters"
         return f"[pasted #{len(self._texts)}: {size}]"
 
-    def unfolded(self, line: str) -> str:
-        return _WORD.sub(self._text, line)
+    def unfold(self, line: str) -> str:
+        return _PASTED.sub(self._text, line)
 
     def _text(self, word: re.Match[str]) -> str:
         number = int(word[1])
@@ -80,7 +86,7 @@ REDRAW_S = 0.01
 QUIET_S = 0.03
 ESCAPE_S = 0.1
 """For what a key sends behind an escape: a slow line needs some time."""
-MOST_COMPLETIONS = 7
+MAX_COMPLETIONS = 7
 PROMPT = "› "
 _OTHER_ROWS = 6
 """Kept for the line, its completions and the status."""
@@ -112,11 +118,11 @@ def _style(colours: palette.Palette) -> Style:
 class ScreenListener(Protocol):
     """Whoever is told what the person does."""
 
-    def submitted(self, text: str) -> None: ...
-    def steered(self, text: str) -> None: ...
-    def interrupted(self) -> None: ...
-    def left(self) -> None: ...
-    def wants_details(self) -> None: ...
+    def submit(self, text: str) -> None: ...
+    def steer(self, text: str) -> None: ...
+    def interrupt(self) -> None: ...
+    def leave(self) -> None: ...
+    def show_details(self) -> None: ...
 
 
 class Screen:
@@ -131,25 +137,25 @@ class Screen:
     ) -> None:
         self.status = StatusLine()
         self.is_working = False
-        self.is_ours = False
+        self.is_raw = False
         """The terminal has been in our mode for a moment: before that it sent Enter as another key."""
         self.menu: Menu | None = None
         self._listener = listener
-        self._live: Callable[[int], str] = lambda _: ""
+        self._render_live: Callable[[int], str] = lambda _: ""
         self.pastes = Pastes()
         self._history = history
         self._menus: list[Menu] = []
-        self._recalling: asyncio.Task[None] | None = None
-        self._editing: asyncio.Task[None] | None = None
+        self._history_task: asyncio.Task[None] | None = None
+        self._editor_task: asyncio.Task[None] | None = None
         """In a program of the person's."""
-        self._printing: asyncio.Queue[str | None] = asyncio.Queue()
+        self._print_queue: asyncio.Queue[str | None] = asyncio.Queue()
         """Texts, and None for an empty screen."""
         self.buffer = Buffer(
             history=history, completer=completer, complete_while_typing=True, multiline=True, name="line"
         )
-        self.buffer.on_cursor_position_changed += self._leave_cluster
-        self._stand_ins = StandIns()
-        self._keys = bindings(self)
+        self.buffer.on_cursor_position_changed += self._snap_cursor
+        self._placeholders = ClusterPlaceholders()
+        self._keys = build_bindings(self)
         self._app: Application[None] = Application(
             layout=Layout(self._layout(), focused_element=self.buffer),
             key_bindings=self._keys,
@@ -157,11 +163,11 @@ class Screen:
             color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
             min_redraw_interval=REDRAW_S,
             input=input,
-            output=output or _output(),
+            output=output or _make_output(),
             enable_page_navigation_bindings=False,
             erase_when_done=True,
         )
-        self._app.renderer = self._area = Area(self._app)
+        self._app.renderer = self._area = LiveArea(self._app)
         self._app.ttimeoutlen = ESCAPE_S
         self._app.timeoutlen = 3 * ESCAPE_S
 
@@ -176,7 +182,7 @@ class Screen:
             self._print_rest()
 
     def _begin(self) -> None:
-        self.is_ours = True
+        self.is_raw = True
 
     def close(self) -> None:
         if self._app.is_running and not self._app.is_done:
@@ -187,34 +193,34 @@ class Screen:
         input, output = self._app.input, self._app.output
         if theme != "auto":
             self._use_background(theme)
-        elif palette.may_be_asked(os.environ) and isinstance(input, Vt100Input) and isinstance(output, Vt100_Output):
+        elif palette.should_ask(os.environ) and isinstance(input, Vt100Input) and isinstance(output, Vt100_Output):
             ask_background(input, output, self._use_background)
 
     def _use_background(self, background: palette.Background) -> None:
-        palette.choose(background)
+        palette.use_background(background)
         self.redraw()
 
-    def steer_with(self, key: str) -> None:
+    def set_steer_key(self, key: str) -> None:
         """Raises `BadConfig`."""
-        bind_steering(self._keys, self, key)
+        bind_steer_key(self._keys, self, key)
 
     # What is shown
 
     def print(self, text: str) -> None:
         """For good, above the line; harmless text, or our own."""
-        self._printing.put_nowait(text)
+        self._print_queue.put_nowait(text)
 
     def clear(self) -> None:
         """What is on the screen leaves it at the top. It stays in the scrollback, which is not ours alone."""
-        self._printing.put_nowait(None)
+        self._print_queue.put_nowait(None)
 
-    async def printed(self) -> None:
+    async def drain(self) -> None:
         """Once all of it stands there."""
-        await self._printing.join()
+        await self._print_queue.join()
 
     def show(self, live: Callable[[int], str]) -> None:
         """What is still changing, as it is drawn for so many columns."""
-        self._live = live
+        self._render_live = live
         self.redraw()
 
     def redraw(self) -> None:
@@ -222,15 +228,15 @@ class Screen:
 
     async def ask(self, menu: Menu) -> str | None:
         """One at a time; the line keeps what is on it."""
-        self.offer(menu)
+        self.show_menu(menu)
         try:
             return await menu.answer
         finally:
             self._menus.remove(menu)
             self._next_menu()
-            self.buffer.insert_text(menu.beside)
+            self.buffer.insert_text(menu.stray_text)
 
-    def offer(self, menu: Menu) -> None:
+    def show_menu(self, menu: Menu) -> None:
         """It takes the keys from now on, or when it is its turn."""
         if menu not in self._menus:
             self._menus.append(menu)
@@ -250,24 +256,24 @@ class Screen:
 
     async def _print_all(self) -> None:
         while True:
-            text = await self._printing.get()
-            waiting = [text, *(self._printing.get_nowait() for _ in range(self._printing.qsize()))]
-            if self._editing is not None:
-                await asyncio.wait([self._editing])
+            text = await self._print_queue.get()
+            waiting = [text, *(self._print_queue.get_nowait() for _ in range(self._print_queue.qsize()))]
+            if self._editor_task is not None:
+                await asyncio.wait([self._editor_task])
             self._write_above(waiting)
             for _ in waiting:
-                self._printing.task_done()
+                self._print_queue.task_done()
 
     def _write_above(self, texts: list[str | None]) -> None:
         """The terminal stays in its mode: in its usual one it would show keys itself, and Enter would be a new line."""
-        self._area.lift()
+        self._area.erase_for_print()
         self._write(texts)
         with set_app(self._app):
             self._app.render_counter += 1  # what is drawn is kept for as long as this stays
             self._area.render(self._app, self._app.layout)
 
     def _print_rest(self) -> None:
-        self._write([self._printing.get_nowait() for _ in range(self._printing.qsize())])
+        self._write([self._print_queue.get_nowait() for _ in range(self._print_queue.qsize())])
 
     def _write(self, texts: list[str | None]) -> None:
         output = self._app.output
@@ -281,17 +287,17 @@ class Screen:
     # What is typed
 
     def submit(self) -> None:
-        text = self._taken()
+        text = self._take_line()
         if text.strip():
-            self._listener.submitted(text)
+            self._listener.submit(text)
 
     def steer(self) -> None:
-        text = self._taken()
+        text = self._take_line()
         if text.strip():
-            self._listener.steered(text)
+            self._listener.steer(text)
 
-    def _taken(self) -> str:
-        text = self.pastes.unfolded(self.buffer.text)
+    def _take_line(self) -> str:
+        text = self.pastes.unfold(self.buffer.text)
         if text.strip():
             self._history.append_string(self.buffer.text)
         self.buffer.reset()
@@ -301,37 +307,37 @@ class Screen:
         if self.buffer.text and not self.is_working:
             self.buffer.reset()
         else:
-            self._listener.interrupted()
+            self._listener.interrupt()
 
     def leave(self) -> None:
-        self._listener.left()
+        self._listener.leave()
 
-    def _leave_cluster(self, _: Buffer) -> None:
+    def _snap_cursor(self, _: Buffer) -> None:
         """Whatever has moved the cursor: it is never inside of a character."""
         begin = inside_cluster(self.buffer.text, self.buffer.cursor_position)
         if begin is not None:
             self.buffer.cursor_position = begin
 
-    def put_before(self, text: str) -> None:
+    def prepend(self, text: str) -> None:
         """On the line, before what is typed there."""
         self.buffer.text = f"{text}\n{self.buffer.text}" if self.buffer.text else text
         self.buffer.cursor_position = len(self.buffer.text)
 
-    def edit(self) -> None:
-        self._editing = self.buffer.open_in_editor()
+    def open_editor(self) -> None:
+        self._editor_task = self.buffer.open_in_editor()
 
     def show_details(self) -> None:
-        self._listener.wants_details()
+        self._listener.show_details()
 
     def paste(self, text: str) -> None:
-        self.buffer.insert_text(self.pastes.folded(text))
+        self.buffer.insert_text(self.pastes.fold(text))
 
     def search_history(self) -> None:
-        asked = recalling(self._history.get_strings(), self.pastes.unfolded)
-        self.offer(asked)  # at once: the next keys are for it
-        self._recalling = asyncio.get_running_loop().create_task(self._recall(asked))
+        asked = history_menu(self._history.get_strings(), self.pastes.unfold)
+        self.show_menu(asked)  # at once: the next keys are for it
+        self._history_task = asyncio.get_running_loop().create_task(self._insert_chosen(asked))
 
-    async def _recall(self, asked: Menu) -> None:
+    async def _insert_chosen(self, asked: Menu) -> None:
         """Puts what is chosen on the line."""
         chosen = await self.ask(asked)
         if chosen is not None:
@@ -340,31 +346,33 @@ class Screen:
 
     # How it is laid out
 
-    def _layout(self) -> PackedSplit:
+    def _layout(self) -> ClusterSplit:
         asks = Condition(lambda: self.menu is not None)
         shows = Condition(lambda: bool(self._live_text()))
-        completes = Condition(lambda: self.buffer.complete_state is not None and bool(self._completions()))
+        completes = Condition(lambda: self.buffer.complete_state is not None and bool(self._draw_completions()))
         line = InputLine(
-            BufferControl(self.buffer, input_processors=[PackedLine(self._stand_ins), AfterInput(self._drawn_cursor)]),
+            BufferControl(
+                self.buffer, input_processors=[ClusterProcessor(self._placeholders), AfterInput(self._draw_cursor)]
+            ),
             get_line_prefix=lambda number, wrap: [("class:prompt", PROMPT if number == wrap == 0 else "  ")],
             height=lambda: Dimension(max=max(1, self.rows - 4)),
             wrap_lines=True,
             dont_extend_height=True,
         )
-        line.may_rest = self._may_rest
-        split = PackedSplit(
+        line.parks_cursor = self._parks_cursor
+        split = ClusterSplit(
             [
-                ConditionalContainer(Window(FormattedTextControl(self._drawn_live), dont_extend_height=True), shows),
-                ConditionalContainer(Window(FormattedTextControl(self._drawn_menu), dont_extend_height=True), asks),
+                ConditionalContainer(Window(FormattedTextControl(self._draw_live), dont_extend_height=True), shows),
+                ConditionalContainer(Window(FormattedTextControl(self._draw_menu), dont_extend_height=True), asks),
                 ConditionalContainer(line, ~asks),
                 ConditionalContainer(
-                    Window(FormattedTextControl(self._completions), dont_extend_height=True), completes & ~asks
+                    Window(FormattedTextControl(self._draw_completions), dont_extend_height=True), completes & ~asks
                 ),
-                Window(FormattedTextControl(self._drawn_status), height=1),
+                Window(FormattedTextControl(self._draw_status), height=1),
             ],
             align=VerticalAlign.TOP,
         )
-        split.stand_ins = self._stand_ins
+        split.placeholders = self._placeholders
         return split
 
     def _live_text(self) -> str:
@@ -372,36 +380,36 @@ class Screen:
         if self.menu is not None and self.rows < SMALL_ROWS:
             return ""  # the question needs them all
         rows = max(1, min(self.rows - _OTHER_ROWS, self.rows // 2)) if self.menu is None else 1
-        lines = self._live(self.columns).split("\n")
+        lines = self._render_live(self.columns).split("\n")
         return "\n".join(lines[-rows:])
 
-    def _drawn_live(self) -> StyleAndTextTuples:
-        return self._stand_ins.packed_fragments(to_formatted_text(ANSI(self._live_text())))
+    def _draw_live(self) -> StyleAndTextTuples:
+        return self._placeholders.pack_fragments(to_formatted_text(ANSI(self._live_text())))
 
-    def _may_rest(self) -> bool:
+    def _parks_cursor(self) -> bool:
         """The terminal's own cursor: something goes on, and nobody types."""
         is_typed_on = bool(self.buffer.text) and not self._area.is_settling
         return self.is_working and self.menu is None and not is_typed_on
 
-    def _drawn_cursor(self) -> StyleAndTextTuples:
-        return [("reverse", " ")] if self._may_rest() and not self.buffer.text else []
+    def _draw_cursor(self) -> StyleAndTextTuples:
+        return [("reverse", " ")] if self._parks_cursor() and not self.buffer.text else []
 
-    def _drawn_menu(self) -> StyleAndTextTuples:
+    def _draw_menu(self) -> StyleAndTextTuples:
         others = 2 if self.rows < SMALL_ROWS else 3
         drawn = self.menu.fragments(self.columns, max(4, self.rows - others)) if self.menu else []
-        return self._stand_ins.packed_fragments(drawn)
+        return self._placeholders.pack_fragments(drawn)
 
-    def _drawn_status(self) -> StyleAndTextTuples:
-        return self._stand_ins.packed_fragments([("class:status", self.status.line(self.columns))])
+    def _draw_status(self) -> StyleAndTextTuples:
+        return self._placeholders.pack_fragments([("class:status", self.status.render(self.columns))])
 
-    def _completions(self) -> StyleAndTextTuples:
+    def _draw_completions(self) -> StyleAndTextTuples:
         state = self.buffer.complete_state
         if state is None or not state.completions:
             return []
         at = state.complete_index or 0
-        first = max(0, min(at - MOST_COMPLETIONS // 2, len(state.completions) - MOST_COMPLETIONS))
+        first = max(0, min(at - MAX_COMPLETIONS // 2, len(state.completions) - MAX_COMPLETIONS))
         drawn: StyleAndTextTuples = []
-        offered = state.completions[first : first + MOST_COMPLETIONS]
+        offered = state.completions[first : first + MAX_COMPLETIONS]
         widest = max(width(one.display_text) for one in offered)
         for place, one in enumerate(offered, first):
             style = "class:offer.chosen" if place == state.complete_index else ""
@@ -409,7 +417,7 @@ class Screen:
             name = cut(f"  {one.display_text}{gap}", self.columns)
             about = cut(f"  {one.display_meta_text}", self.columns - width(name)) if one.display_meta_text else ""
             drawn += [(style, name), ("class:offer.about", about), ("", "\n")]
-        return self._stand_ins.packed_fragments(drawn[:-1])
+        return self._placeholders.pack_fragments(drawn[:-1])
 
 
 def _soon(*acts: Callable[[], None]) -> None:
@@ -418,7 +426,7 @@ def _soon(*acts: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(QUIET_S, act)
 
 
-def _output() -> ClusterOutput:
+def _make_output() -> ClusterOutput:
     """The terminal is never asked where its cursor is: not every one answers."""
     return ClusterOutput(sys.stdout, _size, term=os.environ.get("TERM"), enable_cpr=False)
 

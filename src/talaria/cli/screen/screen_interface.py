@@ -15,12 +15,12 @@ from talaria.cli.command_name import runnable
 from talaria.cli.conversation import INTERRUPTED
 from talaria.cli.safe import decidable, readable
 from talaria.cli.screen import palette
-from talaria.cli.screen.change_view import paint_change, without_codes
+from talaria.cli.screen.change_view import render_change, strip_codes
 from talaria.cli.screen.menu import Menu, MenuItem
-from talaria.cli.screen.painting import BOLD, CYAN, DIM, RED, YELLOW, has_colour, styled
+from talaria.cli.screen.painting import BOLD, CYAN, DIM, RED, YELLOW, has_colour, style
 from talaria.cli.screen.screen import PROMPT, Screen
 from talaria.cli.screen.turn_view import TurnView
-from talaria.cli.screen.width import cut, paragraphs, wrapped
+from talaria.cli.screen.width import cut, wrap, wrap_words
 from talaria.cli.sessions.remarks import remark_on
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
@@ -38,13 +38,13 @@ from talaria.tools.person import Answer, Instead, Question, measure
 
 def question_rows(question: Question, columns: int, *, is_plain: bool = False) -> list[str]:
     """No row is wider than `columns`. `is_plain`: they are text and nothing else, also where there are colours."""
-    colours = palette.current() if has_colour() else palette.CAREFUL
+    colours = palette.current() if has_colour() else palette.BASIC
     place = f"\n(in {question.workdir})" if question.workdir else ""
-    rows = wrapped(decidable(f"{question.headline}{place}"), columns)
+    rows = wrap(decidable(f"{question.headline}{place}"), columns)
     for change in question.changes:
-        painted = paint_change(change, columns, colours, most_rows=None, has_colour=has_colour())
+        painted = render_change(change, columns, colours, most_rows=None, has_colour=has_colour())
         rows += [*painted.header.split("\n"), *painted.rows]
-    return [without_codes(row) for row in rows] if is_plain else rows
+    return [strip_codes(row) for row in rows] if is_plain else rows
 
 
 INSTEAD = "No, and tell it what to do instead"
@@ -104,7 +104,7 @@ class PastTurns(NamedTuple):
     """That the conversation took in its last round."""
 
 
-class _Sheet:
+class _LineBuffer:
     """A screen as far as a turn needs one; keeps what is printed."""
 
     menu = None
@@ -117,7 +117,7 @@ class _Sheet:
         self.lines += text.split("\n")
 
 
-def paint_past_turns(entries: Sequence[Recorded], columns: int, most_lines: int, clock: Clock) -> PastTurns:
+def render_past_turns(entries: Sequence[Recorded], columns: int, most_lines: int, clock: Clock) -> PastTurns:
     """The last turns that fit, the very last one at least in part. Takes a moment: markdown is painted."""
     starts = [place for place, one in enumerate(entries) if isinstance(one.entry, TurnStarted) and place]
     turns = [entries[begin:end] for begin, end in zip([0, *starts], [*starts, len(entries)], strict=True)]
@@ -127,9 +127,9 @@ def paint_past_turns(entries: Sequence[Recorded], columns: int, most_lines: int,
     left = len(turns) if entries else 0
     while left and len(lines) < most_lines:
         used: list[int] = []
-        sheet = _Sheet(columns)
+        sheet = _LineBuffer(columns)
         view = TurnView(sheet, clock, lambda count, _, used=used: used.append(count))
-        _paint(turns[left - 1], view, sheet)
+        _replay_turn(turns[left - 1], view, sheet)
         if last is not None and len(sheet.lines) + len(lines) > most_lines:
             break
         lines = [*sheet.lines, *lines]
@@ -140,14 +140,14 @@ def paint_past_turns(entries: Sequence[Recorded], columns: int, most_lines: int,
     return PastTurns(lines[-most_lines:], is_all, last, tokens)
 
 
-def _paint(turn: Sequence[Recorded], view: TurnView, sheet: _Sheet) -> None:
+def _replay_turn(turn: Sequence[Recorded], view: TurnView, sheet: _LineBuffer) -> None:
     called_at: dict[str, float] = {}
     for one in turn:
         match one.entry:
             case MessageAdded(User(author="person") as said):
-                sheet.print(paint_words(said.text, sheet.columns))
+                sheet.print(render_echo(said.text, sheet.columns))
             case MessageAdded(User(author="steering") as said):
-                sheet.print(styled(f"  ↪ {readable(said.text)}", CYAN))
+                sheet.print(style(f"  ↪ {readable(said.text)}", CYAN))
             case MessageAdded(User()):
                 pass  # of the host; people are not shown it
             case MessageAdded(Assistant() as message):
@@ -161,21 +161,21 @@ def _paint(turn: Sequence[Recorded], view: TurnView, sheet: _Sheet) -> None:
             case TurnEnded(_, outcome, _, error):
                 view.end()
                 if outcome != "completed":
-                    failure = styled(paragraphs(readable(error), sheet.columns), RED)
-                    sheet.print(failure if error else styled(INTERRUPTED, YELLOW))
+                    failure = style(wrap_words(readable(error), sheet.columns), RED)
+                    sheet.print(failure if error else style(INTERRUPTED, YELLOW))
                 sheet.print("")
             case entry:
                 if remark := remark_on(entry):
-                    sheet.print(styled(paragraphs(f"  {readable(remark)}", sheet.columns), YELLOW))
+                    sheet.print(style(wrap_words(f"  {readable(remark)}", sheet.columns), YELLOW))
 
 
-def paint_words(line: str, columns: int) -> str:
+def render_echo(line: str, columns: int) -> str:
     """What the person has said, or the beginning of it."""
-    first, *others = paragraphs(readable(line), columns - len(PROMPT)).split("\n")
+    first, *others = wrap_words(readable(line), columns - len(PROMPT)).split("\n")
     kept = others[: MOST_ECHOED_LINES - 1]
     left = len(others) - len(kept)
-    more = [styled(f"  … {left} more lines", DIM)] if left else []
-    return "\n".join([styled(PROMPT, CYAN, BOLD) + styled(first, BOLD), *(f"  {one}" for one in kept), *more])
+    more = [style(f"  … {left} more lines", DIM)] if left else []
+    return "\n".join([style(PROMPT, CYAN, BOLD) + style(first, BOLD), *(f"  {one}" for one in kept), *more])
 
 
 TICK_S = 0.1
@@ -183,45 +183,45 @@ MOST_SCREENS = 3
 """Of a conversation that somebody comes back to."""
 
 
-class ScreenFront:
+class ScreenInterface:
     def __init__(self, screen: Screen, clock: Clock) -> None:
         self.person = ScreenPerson(screen)
         self._screen = screen
         self._clock = clock
         self._view: TurnView | None = None
-        self._last: TurnView | None = None
-        self._lines: deque[str] = deque()
+        self._last_view: TurnView | None = None
+        self._queue: deque[str] = deque()
         """That wait for their turn."""
 
     @property
-    def is_showing(self) -> bool:
+    def is_turn_shown(self) -> bool:
         """A turn."""
         return self._view is not None
 
     def say(self, text: str) -> None:
-        self._screen.print(styled(paragraphs(readable(runnable(text)), self._screen.columns), DIM))
+        self._screen.print(style(wrap_words(readable(runnable(text)), self._screen.columns), DIM))
 
-    def failed(self, error: TalariaError) -> None:
+    def show_error(self, error: TalariaError) -> None:
         self.end_view()
-        self._complain(error)
+        self._print_error(error)
 
     def observer(self) -> Observer:
-        view = self._view = TurnView(self._screen, self._clock, self._fill)
+        view = self._view = TurnView(self._screen, self._clock, self._show_usage)
         self._screen.is_working = True
-        self._screen.show(self._live)
+        self._screen.show(self._render_live)
 
         def show(event: Event) -> None:
-            self._last = view  # not before: where nothing was left to finish, the turn before is still the last
+            self._last_view = view  # not before: where nothing was left to finish, the turn before is still the last
             view.show(event)
 
         return show
 
-    def ended(self, report: Report) -> None:
+    def show_report(self, report: Report) -> None:
         self.end_view()
         if report.error is not None:
-            self._complain(report.error)
+            self._print_error(report.error)
         elif report.outcome != "completed":
-            self._screen.print(styled(INTERRUPTED, YELLOW))
+            self._screen.print(style(INTERRUPTED, YELLOW))
         self._screen.print("")
 
     def end_view(self) -> None:
@@ -229,41 +229,43 @@ class ScreenFront:
             self._view.end()
         self._view = None
         self._screen.is_working = False
-        self._screen.show(self._live)
+        self._screen.show(self._render_live)
 
     def echo(self, line: str) -> None:
         if not line:
             return
-        self._screen.print(paint_words(line, self._screen.columns))
+        self._screen.print(render_echo(line, self._screen.columns))
 
-    def switched(self, reason: Reason) -> None:
+    def on_switch(self, reason: Reason) -> None:
         if reason != "branch":
-            self._last = None
+            self._last_view = None
             self._screen.status = self._screen.status._replace(tokens=0 if reason == "new" else None)
 
     async def repaint(self, row: Session, entries: Sequence[Recorded]) -> bool:
         columns, most_lines = self._screen.columns, MOST_SCREENS * self._screen.rows
-        past = await in_thread(lambda: paint_past_turns(entries, columns, most_lines, self._clock))
+        past = await in_thread(lambda: render_past_turns(entries, columns, most_lines, self._clock))
         self.say(headline(row))
         if not past.is_all:
             self.say(f"Earlier messages: talaria sessions show {row.id}")
         self._screen.print("\n".join(["", *past.lines]).rstrip("\n"))
-        self._last = past.last
+        self._last_view = past.last
         if past.tokens is not None:
-            self._fill(past.tokens, self._screen.status.window)
+            self._show_usage(past.tokens, self._screen.status.window)
         return True
 
-    def note(self, text: str) -> None:
+    def show_note(self, text: str) -> None:
         """What the model is told while it works."""
-        told = styled(f"  ↪ {readable(text)}", CYAN) + styled("  (told at its next step)", DIM)
+        told = style(f"  ↪ {readable(text)}", CYAN) + style("  (told at its next step)", DIM)
         if self._view is not None:
             self._view.add_note(told)
         else:
             self._screen.print(told)
 
-    def wants_details(self) -> None:
-        told = self._last.details() if self._last else ""  # also of a turn that runs, once something has happened in it
-        self._screen.print(told or styled("  No tool was used, and nothing is known of what was thought.", DIM))
+    def show_details(self) -> None:
+        told = (
+            self._last_view.render_details() if self._last_view else ""
+        )  # also of a turn that runs, once something has happened in it
+        self._screen.print(told or style("  No tool was used, and nothing is known of what was thought.", DIM))
 
     async def tick(self) -> None:
         """Time is seen to pass."""
@@ -272,13 +274,13 @@ class ScreenFront:
             if self._view is not None:
                 self._screen.redraw()
 
-    def _complain(self, error: TalariaError) -> None:
-        self._screen.print(styled(paragraphs(readable(runnable(str(error))), self._screen.columns), RED))
+    def _print_error(self, error: TalariaError) -> None:
+        self._screen.print(style(wrap_words(readable(runnable(str(error))), self._screen.columns), RED))
 
-    def _live(self, columns: int) -> str:
-        shown = [self._view.live(columns)] if self._view else []
-        shown += [styled(cut(f"  queued: {' '.join(readable(line).split())}", columns), DIM) for line in self._lines]
+    def _render_live(self, columns: int) -> str:
+        shown = [self._view.render_live(columns)] if self._view else []
+        shown += [style(cut(f"  queued: {' '.join(readable(line).split())}", columns), DIM) for line in self._queue]
         return "\n".join(shown)
 
-    def _fill(self, tokens: int, window: int | None) -> None:
+    def _show_usage(self, tokens: int, window: int | None) -> None:
         self._screen.status = self._screen.status._replace(tokens=tokens, window=window)

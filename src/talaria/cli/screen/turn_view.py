@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from talaria.cli.safe import readable, settled, visible
+from talaria.cli.safe import drop_unfinished, readable, visible
 from talaria.cli.screen.painting import (
     BOLD,
     CYAN,
@@ -19,14 +19,14 @@ from talaria.cli.screen.painting import (
     YELLOW,
     BlockSplitter,
     MarkdownBlock,
-    checklist,
-    diff,
-    file_change,
-    markdown,
-    styled,
+    render_checklist,
+    render_diff,
+    render_file_change,
+    render_markdown,
+    style,
 )
-from talaria.cli.screen.width import cut, paragraphs, width, wrapped
-from talaria.cli.tool_outcomes import TOOL, Excerpt, outcome, output_lines, read_steps, summarise
+from talaria.cli.screen.width import cut, width, wrap, wrap_words
+from talaria.cli.tool_outcomes import CHECKLIST_TOOL, Excerpt, outcome, output_lines, read_steps, summarise
 from talaria.core.clock import Clock
 from talaria.core.events import (
     AnswerRestarted,
@@ -45,13 +45,13 @@ from talaria.core.events import (
 from talaria.core.ids import CallId
 from talaria.core.messages import FileChange, Outcome, ToolResult
 
-_TELLING = ("command", "path", "query", "url", "pattern", "code", "question", "action", "name")
+_KEY_ARGUMENTS = ("command", "path", "query", "url", "pattern", "code", "question", "action", "name")
 MOST_DIFF_LINES = 24
 MOST_ARGUMENT_LINES = 200
 MOST_OUTPUT_LINES = 5
 MOST_REASON_LINES = 3
 MOST_END_COLUMNS = 30
-_OF_SANDBOX = "[sandbox: "
+_SANDBOX_NOTE = "[sandbox: "
 _STOPPED = Outcome("cancelled", "stopped")
 _COLOURS = {"done": GREEN, "failed": RED, "invalid": RED, "refused": YELLOW, "cancelled": YELLOW}
 
@@ -65,46 +65,46 @@ class ToolCallLines(msgspec.Struct, frozen=True):
     seconds: float | None = None
     """None: not known."""
 
-    def running(self, columns: int, sign: str, colour: str, printed: Sequence[str] = ()) -> str:
+    def render_running(self, columns: int, sign: str, colour: str, printed: Sequence[str] = ()) -> str:
         """With the last lines that it has printed."""
         took = f"{self.seconds:.0f} s" if self.seconds and self.seconds >= 1 else ""
-        lines = [self._line(columns, sign, colour, "", took)]
-        lines += [_beneath(line, columns) for line in printed[-MOST_OUTPUT_LINES:]]
+        lines = [self._headline(columns, sign, colour, "", took)]
+        lines += [_detail_line(line, columns) for line in printed[-MOST_OUTPUT_LINES:]]
         return "\n".join(lines)
 
-    def ended(self, columns: int) -> str:
+    def render_ended(self, columns: int) -> str:
         """With what it printed, what went wrong, or what it changed in files."""
         how = self._outcome
         colour = _COLOURS[how.kind]
-        said, reason = _said(how, columns)
+        said, reason = _end_label(how, columns)
         took = f"{self.seconds:.1f} s" if self.seconds is not None and self._has_run else ""
-        steps = read_steps(self.result.text) if self.result is not None and self.name == TOOL else []
+        steps = read_steps(self.result.text) if self.result is not None and self.name == CHECKLIST_TOOL else []
         call = msgspec.structs.replace(self, arguments=summarise(steps)) if steps else self
         mark = "✓" if how.kind == "done" else "✗"
-        lines = [call._line(columns, mark, colour, said, took)]  # noqa: SLF001  (one of us)
-        lines += _sentence(reason, columns) if reason else []
+        lines = [call._headline(columns, mark, colour, said, took)]  # noqa: SLF001  (one of us)
+        lines += _note_lines(reason, columns) if reason else []
         if self.result is not None:
-            lines += _printed(self.result, how, columns)
+            lines += _output_excerpt(self.result, how, columns)
             for note in _notes(self.result, how):
-                lines += _sentence(note, columns)
+                lines += _note_lines(note, columns)
             lines += _changes(self.result, how, columns)
         if self.result is not None and steps:
-            lines += [f"    {row}" for row in checklist(self.result.text, columns - 4).split("\n")]
+            lines += [f"    {row}" for row in render_checklist(self.result.text, columns - 4).split("\n")]
         return "\n".join(lines)
 
-    def details(self, columns: int) -> str:
+    def render_details(self, columns: int) -> str:
         """All of it, as far as it is kept."""
         how = self._outcome
         end = how.words or how.kind
-        lines = [styled(f"● {visible(self.name)}", BOLD), *_indented(self.arguments)]
-        lines += [styled(f"  ─ {visible(end)}" if how.kind != "done" or how.words else "  ─", DIM)]
+        lines = [style(f"● {visible(self.name)}", BOLD), *_indent(self.arguments)]
+        lines += [style(f"  ─ {visible(end)}" if how.kind != "done" or how.words else "  ─", DIM)]
         if self.result is not None:
             text = self.result.text
             printed, ours = text[: how.output_chars], text[how.output_chars :].lstrip("\n")
             shown = output_lines(printed.rstrip("\n")) if printed else []
             lines += [f"    {line}" for line in (*shown, *readable(ours).split("\n"))]
             for change in self.result.changes:
-                rows = file_change(change, columns - 4, most_lines=None).split("\n")
+                rows = render_file_change(change, columns - 4, most_lines=None).split("\n")
                 lines += [f"    {row}" for row in rows]
         return "\n".join(lines)
 
@@ -116,17 +116,17 @@ class ToolCallLines(msgspec.Struct, frozen=True):
     def _has_run(self) -> bool:
         return self.result is None or self.result.disposition != "none"
 
-    def _line(self, columns: int, sign: str, colour: str, said: str, took: str) -> str:
+    def _headline(self, columns: int, sign: str, colour: str, said: str, took: str) -> str:
         gap = " · " if said and took else ""
-        end = f"  {styled(said, colour)}{styled(f'{gap}{took}', DIM)}" if said or took else ""
+        end = f"  {style(said, colour)}{style(f'{gap}{took}', DIM)}" if said or took else ""
         room = columns - width(f"  {said}{gap}{took}")
         name = cut(visible(self.name), max(1, room - width(f"  {sign} ")))
-        about = cut(about_what(self.arguments), max(0, room - width(f"  {sign} {name}  ")))
-        told = f"  {styled(about, DIM)}" if about else ""
-        return f"  {styled(sign, colour)} {styled(name, BOLD)}{told}{end}"
+        about = cut(summarise_arguments(self.arguments), max(0, room - width(f"  {sign} {name}  ")))
+        told = f"  {style(about, DIM)}" if about else ""
+        return f"  {style(sign, colour)} {style(name, BOLD)}{told}{end}"
 
 
-def _said(how: Outcome, columns: int) -> tuple[str, str]:
+def _end_label(how: Outcome, columns: int) -> tuple[str, str]:
     """What stands at the end of the line, and the reason for below it if that is too long."""
     words = visible(how.words)
     match how.kind:
@@ -143,10 +143,10 @@ def _said(how: Outcome, columns: int) -> tuple[str, str]:
     return (full, "") if fits else (label, words)
 
 
-def _printed(result: ToolResult, how: Outcome, columns: int) -> list[str]:
+def _output_excerpt(result: ToolResult, how: Outcome, columns: int) -> list[str]:
     excerpt = Excerpt(result.text[: how.output_chars], MOST_OUTPUT_LINES, is_failed=how.kind != "done")
-    lines = [_beneath(line, columns) for line in excerpt.lines]
-    return [*lines, _beneath(f"{excerpt.more}: Ctrl-O", columns)] if excerpt.more else lines
+    lines = [_detail_line(line, columns) for line in excerpt.lines]
+    return [*lines, _detail_line(f"{excerpt.more}: Ctrl-O", columns)] if excerpt.more else lines
 
 
 def _notes(result: ToolResult, how: Outcome) -> list[str]:
@@ -155,7 +155,9 @@ def _notes(result: ToolResult, how: Outcome) -> list[str]:
     if not how.words:
         return []
     has_ended = ours[0].startswith("[")
-    noted = [line for line in ours[1:] if has_ended or line.startswith(_OF_SANDBOX)]  # else it began in the background
+    noted = [
+        line for line in ours[1:] if has_ended or line.startswith(_SANDBOX_NOTE)
+    ]  # else it began in the background
     return [line.removeprefix("[").removesuffix("]") for line in noted]
 
 
@@ -163,33 +165,33 @@ def _changes(result: ToolResult, how: Outcome, columns: int) -> list[str]:
     if result.changes:
         shown = [_change(change, columns) for change in result.changes]
         more = result.more_changes
-        return [*shown, *([_beneath(f"and {more:,} more file{'s' if more > 1 else ''}", columns)] if more else [])]
+        return [*shown, *([_detail_line(f"and {more:,} more file{'s' if more > 1 else ''}", columns)] if more else [])]
     is_command = how.words or how.output_chars
-    changes = "" if result.is_error or is_command else changed(result.text)  # as earlier versions told it
-    return [_shortened(changes, columns)] if changes else []
+    changes = "" if result.is_error or is_command else find_diff(result.text)  # as earlier versions told it
+    return [_diff_excerpt(changes, columns)] if changes else []
 
 
 def _change(change: FileChange, columns: int) -> str:
-    rows = file_change(change, columns - 4, most_lines=MOST_DIFF_LINES).split("\n")
+    rows = render_file_change(change, columns - 4, most_lines=MOST_DIFF_LINES).split("\n")
     return "\n".join(f"    {row}" for row in rows)
 
 
-def about_what(arguments: str) -> str:
+def summarise_arguments(arguments: str) -> str:
     """The one argument that tells most, on one line."""
     try:
         given: Any = json.loads(arguments)
     except (ValueError, RecursionError):
-        return _flat(arguments)
+        return _one_line(arguments)
     if not isinstance(given, dict):
-        return _flat(arguments)
+        return _one_line(arguments)
     named = cast("dict[str, Any]", given)
-    telling = [named[name] for name in _TELLING if isinstance(named.get(name), str)]
+    telling = [named[name] for name in _KEY_ARGUMENTS if isinstance(named.get(name), str)]
     if telling:
-        return _flat(str(telling[0]))
-    return _flat(", ".join(f"{name}={_told(value)}" for name, value in named.items()))
+        return _one_line(str(telling[0]))
+    return _one_line(", ".join(f"{name}={_format_value(value)}" for name, value in named.items()))
 
 
-def _told(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A list of things is how many they are; else as JSON, but for the quotes of a text."""
     if isinstance(value, list):
         count = len(cast("list[Any]", value))
@@ -197,7 +199,7 @@ def _told(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def changed(text: str) -> str:
+def find_diff(text: str) -> str:
     """The diff at the end of what a tool says; empty if there is none."""
     lines = text.split("\n")
     for place, line in enumerate(lines[:-1]):
@@ -206,34 +208,34 @@ def changed(text: str) -> str:
     return ""
 
 
-def _shortened(changes: str, columns: int) -> str:
+def _diff_excerpt(changes: str, columns: int) -> str:
     lines = changes.rstrip("\n").split("\n")
     left = len(lines) - MOST_DIFF_LINES
-    more = [styled(f"    … {left} more lines: Ctrl-O", DIM)] if left > 0 else []
+    more = [style(f"    … {left} more lines: Ctrl-O", DIM)] if left > 0 else []
     return "\n".join(
-        [*(f"    {line}" for line in diff("\n".join(lines[:MOST_DIFF_LINES]), columns - 4).split("\n")), *more]
+        [*(f"    {line}" for line in render_diff("\n".join(lines[:MOST_DIFF_LINES]), columns - 4).split("\n")), *more]
     )
 
 
-def _sentence(text: str, columns: int) -> list[str]:
+def _note_lines(text: str, columns: int) -> list[str]:
     """For people to read, below the line of the call that it is about."""
-    told = wrapped(paragraphs(visible(text), columns - 4), columns - 4)
+    told = wrap(wrap_words(visible(text), columns - 4), columns - 4)
     more = ["…"] if len(told) > MOST_REASON_LINES else []
-    return [styled(f"    {line}", YELLOW) for line in (*told[:MOST_REASON_LINES], *more)]
+    return [style(f"    {line}", YELLOW) for line in (*told[:MOST_REASON_LINES], *more)]
 
 
-def _beneath(line: str, columns: int) -> str:
+def _detail_line(line: str, columns: int) -> str:
     """Below the line of its call."""
-    return styled(cut(f"    {line}", columns), DIM)
+    return style(cut(f"    {line}", columns), DIM)
 
 
-def _indented(text: str) -> list[str]:
+def _indent(text: str) -> list[str]:
     lines = visible(text).split("\n")
     left = len(lines) - MOST_ARGUMENT_LINES
     return [f"    {line}" for line in lines[:MOST_ARGUMENT_LINES]] + ([f"    … {left} more lines"] if left > 0 else [])
 
 
-def _flat(text: str) -> str:
+def _one_line(text: str) -> str:
     return visible(" ".join(text.split()))
 
 
@@ -241,11 +243,11 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPINS_PER_S = 8
 _ROUND = "\n\n"
 """Between what is thought in one round and in the next."""
-Filled = Callable[[int, int | None], None]
+OnUsage = Callable[[int, int | None], None]
 """Told how many tokens the conversation takes, of how many, if that is known."""
 
 
-class Paper(Protocol):
+class TurnOutput(Protocol):
     """What a turn is written on: the screen."""
 
     @property
@@ -255,7 +257,7 @@ class Paper(Protocol):
     def print(self, text: str) -> None: ...
 
 
-class _Running(msgspec.Struct, frozen=True):
+class _RunningCall(msgspec.Struct, frozen=True):
     """A call under way."""
 
     name: str
@@ -266,18 +268,18 @@ class _Running(msgspec.Struct, frozen=True):
 
 
 class TurnView:
-    def __init__(self, screen: Paper, clock: Clock, filled: Filled) -> None:
+    def __init__(self, screen: TurnOutput, clock: Clock, filled: OnUsage) -> None:
         self._screen = screen
         self._clock = clock
-        self._filled = filled
+        self._on_usage = filled
         self._began = clock.monotonic()
         self._blocks = BlockSplitter()
         self._thoughts: list[str] = []
         self._has_written = False
-        self._running: dict[CallId, _Running] = {}
+        self._running: dict[CallId, _RunningCall] = {}
         self._ended: list[ToolCallLines] = []
         self._window: int | None = None
-        self._painted = ("", 0, "")
+        self._render_cache = ("", 0, "")
         """The rest of the text, for how many columns, and what it looks like."""
         self._needs_gap = True
         self._notes: list[str] = []
@@ -306,7 +308,7 @@ class TurnView:
                 self._fill(message.usage.prompt + message.usage.output if message.usage else None)
             case ToolBegan(call, name, arguments):
                 self._end_text()
-                self._running[call] = _Running(name, arguments, self._clock.monotonic())
+                self._running[call] = _RunningCall(name, arguments, self._clock.monotonic())
             case ToolOutput(call, tail):  # drawn with the next tick, however much comes
                 if call in self._running:
                     lines = [line for line in output_lines(tail) if line.strip()]
@@ -335,7 +337,7 @@ class TurnView:
         if not self._blocks.rest:
             self._print_notes()
 
-    def live(self, columns: int) -> str:
+    def render_live(self, columns: int) -> str:
         """What is still changing, and that something goes on."""
         gap = "\n" if self._needs_gap else ""
         parts = [gap + self._rest(columns)] if self._blocks.rest else []
@@ -343,26 +345,26 @@ class TurnView:
         now = self._clock.monotonic()
         for one in self._running.values():
             call = ToolCallLines(one.name, one.arguments, seconds=now - one.began)
-            parts.append(call.running(columns, self._sign, CYAN, one.printed))
-        return "\n".join([*parts, self._pulse(columns)])
+            parts.append(call.render_running(columns, self._spinner, CYAN, one.printed))
+        return "\n".join([*parts, self._progress_line(columns)])
 
-    def details(self) -> str:
+    def render_details(self) -> str:
         """What the turn has thought and done, in full."""
         thought = readable("".join(self._thoughts).strip())
-        parts = [styled("✻ Thought:\n", DIM) + styled(thought, DIM)] if thought else []
-        return "\n".join([*parts, *(call.details(self._screen.columns) for call in self._ended)])
+        parts = [style("✻ Thought:\n", DIM) + style(thought, DIM)] if thought else []
+        return "\n".join([*parts, *(call.render_details(self._screen.columns) for call in self._ended)])
 
     @property
     def seconds(self) -> float:
         return self._clock.monotonic() - self._began
 
     @property
-    def _sign(self) -> str:
+    def _spinner(self) -> str:
         return _SPINNER[int(self.seconds * SPINS_PER_S) % len(_SPINNER)]
 
-    def _pulse(self, columns: int) -> str:
+    def _progress_line(self, columns: int) -> str:
         if self._screen.menu is not None:
-            return styled(cut(f"{self._sign} Waiting for your answer … {self.seconds:.0f} s", columns), DIM)
+            return style(cut(f"{self._spinner} Waiting for your answer … {self.seconds:.0f} s", columns), DIM)
         if self._blocks.rest:
             doing = "Writing"
         elif self._running:
@@ -370,14 +372,14 @@ class TurnView:
         else:
             doing = "Thinking"
         thought = "" if doing != "Thinking" else readable("".join(self._thoughts[-40:]).rpartition("\n")[2].strip())
-        line = f"{self._sign} {doing} … {self.seconds:.0f} s · Ctrl-C stops"
-        return styled(cut(f"{line} · {thought}" if thought else line, columns), DIM)
+        line = f"{self._spinner} {doing} … {self.seconds:.0f} s · Ctrl-C stops"
+        return style(cut(f"{line} · {thought}" if thought else line, columns), DIM)
 
     def _rest(self, columns: int) -> str:
         rest = self._blocks.tail
-        if self._painted[:2] != (rest, columns):
-            self._painted = (rest, columns, markdown(settled(rest), columns))
-        return self._painted[2]
+        if self._render_cache[:2] != (rest, columns):
+            self._render_cache = (rest, columns, render_markdown(drop_unfinished(rest), columns))
+        return self._render_cache[2]
 
     def _write(self, text: str) -> None:
         self._has_written = True
@@ -391,9 +393,9 @@ class TurnView:
 
     def _print(self, block: MarkdownBlock) -> None:
         gap = "\n" if self._needs_gap else ""
-        self._screen.print(gap + markdown(block.text, self._screen.columns))
-        self._needs_gap = not block.goes_on
-        if not block.goes_on:
+        self._screen.print(gap + render_markdown(block.text, self._screen.columns))
+        self._needs_gap = not block.is_continued
+        if not block.is_continued:
             self._print_notes()
 
     def _print_notes(self) -> None:
@@ -404,13 +406,13 @@ class TurnView:
     def _end_tool(self, call: ToolCallLines) -> None:
         self._ended.append(call)
         gap = "\n" if self._needs_gap and len(self._ended) == 1 else ""
-        self._screen.print(gap + call.ended(self._screen.columns))
+        self._screen.print(gap + call.render_ended(self._screen.columns))
         self._needs_gap = True
 
     def _note(self, text: str) -> None:
         self._end_text()
-        self._screen.print(styled(paragraphs(f"  {readable(text)}", self._screen.columns), YELLOW))
+        self._screen.print(style(wrap_words(f"  {readable(text)}", self._screen.columns), YELLOW))
 
     def _fill(self, tokens: int | None) -> None:
         if tokens:
-            self._filled(tokens, self._window)
+            self._on_usage(tokens, self._window)

@@ -32,10 +32,10 @@ def width(text: str) -> int:
 
 @lru_cache(maxsize=10_000)
 def cluster_width(cluster: str) -> int:
-    return max(0, wcstwidth(cluster, term_program=_terminal()))
+    return max(0, wcstwidth(cluster, term_program=_terminal_name()))
 
 
-def _terminal() -> str:
+def _terminal_name() -> str:
     """Not all terminals draw a family as one emoji; wcwidth knows which do, by their names. Any of them may call itself
     xterm, so that name alone says nothing."""
     told = os.environ.get("TERM", "")
@@ -57,7 +57,7 @@ def cut(text: str, columns: int) -> str:
     return f"{kept}…" if columns > 0 else ""
 
 
-def wrapped(text: str, columns: int) -> list[str]:
+def wrap(text: str, columns: int) -> list[str]:
     """Every line of it broken where it must be, between any two characters: nothing of it is hidden."""
     lines, columns = list[str](), max(1, columns)
     for line in text.split("\n"):
@@ -76,12 +76,12 @@ def wrapped(text: str, columns: int) -> list[str]:
     return lines
 
 
-def paragraphs(text: str, columns: int) -> str:
+def wrap_words(text: str, columns: int) -> str:
     """Broken between words where there are any."""
-    return "\n".join(_broken(line, columns) for line in text.split("\n"))
+    return "\n".join(_wrap_line(line, columns) for line in text.split("\n"))
 
 
-def _broken(line: str, columns: int) -> str:
+def _wrap_line(line: str, columns: int) -> str:
     """What goes on below begins where the line did, or under the second column of a list of two."""
     words = line.split(" ")
     first = _LISTED.match(line)

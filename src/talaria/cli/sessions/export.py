@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from talaria.cli.safe import escaped_json, readable
+from talaria.cli.safe import escape_json, readable
 from talaria.cli.sessions.remarks import remark_on, when
 from talaria.cli.tool_outcomes import outcome
 from talaria.core.entries import Entry, MessageAdded, Recorded
@@ -41,7 +41,7 @@ def write(file: Path, content: bytes) -> None:
 def exported(row: Session, entries: Sequence[Recorded], format: ExportFormat) -> bytes:
     match format:
         case "lines":
-            return escaped_json(b"\n".join(map(msgspec.json.encode, (row, *entries)))) + b"\n"
+            return escape_json(b"\n".join(map(msgspec.json.encode, (row, *entries)))) + b"\n"
         case "markdown":
             return as_markdown(row, entries).encode()
         case "html":

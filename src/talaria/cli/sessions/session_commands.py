@@ -13,7 +13,7 @@ import msgspec
 
 from talaria.cli.context import home, with_store
 from talaria.cli.notices import Progress, say, show
-from talaria.cli.output import confirmed, json_option, print_json, yes_option
+from talaria.cli.output import confirm, json_option, print_json, yes_option
 from talaria.cli.sessions.export import ExportFormat, exported, write
 from talaria.cli.sessions.remarks import remark_on, remove_files, when
 from talaria.core.entries import MessageAdded, Recorded
@@ -50,7 +50,7 @@ def prune(
     before, folder = _before(older_than), home(ctx)
     stale = with_store(folder, lambda store: store.forgetting.stale(before, keep or 0, is_empty=is_empty))
     may_go = stale and not is_dry_run
-    if may_go and not yes and not confirmed(f"Delete {_amount(stale)} for good?", "they may go", as_json=as_json):
+    if may_go and not yes and not confirm(f"Delete {_amount(stale)} for good?", "they may go", as_json=as_json):
         say("Nothing was deleted.")
         return
     gone = with_store(folder, lambda store: _gone(store, folder, stale)) if may_go else []
@@ -198,7 +198,7 @@ def rename(ctx: click.Context, name: str, title: str, as_json: bool) -> None:
 def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     row = with_store(home(ctx), lambda store: store.sessions.find(name))
     question = f"Delete {row.id} ({row.title or row.preview}) for good?"
-    if not yes and not confirmed(question, f"{row.id} may be deleted", as_json=as_json):
+    if not yes and not confirm(question, f"{row.id} may be deleted", as_json=as_json):
         say("Nothing was deleted.")
         return
     with_store(home(ctx), lambda store: store.sessions.delete(row.id))

@@ -45,7 +45,7 @@ def test_long_code_is_shown_in_pieces_that_belong_together() -> None:
     lines = [f"line {number}" for number in range(LONG_CODE_LINES * 2)]
     blocks = BlockSplitter()
     pieces = [*blocks.add("```c\n" + "\n".join(lines) + "\n```\n"), *blocks.end()]
-    assert [piece.goes_on for piece in pieces] == [True, True, False]
+    assert [piece.is_continued for piece in pieces] == [True, True, False]
     shown = [line for piece in pieces for line in piece.text.split("\n") if not line.startswith("```")]
     assert shown == lines
     assert all(piece.text.startswith("```c\n") and piece.text.endswith("\n```") for piece in pieces)

@@ -13,7 +13,7 @@ from prompt_toolkit.input import create_pipe_input
 
 from talaria.cli.screen.clusters import ClusterOutput, inside_cluster, next_cluster
 from talaria.cli.screen.screen import Screen
-from talaria.cli.screen.width import cluster_width, cut, paragraphs, width, wrapped
+from talaria.cli.screen.width import cluster_width, cut, width, wrap, wrap_words
 
 FAMILY, THUMB, SYLLABLE = "👩\u200d👩\u200d👧", "👍🏽", "क्\u200dष"
 LEFT, BACKSPACE = "\x1b[D", "\x7f"
@@ -38,11 +38,11 @@ def test_a_terminal_that_joins_nothing_is_known_by_its_name(monkeypatch: pytest.
 
 
 class Nobody:
-    def submitted(self, text: str) -> None: ...
-    def steered(self, text: str) -> None: ...
-    def interrupted(self) -> None: ...
-    def left(self) -> None: ...
-    def wants_details(self) -> None: ...
+    def submit(self, text: str) -> None: ...
+    def steer(self, text: str) -> None: ...
+    def interrupt(self) -> None: ...
+    def leave(self) -> None: ...
+    def show_details(self) -> None: ...
 
 
 async def typed(keys: str, until: str, *, cursor: int) -> tuple[Screen, str]:
@@ -57,7 +57,7 @@ async def typed(keys: str, until: str, *, cursor: int) -> tuple[Screen, str]:
             while (screen.buffer.text, screen.buffer.cursor_position) != (until, cursor):
                 await asyncio.sleep(0.001)
             screen.print("drawn")
-            await screen.printed()
+            await screen.drain()
             screen.close()
 
         using: list[asyncio.Task[None]] = []
@@ -99,10 +99,10 @@ def test_places_inside_of_a_character_are_known() -> None:
 def test_nothing_is_cut_inside_of_a_character(columns: int) -> None:
     text = f"{FAMILY} {SYLLABLE}{THUMB} {FAMILY}{FAMILY}"
     whole = {FAMILY, SYLLABLE, THUMB, " ", "…"}
-    for line in (*wrapped(text, columns), cut(text, columns), *paragraphs(text, columns).split("\n")):
+    for line in (*wrap(text, columns), cut(text, columns), *wrap_words(text, columns).split("\n")):
         left = line
         while left:
             (found,) = [one for one in whole if left.startswith(one)]
             left = left.removeprefix(found)
     assert width(cut(text, columns)) <= columns
-    assert "".join(wrapped(text, columns)) == text
+    assert "".join(wrap(text, columns)) == text

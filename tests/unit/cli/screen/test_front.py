@@ -5,7 +5,7 @@ from typing import cast
 
 from talaria.cli.screen.area import StatusLine
 from talaria.cli.screen.screen import Screen
-from talaria.cli.screen.screen_interface import MOST_SCREENS, ScreenFront
+from talaria.cli.screen.screen_interface import MOST_SCREENS, ScreenInterface
 from talaria.core.entries import Entry, MessageAdded, Recorded, TurnEnded, TurnStarted
 from talaria.core.events import TurnBegan
 from talaria.core.ids import CallId, SessionId, TurnId
@@ -56,8 +56,8 @@ CALLED = turn(
 
 async def test_a_painted_conversation_has_its_tools_and_tokens() -> None:
     paper = Paper()
-    front = ScreenFront(cast("Screen", paper), ManualClock())
-    front.switched("resume")
+    front = ScreenInterface(cast("Screen", paper), ManualClock())
+    front.on_switch("resume")
     assert await front.repaint(ROW, recorded(*CALLED))
     for words in ("Wings · 4 messages", "Where is it?", "find wings", "1.0 s", "there"):
         assert words in paper.text
@@ -65,28 +65,28 @@ async def test_a_painted_conversation_has_its_tools_and_tokens() -> None:
     assert paper.status.tokens == 111
     front.observer()  # nothing was left to finish
     front.end_view()
-    front.wants_details()
+    front.show_details()
     assert "Hmm." in paper.printed[-1]
     assert "found it" in paper.printed[-1]
 
 
 async def test_a_turn_that_runs_is_the_last_one() -> None:
     paper = Paper()
-    front = ScreenFront(cast("Screen", paper), ManualClock())
+    front = ScreenInterface(cast("Screen", paper), ManualClock())
     await front.repaint(ROW, recorded(*CALLED))
     front.observer()(TurnBegan(ROW.id, TurnId("u"), "m"))
-    front.wants_details()
+    front.show_details()
     assert NOTHING in paper.printed[-1]
 
 
 async def test_a_new_conversation_has_no_tokens_and_no_tools_yet() -> None:
     paper = Paper()
-    front = ScreenFront(cast("Screen", paper), ManualClock())
+    front = ScreenInterface(cast("Screen", paper), ManualClock())
     await front.repaint(ROW, recorded(*CALLED))
-    front.switched("branch")
+    front.on_switch("branch")
     assert paper.status.tokens == 111, "a copy has as many"
-    front.switched("new")
-    front.wants_details()
+    front.on_switch("new")
+    front.show_details()
     assert paper.status.tokens == 0
     assert NOTHING in paper.printed[-1]
 
@@ -95,7 +95,7 @@ async def test_an_answer_without_end_is_painted_at_its_end() -> None:
     paper = Paper()
     long = "\n\n".join(f"Paragraph {number}." for number in range(500))
     told = turn(MessageAdded(user("Go on.")), MessageAdded(Assistant((Text(long),))))
-    await ScreenFront(cast("Screen", paper), ManualClock()).repaint(ROW, recorded(*CALLED, *told))
+    await ScreenInterface(cast("Screen", paper), ManualClock()).repaint(ROW, recorded(*CALLED, *told))
     assert "talaria sessions show s" in paper.text.partition("Earlier messages: ")[2]
     assert "Paragraph 499." in paper.text
     assert "Go on." not in paper.text
@@ -106,6 +106,6 @@ async def test_how_a_turn_ended_and_what_came_before_is_told() -> None:
     paper = Paper()
     failed = turn(MessageAdded(user("Why?")), outcome=TurnEnded(TurnId("t"), "failed", error="It is too late."))
     stopped = turn(MessageAdded(user("When?")), outcome=TurnEnded(TurnId("t"), "interrupted"))
-    await ScreenFront(cast("Screen", paper), ManualClock()).repaint(ROW, recorded(*failed, *stopped, first=40))
+    await ScreenInterface(cast("Screen", paper), ManualClock()).repaint(ROW, recorded(*failed, *stopped, first=40))
     for words in ("It is too late.", "Interrupted.", "Earlier messages"):
         assert words in paper.text

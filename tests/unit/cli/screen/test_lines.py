@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from talaria.cli.screen.area import StatusLine
-from talaria.cli.screen.screen import MOST_LINES, Pastes
-from talaria.cli.screen.turn_view import ToolCallLines, about_what, changed
-from talaria.cli.screen.width import cut, paragraphs, width, wrapped
+from talaria.cli.screen.screen import MAX_PASTED_LINES, Pastes
+from talaria.cli.screen.turn_view import ToolCallLines, find_diff, summarise_arguments
+from talaria.cli.screen.width import cut, width, wrap, wrap_words
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolResult
 
@@ -17,14 +17,14 @@ from talaria.core.messages import ToolResult
 @given(st.text(alphabet="ab 漢字🌞é", max_size=40), st.integers(1, 30))
 def test_nothing_is_wider_than_it_may_be(text: str, columns: int) -> None:
     assert width(cut(text, columns)) <= columns
-    assert all(width(line) <= max(columns, 2) for line in wrapped(text, columns))
-    assert "".join(wrapped(text, columns)) == text
+    assert all(width(line) <= max(columns, 2) for line in wrap(text, columns))
+    assert "".join(wrap(text, columns)) == text
 
 
 def test_words_are_not_broken_where_they_need_not() -> None:
-    assert paragraphs("one two three\nfour", 8) == "one two\nthree\nfour"
-    assert paragraphs("  set in", 20) == "  set in"
-    assert paragraphs("x" * 12, 8) == "x" * 12
+    assert wrap_words("one two three\nfour", 8) == "one two\nthree\nfour"
+    assert wrap_words("  set in", 20) == "  set in"
+    assert wrap_words("x" * 12, 8) == "x" * 12
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_least_important_leaves_the_status_first(columns: int, line: str) ->
         sandbox="strict",
         waiting=2,
     )
-    assert status.line(columns) == line
+    assert status.render(columns) == line
     assert width(line) <= columns
 
 
@@ -55,28 +55,28 @@ def test_a_long_title_is_cut_and_an_id_is_not() -> None:
     status = StatusLine(
         "anthropic:claude", 42_000, title="家族" * 20, session="20260131_120000_0a1b2c3d", sandbox="strict"
     )
-    assert status.line(80) == f"anthropic:claude · 42,000 tokens · {'家族' * 6}家… · sandbox strict"
+    assert status.render(80) == f"anthropic:claude · 42,000 tokens · {'家族' * 6}家… · sandbox strict"
     unnamed = status._replace(title="")
-    assert unnamed.line(80) == "anthropic:claude · 42,000 tokens · 20260131_120000_0a1b2c3d · sandbox strict"
-    assert unnamed.line(70) == "anthropic:claude · 42,000 tokens · sandbox strict"
+    assert unnamed.render(80) == "anthropic:claude · 42,000 tokens · 20260131_120000_0a1b2c3d · sandbox strict"
+    assert unnamed.render(70) == "anthropic:claude · 42,000 tokens · sandbox strict"
 
 
 def test_what_the_level_lacks_leaves_the_status_before_the_level() -> None:
     status = StatusLine("custom:test-model", 15, session="20260131_120000_0a1b2c3d", sandbox="landlock (no network)")
-    assert status.line(70) == "custom:test-model · 15 tokens · sandbox landlock (no network)"
-    assert status.line(40) == "test-mod… · 15 tokens · sandbox landlock"
+    assert status.render(70) == "custom:test-model · 15 tokens · sandbox landlock (no network)"
+    assert status.render(40) == "test-mod… · 15 tokens · sandbox landlock"
 
 
 def test_large_pastes_are_one_word_and_whole_again_when_sent() -> None:
     pastes = Pastes()
-    short, long = "one\ntwo", "\n".join("x" * 3 for _ in range(MOST_LINES + 1))
-    assert pastes.folded(short) == short
-    word = pastes.folded(long)
-    assert word == f"[pasted #1: {MOST_LINES + 1} lines]"
-    other = pastes.folded("y" * 5_000)
+    short, long = "one\ntwo", "\n".join("x" * 3 for _ in range(MAX_PASTED_LINES + 1))
+    assert pastes.fold(short) == short
+    word = pastes.fold(long)
+    assert word == f"[pasted #1: {MAX_PASTED_LINES + 1} lines]"
+    other = pastes.fold("y" * 5_000)
     assert other == "[pasted #2: 5,000 characters]"
-    assert pastes.unfolded(f"look: {word} and {other}!") == f"look: {long} and {'y' * 5_000}!"
-    assert pastes.unfolded("[pasted #9: 7 lines]") == "[pasted #9: 7 lines]"
+    assert pastes.unfold(f"look: {word} and {other}!") == f"look: {long} and {'y' * 5_000}!"
+    assert pastes.unfold("[pasted #9: 7 lines]") == "[pasted #9: 7 lines]"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_large_pastes_are_one_word_and_whole_again_when_sent() -> None:
     ],
 )
 def test_a_call_is_told_by_what_says_most(arguments: str, about: str) -> None:
-    assert about_what(arguments) == about
+    assert summarise_arguments(arguments) == about
 
 
 def ended(text: str, *, is_error: bool = False) -> ToolCallLines:
@@ -101,10 +101,10 @@ def ended(text: str, *, is_error: bool = False) -> ToolCallLines:
 
 def test_a_call_that_ended_has_its_time_and_what_it_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    shown = ended("Changed a.py.\n--- a.py\n+++ a.py\n@@ -1,1 +1,1 @@\n-old\n+new").ended(60)
+    shown = ended("Changed a.py.\n--- a.py\n+++ a.py\n@@ -1,1 +1,1 @@\n-old\n+new").render_ended(60)
     plain = shown.replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[0m", "")
     assert plain.split("\n") == ["  ✓ patch  a.py  0.2 s", "    @@ -1,1 +1,1 @@", "    -old", "    +new"]
 
 
 def test_a_text_without_changes_has_no_diff() -> None:
-    assert changed("--- nothing\nof the kind") == ""
+    assert find_diff("--- nothing\nof the kind") == ""

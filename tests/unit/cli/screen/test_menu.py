@@ -42,7 +42,7 @@ async def test_keys_that_move_choose_also_behind_a_sentence() -> None:
 
 async def test_who_leaves_gives_no_answer_and_who_answers_twice_gives_one() -> None:
     menu = Menu("May it?", YES_OR_NO)
-    menu.leave()
+    menu.cancel()
     menu.accept()
     assert menu.answer.result() is None
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from talaria.cli.screen.palette import CAREFUL, DARK, LIGHT, Palette, answered, told_by
+from talaria.cli.screen.palette import BASIC, DARK, LIGHT, Palette, background_of, parse_background
 
 BACKGROUNDS: Mapping[str, tuple[Palette, tuple[str, ...]]] = {
     "dark": (DARK, ("000000", "1e1e1e", "282c34", "2e3440", "002b36")),
@@ -55,7 +55,7 @@ def test_every_colour_can_be_read_on_its_background(theme: str) -> None:
 
 def test_the_careful_set_has_no_colour_for_most_text() -> None:
     """The terminal's own foreground is the only one that is sure to be read on its background."""
-    texts = (CAREFUL.added_text, CAREFUL.removed_text, CAREFUL.function, CAREFUL.type, CAREFUL.builtin)
+    texts = (BASIC.added_text, BASIC.removed_text, BASIC.function, BASIC.type, BASIC.builtin)
     assert {*texts} == {""}
 
 
@@ -72,7 +72,7 @@ def test_the_careful_set_has_no_colour_for_most_text() -> None:
     ],
 )
 def test_the_background_is_known_from_the_environment(variable: str, background: str | None) -> None:
-    assert told_by({"COLORFGBG": variable}) == background
+    assert background_of({"COLORFGBG": variable}) == background
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_the_background_is_known_from_the_environment(variable: str, background:
     ],
 )
 def test_the_background_is_known_from_what_the_terminal_answers(reply: str, background: str | None) -> None:
-    assert answered(reply) == background
+    assert parse_background(reply) == background

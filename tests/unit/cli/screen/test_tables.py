@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from talaria.cli.screen.painting import document
+from talaria.cli.screen.painting import render_document
 
 LONG = "https://example.com/a/very/long/path_(of_a_page)/index.html?with=query&and=more#fragment"
 OTHER = "https://docs.example.com/en/latest/guide/installing-on-linux.html"
@@ -20,7 +20,7 @@ def test_links_of_a_table_stand_whole_below_it_where_its_cells_are_too_narrow(
     columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    painted = re.sub(r"\x1b\[[\d;]*m", "", document(f"{TABLE}\nAfter.", columns)).split("\n")
+    painted = re.sub(r"\x1b\[[\d;]*m", "", render_document(f"{TABLE}\nAfter.", columns)).split("\n")
     notes = [line for line in painted if line.startswith("[")]
     assert notes == [f"[1] {LONG}", f"[2] {OTHER}"]
     assert painted[-2:] == ["", "After."]
@@ -34,6 +34,6 @@ def test_links_of_a_table_stand_whole_below_it_where_its_cells_are_too_narrow(
 
 
 def test_a_table_that_fits_keeps_its_links() -> None:
-    painted = document("| Name | Link |\n|---|---|\n| Docs | https://example.com/a |\n", 60)
+    painted = render_document("| Name | Link |\n|---|---|\n| Docs | https://example.com/a |\n", 60)
     assert "https://example.com/a" in painted
     assert "[1]" not in painted

@@ -7,7 +7,7 @@ import pytest
 
 from talaria.cli.screen.turn_view import ToolCallLines
 from talaria.cli.screen.width import width
-from talaria.cli.tool_outcomes import telling
+from talaria.cli.tool_outcomes import pick_lines
 from talaria.core.ids import CallId
 from talaria.core.messages import FileChange, Outcome, ToolResult
 
@@ -26,7 +26,7 @@ def printed(output: str, how: str = "failed", words: str = "exit 3") -> ToolResu
 
 
 def shown(made: ToolResult, seconds: float | None = 1.25, columns: int = 60) -> list[str]:
-    return STYLE.sub("", ToolCallLines(made.name, ARGUMENTS, made, seconds).ended(columns)).split("\n")
+    return STYLE.sub("", ToolCallLines(made.name, ARGUMENTS, made, seconds).render_ended(columns)).split("\n")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_the_tick_alone_is_green(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     done, wrong = (
-        ToolCallLines("t", "", result("", outcome)).ended(60) for outcome in (None, Outcome("failed", "exit 1"))
+        ToolCallLines("t", "", result("", outcome)).render_ended(60) for outcome in (None, Outcome("failed", "exit 1"))
     )
     assert ("\x1b[32m✓" in done, "\x1b[32m" in wrong, "\x1b[31m✗" in wrong) == (True, False, True)
 
@@ -98,7 +98,7 @@ def test_one_line_more_is_shown_rather_than_counted() -> None:
 def test_output_that_was_not_kept_whole_is_not_counted() -> None:
     output = "a\nb\n\n[… 5,000 bytes left out; all 9,000 are in /home/x/spill/c-output.txt …]\n\n" + "c\n" * 7
     assert shown(printed(output, "done"))[-1] == "    … more than 4 other lines: Ctrl-O"
-    assert "/home/x/spill/c-output.txt" in ToolCallLines("terminal", "", printed(output)).details(80)
+    assert "/home/x/spill/c-output.txt" in ToolCallLines("terminal", "", printed(output)).render_details(80)
 
 
 PYTEST = """============================= test session starts ==============================
@@ -119,14 +119,22 @@ FAILED tests/test_a.py::test_x - AssertionError: assert 1 == 2
 
 def test_of_a_failure_the_lines_that_say_what_is_wrong_come_first() -> None:
     lines = [line for line in PYTEST.split("\n") if line]
-    told = telling(lines, 5, is_failed=True)
+    told = pick_lines(lines, 5, is_failed=True)
     assert told[-2:] == lines[-2:]
     assert "E   AssertionError: assert 1 == 2" in told
     assert not {"one", "two", "three"} & set(told)
-    assert telling([*map(str, range(9)), "error: x", *map(str, range(9))], 3, is_failed=True) == ["error: x", "7", "8"]
-    assert telling(["....F....", "a", "-----"], 5, is_failed=True) == ["a"]
-    assert telling([*map(str, range(9))], 5, is_failed=True) == [*map(str, range(4, 9))]
-    assert telling([f"error {number}" for number in range(9)], 3, is_failed=True) == ["error 6", "error 7", "error 8"]
+    assert pick_lines([*map(str, range(9)), "error: x", *map(str, range(9))], 3, is_failed=True) == [
+        "error: x",
+        "7",
+        "8",
+    ]
+    assert pick_lines(["....F....", "a", "-----"], 5, is_failed=True) == ["a"]
+    assert pick_lines([*map(str, range(9))], 5, is_failed=True) == [*map(str, range(4, 9))]
+    assert pick_lines([f"error {number}" for number in range(9)], 3, is_failed=True) == [
+        "error 6",
+        "error 7",
+        "error 8",
+    ]
 
 
 def test_progress_bars_and_colours_are_as_a_terminal_leaves_them() -> None:
@@ -141,7 +149,7 @@ def test_wide_signs_fit_into_narrow_screens(columns: int) -> None:
 
 def test_details_have_all_of_the_output() -> None:
     output = "".join(f"line {number}\n" for number in range(1_000))
-    told = STYLE.sub("", ToolCallLines("terminal", ARGUMENTS, printed(output)).details(80)).split("\n")
+    told = STYLE.sub("", ToolCallLines("terminal", ARGUMENTS, printed(output)).render_details(80)).split("\n")
     assert told[:3] == ["● terminal", f"    {ARGUMENTS}", "  ─ exit 3"]
     assert told[3:] == [*(f"    line {number}" for number in range(1_000)), "    [exit code 3]"]
 
