@@ -66,9 +66,7 @@ _REPAIRS: dict[Repair, TextTest] = {
         r"signature|thinking block|encrypted.?content.{0,80}(?:verif|decrypt)"
         r"|reasoning.{0,40}(?:verif|decrypt|not found)|'rs_\w+'"
     ),
-    "drop_images": _pattern(
-        r"image|media_type|\bvision\b|multimodal|content.{0,30}(?:must be|expected).{0,10}string"
-    ),
+    "drop_images": _pattern(r"image|media_type|\bvision\b|multimodal|content.{0,30}(?:must be|expected).{0,10}string"),
     "plain_schemas": _pattern(
         r"grammar|json.?schema|input_schema|invalid schema|schema.{0,60}(?:unsupported|not supported)"
     ),

@@ -117,7 +117,9 @@ def file_tools(seen: ReadFiles, changing_file: AllowChange = _allow_any_change) 
         if patched.becomes.body == patched.text.body:
             return f"[{target} stays as it is: the new text is the old one]"
         _replace_target(target, before, patched.becomes, run, seen, changing_file)
-        diff = unified_diff(patched.aside.redact(patched.aside.text), patched.aside.redact(patched.done.text), target.name)
+        diff = unified_diff(
+            patched.aside.redact(patched.aside.text), patched.aside.redact(patched.done.text), target.name
+        )
         changes = _describe_changes(target, before, patched.becomes.encode(), run.scope)
         return RichResult(f"{_describe_result(patched.done, target)}\n{diff}", changes=changes)
 
