@@ -43,7 +43,8 @@ def link_advice() -> str:
     if os.path.lexists(link):
         return f"{LINKS}/{NAME} is another program. This one is: {name()}"
     make = "" if os.path.isdir(folder) else f"mkdir -p {LINKS} && "  # noqa: PTH112
-    return f"To be able to type `{NAME}` in any folder: {make}ln -s {shlex.quote(script)} {LINKS}/{NAME}{missing}"
+    link_it = f"{make}ln -s {shlex.quote(script)} {LINKS}/{NAME}"
+    return f"To use Talaria in your own projects, make it a command once: {link_it}{missing}"
 
 
 def _script() -> str | None:
@@ -72,5 +73,5 @@ def _shorten(path: str) -> str:
     return inside if "/" in inside else f"./{inside}"
 
 
-if __name__ == "__main__" and (advice := link_advice()):  # `make run`, once
+if __name__ == "__main__" and (advice := link_advice()):  # at the end of `make run`
     sys.stdout.write(f"{advice}\n")

@@ -28,6 +28,8 @@ Theme = Literal["dark", "light"]
 _INKS: Mapping[Theme, str] = {"dark": "#d8dee9", "light": "#24292f"}
 _PAPERS: Mapping[Theme, str] = {"dark": "#2e3440", "light": "#ffffff"}
 _INK, _PAPER = _INKS["dark"], _PAPERS["dark"]
+LEVEL = "· sandbox strict"
+"""In the status: what people see who set nothing."""
 _COLOURS = {
     "black": "#3b4252",
     "red": "#bf616a",
@@ -118,8 +120,7 @@ class Studio:
         (self._project / "test_cart.py").write_text("import unittest\n")
         (folder / "sitecustomize.py").write_text("import os\nos.geteuid = lambda: 1000\n")  # else root is warned
         self._home.joinpath("config.yaml").write_text(
-            f"model: {{default: claude-sonnet, base_url: '{server.base_url}'}}\n"
-            f"terminal: {{backend: local}}\n{settings}"
+            f"model: {{default: claude-sonnet, base_url: '{server.base_url}'}}\n{settings}"
         )
 
     @property
@@ -127,7 +128,7 @@ class Studio:
         return self._project
 
     @contextmanager
-    def screen(self, columns: int, rows: int, **variables: str) -> Generator[Terminal]:
+    def screen(self, columns: int, rows: int, *arguments: str, **variables: str) -> Generator[Terminal]:
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(self._folder),
@@ -138,8 +139,8 @@ class Studio:
             "XDG_RUNTIME_DIR": str(self._folder),
             "PYTHONPATH": str(self._folder),
         }
-        with Terminal(talaria(), {**environment, **variables}, columns=columns, rows=rows) as screen:
-            screen.see("/help", "· sandbox")
+        with Terminal(talaria(*arguments), {**environment, **variables}, columns=columns, rows=rows) as screen:
+            screen.see("/help", LEVEL)
             yield screen
 
     def repair(self, screen: Terminal) -> None:
@@ -163,30 +164,57 @@ def _being_written(text: str) -> Reply:
     return Reply(text + "…" * len(text), chunk_chars=len(text), faults=inside_the_next_piece)
 
 
-def chat(studio: Studio) -> Terminal:
+def chat(studio: Studio) -> Picture:
     with studio.screen(84, 34) as screen:
         studio.repair(screen)
-        return screen
+        return _picture(screen)
 
 
-def approval(studio: Studio) -> Terminal:
-    studio.server.say(Reply(calls=(call("terminal", command="python3 -m unittest -v && git commit -am 'Heed it'"),)))
-    with studio.screen(84, 20) as screen:
-        screen.say("Run the tests, and commit if they pass.")
-        screen.see("May terminal do this?", "Enter answers")
-        return screen
+def crash(studio: Studio) -> Picture:
+    """Killed in the middle of a command, started again."""
+    (studio.project / "deploy.sh").write_text(DEPLOY)
+    studio.server.say(Reply(calls=(call("terminal", command="sh deploy.sh"),)))
+    with studio.screen(84, 34) as screen:
+        screen.say("Deploy the shop.")
+        screen.see("uploading")
+        it_takes_a_while = re.compile(r"terminal  sh deploy.sh  \d+ s *$", re.MULTILINE)
+        screen.wait(lambda: it_takes_a_while.search(screen.text) is not None, "how long the script has taken")
+        *before, _, _, _ = _picture(screen)  # without the spinner, the input line and the status
+        screen.kill()
+    studio.server.say(Reply(calls=(call("read_file", path="deploy.log"),)), CUT_OFF)
+    with studio.screen(84, 34, "-c") as screen:
+        screen.see("Should I")
+        screen.wait(lambda: LEVEL in screen.status and "Ctrl-C stops" not in screen.text, "the status, and no spinner")
+        return [
+            *(_line("$ talaria"), *before),
+            *(_line("Killed", _COLOURS["red"]), _line(""), _line("$ talaria -c"), *_picture(screen)),
+        ]
 
 
-def completion(studio: Studio) -> Terminal:
+def approval(studio: Studio) -> Picture:
+    install = call(
+        "terminal",
+        command="python3 -m venv .venv && .venv/bin/pip install pytest",
+        needs=["network pypi.org"],
+        reason="pytest is not installed",
+    )
+    studio.server.say(Reply(calls=(install,)))
+    with studio.screen(84, 24) as screen:
+        screen.say("Run the tests with pytest.")
+        screen.see("the Python package index", "Enter answers")
+        return _picture(screen)
+
+
+def completion(studio: Studio) -> Picture:
     with studio.screen(84, 16) as screen:
         screen.type("/re")
         screen.see("/resume", "/retry")
         screen.type(DOWN)
         screen.see("› /reset")
-        return screen
+        return _picture(screen)
 
 
-def picker(studio: Studio) -> Terminal:
+def picker(studio: Studio) -> Picture:
     for question, told in (
         ("Which of our endpoints are slow?", "Two: `/search` and `/export`."),
         ("Write release notes for 2.4", "# 2.4\n\nFaster search."),
@@ -201,23 +229,23 @@ def picker(studio: Studio) -> Terminal:
     with studio.screen(100, 20) as screen:
         screen.say("/resume")
         screen.see("Go on with which conversation?", "Enter takes it")
-        return screen
+        return _picture(screen)
 
 
-def narrow(studio: Studio) -> Terminal:
+def narrow(studio: Studio) -> Picture:
     with studio.screen(40, 34) as screen:
         studio.repair(screen)
-        return screen
+        return _picture(screen)
 
 
-def plain(studio: Studio) -> Terminal:
+def plain(studio: Studio) -> Picture:
     with studio.screen(84, 24, NO_COLOR="1") as screen:
         studio.repair(screen)
         screen.say("Then add a test for it.")
         screen.see("queued: Then add")
         screen.type("and one for an empty cart")
         screen.see("for an empty cart")
-        return screen
+        return _picture(screen)
 
 
 TESTS = """import unittest
@@ -236,19 +264,25 @@ BETTER = CART.replace(
     "        return sum(self.prices)", "        whole = sum(self.prices)\n        return whole * (1 - self.discount)"
 )
 BUILD = 'for n in 1 2 3 4 5 6; do echo "[$n/9] building module $n"; done; until [ -e go ]; do sleep 0.1; done'
-ASKING = "approvals: {allow: ['terminal(*)', write_file], ask: [patch]}\n"
+DEPLOY = """echo uploading the shop | tee deploy.log
+sleep 60
+echo restarting the server | tee --append deploy.log
+"""
+CUT_OFF = """The deployment was cut off: `deploy.log` ends with the upload, and the server was not restarted.
+I have not run the script again. Should I?"""
+ASKING = "approvals: {ask: [patch]}\n"
 
 
 def session(studio: Studio, columns: int, theme: Theme) -> Iterator[tuple[str, "Terminal"]]:
     """A test that fails, a read that is refused, an overwrite, a question, and a build that goes on."""
     (studio.project / "test_cart.py").write_text(TESTS)
     studio.server.say(
-        Reply("I run the tests first.", calls=(call("terminal", command="python3 test_cart.py"),)),
+        Reply("I'll run the tests first.", calls=(call("terminal", command="python3 test_cart.py"),)),
         Reply(calls=(call("read_file", path="~/.ssh/id_ed25519"),)),
         Reply(calls=(call("read_file", path="cart.py"),)),
         Reply("The discount is never used.", calls=(call("write_file", path="cart.py", content=BETTER),)),
         Reply(
-            calls=(call("patch", path="cart.py", old="discount: float = 0.0", new="discount: float = 0.0  # a share"),)
+            calls=(call("patch", path="cart.py", old="discount: float = 0.0", new="discount: float = 0.0  # 0 to 1"),)
         ),
         Reply("Now the build.", calls=(call("terminal", command=BUILD),)),
     )
@@ -268,8 +302,9 @@ def session(studio: Studio, columns: int, theme: Theme) -> Iterator[tuple[str, "
 
 SESSIONS: Sequence[tuple[int, Theme]] = ((120, "dark"), (120, "light"), (40, "dark"), (40, "light"))
 NAMES = tuple(f"{what}-{columns}-{theme}" for columns, theme in SESSIONS for what in ("question", "session"))
-SCENES: Mapping[str, Callable[[Studio], Terminal]] = {
+SCENES: Mapping[str, Callable[[Studio], Picture]] = {
     "chat": chat,
+    "crash": crash,
     "approval": approval,
     "completion": completion,
     "picker": picker,
@@ -282,7 +317,7 @@ def taken() -> Iterator[tuple[str, Picture]]:
     """Every scene, played."""
     for name, scene in SCENES.items():
         with ModelServer() as server, tempfile.TemporaryDirectory(dir="/tmp", prefix="t") as folder:
-            yield name, _picture(scene(Studio(Path(folder), server)))
+            yield name, scene(Studio(Path(folder), server))
 
 
 def played(columns: int, theme: Theme) -> Iterator[tuple[str, Picture]]:
@@ -303,6 +338,11 @@ def _picture(terminal: Terminal, theme: Theme = "dark") -> Picture:
     while not _text(cells[-1]):
         cells.pop()
     return [_masked(line) for line in cells]
+
+
+def _line(text: str, ink: str = _INK) -> Sequence[Cell]:
+    """What a shell shows around the program."""
+    return [Cell(sign, Look(ink)) for sign in text]
 
 
 def _cell(char: pyte.screens.Char, theme: Theme) -> Cell:

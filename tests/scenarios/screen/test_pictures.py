@@ -14,6 +14,15 @@ from tests.scenarios.screen.pictures import (
     text_of,
 )
 
+from talaria.tools.sandbox import bubblewrap
+
+
+@pytest.fixture(autouse=True)
+def strict() -> None:
+    """They are made at the level that most people have."""
+    if (reason := bubblewrap.fault()) is not None:
+        pytest.skip(f"commands in bubblewrap: {reason}")
+
 
 def assert_kept(name: str, picture: Picture) -> None:
     kept = text_in((FOLDER / f"{name}.svg").read_text(encoding="utf-8"))
