@@ -19,6 +19,8 @@ from typing import Any, Literal, Self
 
 import msgspec
 import pytest
+from tests.servers.discord_server import DiscordServer
+from tests.servers.slack_server import SlackServer
 
 from talaria.core.clock import SystemClock
 from talaria.core.entries import Entry, MessageAdded, TurnEnded, TurnStarted
@@ -31,10 +33,8 @@ from talaria.testing.crash import Moment, World, moments
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.chat_service import ChatService
-from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Faults, Reply, call
-from talaria.testing.servers.slack_server import SlackServer
 from talaria.testing.servers.telegram_server import TelegramServer
 
 CHILD = Path(__file__).with_name("gateway_child.py")

@@ -16,6 +16,8 @@ import msgspec
 import pytest
 from aiohttp import web
 from tests.scenarios.gateway.house import OWNER, House
+from tests.servers.discord_server import DiscordServer
+from tests.servers.slack_server import SlackServer
 
 from talaria.core.secret import Secret
 from talaria.gateway.connector import Health
@@ -26,8 +28,6 @@ from talaria.store.mail import OutboxRow, OutboxState
 from talaria.testing import ModelServer
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, SeenMessage, Slow
-from talaria.testing.servers.discord_server import DiscordServer
-from talaria.testing.servers.slack_server import SlackServer
 from talaria.testing.servers.telegram_server import TelegramServer
 
 LONG = [pytest.mark.long]

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.servers.discord_server import DiscordServer
 
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.secret import Secret
@@ -32,7 +33,6 @@ from talaria.platforms.discord import platform as discord_platform
 from talaria.platforms.discord.config import DiscordSettings
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.chat_service import ChatService
-from talaria.testing.servers.discord_server import DiscordServer
 
 CHANNEL = "2001"
 THREAD = "2500"

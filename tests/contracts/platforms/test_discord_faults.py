@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.contracts.platforms.test_discord import CHANNEL, direct, heard, opened, out
+from tests.servers.discord_server import DiscordServer
 
 from talaria.core.clock import SystemClock
 from talaria.core.secret import Secret
@@ -25,7 +26,6 @@ from talaria.platforms.base import (
 )
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.chat_service import LostAnswer, Refusal, Slow
-from talaria.testing.servers.discord_server import DiscordServer
 
 
 @pytest.fixture

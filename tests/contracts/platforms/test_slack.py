@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.servers.slack_server import SlackServer
 
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.secret import decode_secret
@@ -33,7 +34,6 @@ from talaria.platforms.slack.config import SlackSettings
 from talaria.platforms.slack.platform import open as open_slack
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.chat_service import ChatService, LostAnswer, Refusal
-from talaria.testing.servers.slack_server import SlackServer
 
 DM = Address("slack", "D1001")
 CHANNEL = Address("slack", "C7")

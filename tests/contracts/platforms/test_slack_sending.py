@@ -9,6 +9,7 @@ import aiohttp.test_utils
 import msgspec
 import pytest
 from aiohttp import web
+from tests.servers.slack_server import SlackServer
 
 from talaria.core.clock import SystemClock
 from talaria.core.secret import decode_secret
@@ -34,7 +35,6 @@ from talaria.platforms.base import (
 from talaria.platforms.slack.config import SlackSettings
 from talaria.platforms.slack.platform import open as open_slack
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal
-from talaria.testing.servers.slack_server import SlackServer
 
 DM = Address("slack", "D1001")
 CHANNEL = Address("slack", "C7")

@@ -15,6 +15,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.servers.discord_server import DiscordServer
+from tests.servers.slack_server import SlackServer
+from tests.servers.synapse import Synapse
 
 import talaria
 from talaria.compose import open_store
@@ -29,9 +32,6 @@ from talaria.platforms.webhook import body_signatures
 from talaria.settings import read_settings
 from talaria.testing import ModelServer
 from talaria.testing.patience import PATIENCE_S
-from talaria.testing.servers.discord_server import DiscordServer
-from talaria.testing.servers.slack_server import SlackServer
-from talaria.testing.servers.synapse import Synapse
 from talaria.testing.servers.telegram_server import TelegramServer
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -11,6 +11,8 @@ import msgspec
 import pytest
 from tests.scenarios.gateway.house import House
 from tests.scenarios.gateway.test_files import PIXEL
+from tests.servers.discord_server import DiscordServer
+from tests.servers.slack_server import SlackServer
 
 from talaria.compose import open_store
 from talaria.core.clock import SystemClock
@@ -18,9 +20,7 @@ from talaria.gateway.pairing import LET_IN, Pairing
 from talaria.store.access import Member
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.servers.chat_service import ChatService, LostAnswer, Refusal
-from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.scripted_replies import Faults
-from talaria.testing.servers.slack_server import SlackServer
 from talaria.testing.servers.telegram_server import TelegramServer
 
 
