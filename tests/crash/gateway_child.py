@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+from tests.port_proxies import InboxProxy, JournalProxy, OutboxProxy, StoreProxy
 
 from talaria.compose import Application, open_application
 from talaria.core.clock import Clock, SystemClock
@@ -33,7 +34,6 @@ from talaria.store.base import Journal, Store, Write
 from talaria.store.mail import Cursor, Inbound, Inbox, Outbox, OutboxRow, Outgoing
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.crash import CrashingPlatform, CrashingProvider, CrashPoints, Moment, World, crashing
-from talaria.testing.port_proxies import InboxProxy, JournalProxy, OutboxProxy, StoreProxy
 from talaria.tools.base import EXCLUSIVE, Tool
 from talaria.tools.function import tool
 

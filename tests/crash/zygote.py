@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from tests.port_proxies import JournalProxy
 
 from talaria.compose import open_application
 from talaria.core.entries import MessageAdded, TurnEnded
@@ -27,7 +28,6 @@ from talaria.providers.upstream import Upstream
 from talaria.settings import read_settings
 from talaria.store.base import CallEnded, CallIntended, CallStarted, Journal, Write
 from talaria.testing.crash import CrashingProvider, CrashPoints, Moment, World, crashing_store
-from talaria.testing.port_proxies import JournalProxy
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, AfterCrash, Tool
 from talaria.tools.function import tool
 

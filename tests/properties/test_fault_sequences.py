@@ -16,6 +16,8 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.rules import transcript_problems
+from tests.scripted_provider import WIRES
 
 from talaria.agent.limits import Cap, Limits
 from talaria.compose import open_application
@@ -47,8 +49,6 @@ from talaria.settings import Settings
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.rules import transcript_problems
-from talaria.testing.scripted_provider import WIRES
 from talaria.testing.servers.model_server import Answer, ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply
 from talaria.tools.approval import OpenGate

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from tests.rules import chat_problems, transcript_problems
 from tests.scenarios.conftest import without_root_warning
 
 from talaria.compose import open_application
@@ -21,7 +22,6 @@ from talaria.core.messages import Assistant, Message, ToolResult, User, user
 from talaria.runtime.turn_runner import Report
 from talaria.settings import read_settings
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Faults, Reply, call
 

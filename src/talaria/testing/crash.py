@@ -15,13 +15,12 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from talaria.core.clock import Clock
-from talaria.core.ids import Epoch, OwnerId, SessionId
+from talaria.core.ids import Epoch, SessionId
 from talaria.core.messages import Assistant
 from talaria.platforms.base import Address, Batch, Outbound, Platform, SentId
 from talaria.providers.base import Delta, ModelRequest, Provider
-from talaria.store.base import Held, Journal, Store, Write
+from talaria.store.base import Journal, Store, Write
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.port_proxies import JournalProxy, StoreProxy
 
 T = TypeVar("T")
 
@@ -75,24 +74,6 @@ def moments(trace: Sequence[str]) -> list[Moment]:
     return found
 
 
-class CrashingJournal(JournalProxy):
-    """Every commit has a moment before and a moment after it."""
-
-    def __init__(self, journal: Journal, points: CrashPoints) -> None:
-        super().__init__(journal)
-        self._points = points
-
-    async def seize(self, session: SessionId, owner: OwnerId) -> Epoch | Held:
-        return await self._points.around("seize", super().seize(session, owner))
-
-    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
-        what = "+".join(dict.fromkeys(type(write).__name__ for write in writes))
-        return await self._points.around(f"record {what}", super().record(session, epoch, writes))
-
-    async def release(self, session: SessionId, epoch: Epoch, *, leaves_mail: bool = False) -> bool:
-        return await self._points.around("release", super().release(session, epoch, leaves_mail=leaves_mail))
-
-
 class _Crashing:
     """A port with a moment before and a moment after each of its commits."""
 
@@ -110,21 +91,45 @@ class _Crashing:
         return committed if name in self._commits else call
 
 
+class _CrashingJournal(_Crashing):
+    """The moments of a record name what is written."""
+
+    def __init__(self, journal: Journal, points: CrashPoints) -> None:
+        super().__init__(journal, points, ("seize", "release"))
+        self._journal = journal
+
+    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
+        what = "+".join(dict.fromkeys(type(write).__name__ for write in writes))
+        return await self._points.around(f"record {what}", self._journal.record(session, epoch, writes))
+
+
+class _CrashingStore:
+    """A store with some of its ports exchanged."""
+
+    def __init__(self, store: Store, **ports: object) -> None:
+        self._store = store
+        self._ports = ports
+
+    def __getattr__(self, name: str) -> Any:
+        return self._ports[name] if name in self._ports else getattr(self._store, name)
+
+
 def crashing(store: Store, points: CrashPoints, journal: Journal | None = None) -> Store:
     """`journal` stands in for that of the store."""
 
-    def watched(port: T, *commits: str) -> T:
-        return cast("T", _Crashing(port, points, commits))
+    def watched(port: object, *commits: str) -> object:
+        return _Crashing(port, points, commits)
 
-    return StoreProxy(
+    watching = _CrashingStore(
         store,
-        CrashingJournal(journal or store.journal, points),
-        watched(store.sessions, "create"),
+        journal=_CrashingJournal(journal or store.journal, points),
+        sessions=watched(store.sessions, "create"),
         inbox=watched(store.inbox, "accept", "take", "finish"),
         outbox=watched(store.outbox, "add", "begin", "start", "start_due", "sent", "defer", "fail", "expire"),
         chats=watched(store.chats, "bind"),
         handoffs=watched(store.handoffs, "reclaim", "claim", "bind", "complete", "fail"),
     )
+    return cast("Store", watching)
 
 
 def crashing_store(

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 import pytest
+from tests.rules import chat_problems, transcript_problems
 
 from talaria.compose import OpenStore, open_application
 from talaria.config.schema import AgentConfig, Config, LimitsConfig, ModelConfig, ProviderConfig, TimeoutsConfig
@@ -29,7 +30,6 @@ from talaria.settings import Settings
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.model_server import ModelServer
 from talaria.tools.base import INDEPENDENT
 from talaria.tools.function import FunctionTool, tool

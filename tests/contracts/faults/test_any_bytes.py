@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rules import transcript_problems
+from tests.scripted_provider import WIRES
 
 from talaria.compose import open_application
 from talaria.config.schema import AgentConfig, Config, ModelConfig, ProviderConfig
@@ -24,8 +26,6 @@ from talaria.settings import Settings
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.rules import transcript_problems
-from talaria.testing.scripted_provider import WIRES
 from talaria.testing.servers import chat_wire, messages_wire, responses_wire
 from talaria.testing.servers.model_server import Answer, ModelServer
 from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply, dumped, framed

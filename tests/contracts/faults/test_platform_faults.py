@@ -27,6 +27,7 @@ from tests.contracts.faults.platform_stage import (
     played,
     staged,
 )
+from tests.port_proxies import OutboxProxy
 
 from talaria.compose import open_store
 from talaria.core.clock import Clock
@@ -35,7 +36,6 @@ from talaria.gateway import preview
 from talaria.gateway.envelope import MARK, OutgoingBody, written
 from talaria.store.base import Store
 from talaria.store.mail import Outbox, OutboxRow, Outgoing
-from talaria.testing.port_proxies import OutboxProxy
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, Slow
 from talaria.testing.servers.scripted_replies import Faults, Reply, call
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.port_proxies import JournalProxy, StoreProxy
+from tests.rules import transcript_problems
 
 from talaria.compose import open_application
 from talaria.core.clock import SystemClock
@@ -20,8 +22,6 @@ from talaria.core.messages import Assistant, Message, ToolResult, User, user
 from talaria.settings import read_settings
 from talaria.store.base import CallEnded, CallIntended, Journal, Write
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.port_proxies import JournalProxy, StoreProxy
-from talaria.testing.rules import transcript_problems
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Run, Tool

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.port_proxies import InboxProxy, StoreProxy
 from tests.scenarios.gateway.conftest import house as gateway_house
 from tests.scenarios.gateway.conftest import run_folder
 from tests.scenarios.gateway.house import OWNER, House
@@ -23,7 +24,6 @@ from talaria.store.mail import Inbox, Outgoing
 from talaria.store.memory import MemoryStore
 from talaria.testing import Reply
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.port_proxies import InboxProxy, StoreProxy
 from talaria.testing.servers.chat_service import Slow
 from talaria.testing.servers.scripted_replies import Faults
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.contracts.pool.travelling import TravellingClock
+from tests.port_proxies import SessionsProxy, StoreProxy
 from tests.scenarios.gateway.conftest import house as gateway_house
 from tests.scenarios.gateway.conftest import run_folder
 from tests.scenarios.gateway.house import House
@@ -19,7 +20,6 @@ from talaria.gateway.service import SWEEP_S
 from talaria.gateway_app import GatewayApp
 from talaria.store.base import Session, Sessions, Store
 from talaria.testing import Reply, call
-from talaria.testing.port_proxies import SessionsProxy, StoreProxy
 from talaria.testing.servers.scripted_replies import Faults
 
 __all__ = ["gateway_house", "run_folder"]

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.contracts.pool.conftest import Closed, House, OpenHouse
+from tests.scripted_provider import ScriptedProvider
 
 from talaria.core.events import Event, TextDelta
 from talaria.core.ids import SessionId
@@ -16,7 +17,6 @@ from talaria.core.messages import user
 from talaria.runtime.session_config import SessionConfig
 from talaria.runtime.session_pool import CAP, IDLE_S, SessionPool
 from talaria.store.mail import Inbound
-from talaria.testing.scripted_provider import ScriptedProvider
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Faults, Reply
 from talaria.tools.function import tool

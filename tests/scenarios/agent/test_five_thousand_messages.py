@@ -9,6 +9,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.port_proxies import JournalProxy, StoreProxy
+from tests.rules import transcript_problems
+from tests.scripted_provider import ScriptedProvider
 
 from talaria.compose import Application, OpenStore, open_application, open_store
 from talaria.config.load import decode
@@ -27,8 +30,7 @@ from talaria.runtime.session import LiveSession
 from talaria.settings import Settings
 from talaria.store.base import Write
 from talaria.store.memory import MemoryStore
-from talaria.testing import ManualClock, ScriptedProvider, transcript_problems
-from talaria.testing.port_proxies import JournalProxy, StoreProxy
+from talaria.testing import ManualClock
 from talaria.tools.builtin.recall import recall_tools
 from talaria.tools.function import tool
 from talaria.tools.registry import Toolbox

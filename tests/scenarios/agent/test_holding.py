@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.port_proxies import JournalProxy
 
 from talaria.agent.hooks import Facts, NoHooks, Tell
 from talaria.core.entries import Noted, TurnOutcome
@@ -12,7 +13,6 @@ from talaria.core.errors import SessionBusy, StoreUnavailable
 from talaria.core.ids import Epoch, OwnerId, SessionId
 from talaria.core.messages import Message, User, user
 from talaria.store.base import Held, Journal, Write
-from talaria.testing.port_proxies import JournalProxy
 
 if TYPE_CHECKING:
     from tests.scenarios.agent.conftest import Scene

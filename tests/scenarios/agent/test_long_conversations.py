@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rules import chat_problems, transcript_problems
 
 from talaria.compose import Application, open_application
 from talaria.config.load import decode
@@ -16,7 +17,6 @@ from talaria.core.messages import user
 from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.model_server import Answer, ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Failure, Reply, ReplyUsage, call
 from talaria.tools.function import tool

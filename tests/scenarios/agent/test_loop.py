@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from tests.port_proxies import JournalProxy
+from tests.rules import transcript_problems
 
 from talaria.agent.limits import Cap, Limits
 from talaria.core.entries import TurnEnded
@@ -24,8 +26,6 @@ from talaria.core.messages import Assistant, Context, StopReason, Text, ToolCall
 from talaria.core.usage import Usage
 from talaria.store.base import CallIntended, Write
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.port_proxies import JournalProxy
-from talaria.testing.rules import transcript_problems
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Effect, Invocation, Run, Scope
 from talaria.tools.function import FunctionTool, tool

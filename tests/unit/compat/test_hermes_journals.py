@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rules import transcript_problems
 
 from talaria.compat.hermes_home.exchanges import NO_ANSWER, NO_BEGINNING, NO_RESULT, NO_WORDS
 from talaria.compat.hermes_home.journals import journal
@@ -17,7 +18,6 @@ from talaria.core.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded
 from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, Context, Image, Message, Text, Thinking, ToolCall, ToolResult, User
 from talaria.runtime.transcript import Transcript
-from talaria.testing.rules import transcript_problems
 
 PNG = "iVBORw0KGgo="
 SUMMARY = "[CONTEXT COMPACTION — REFERENCE ONLY] They spoke of trees."

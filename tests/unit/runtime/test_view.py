@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from tests.port_proxies import JournalProxy
 
 from talaria.core.entries import Entry, MessageAdded, Recorded, TurnEnded, TurnStarted, Undone
 from talaria.core.ids import SessionId, TurnId
@@ -11,7 +12,6 @@ from talaria.runtime.transcript import MOST_RECALLED_ENTRIES, read_latest_turns
 from talaria.store.base import NewSession
 from talaria.store.memory.store import MemoryStore
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.port_proxies import JournalProxy
 
 SESSION = SessionId("s")
 
