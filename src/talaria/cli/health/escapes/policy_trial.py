@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from talaria.cli.health.escapes.probes import SHUT_IN, Attempt, ProbeResult
 from talaria.core.clock import SystemClock
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import SessionId
@@ -15,7 +16,6 @@ from talaria.tools.output import Output
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.sandbox.base import Sandbox, SandboxPolicy
 from talaria.tools.sandbox.egress_proxy import EgressProxy
-from talaria.tools.sandbox.probes import SHUT_IN, Attempt, ProbeResult
 from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.sandbox_policy import view_of
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
