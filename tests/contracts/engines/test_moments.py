@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from tests.contracts.engines.conftest import RECORDER, REGISTER, OpenWorld
+from tests.contracts.engines.test_engine_host import calls, grown, names, recorder
 from tests.contracts.engines.test_faulty_engines import compactions, full, odd, release, too_long, until
-from tests.contracts.engines.test_section_e import calls, grown, names, recorder
 
 from talaria.core.errors import SessionBusy
 from talaria.core.messages import Image, Text, User, user

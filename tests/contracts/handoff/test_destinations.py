@@ -1,4 +1,4 @@
-"""Section H, where a conversation goes: wherever that is, the person's next message there continues it."""
+"""Handoff to each platform: wherever it goes, the person's next message there continues the conversation."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""Section C, as the gateway uses the pool: what a message, a command and new settings do to a live session."""
+"""How the gateway uses the session pool: what a message, a command and new settings do to a live session."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence

@@ -1,4 +1,4 @@
-"""Section C through the gateway: how many live sessions it keeps for the people who write, which ones, and how long."""
+"""How many live sessions the gateway keeps for the people who write, which ones, and for how long."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence

@@ -1,4 +1,4 @@
-"""Section C, leaving the pool: a release keeps what a session owns beside its conversation, an end does not."""
+"""Leaving the session pool: a release keeps what a session owns beside its conversation, an end does not."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Section C, two processes on one home: both keep live sessions of the same conversations."""
+"""Two processes keep live sessions of the same conversations in one home."""
 
 import subprocess
 import sys

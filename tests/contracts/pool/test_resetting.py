@@ -1,4 +1,4 @@
-"""Section C, conversations that end by themselves: when that is, who hears of it, and how one goes back."""
+"""Conversations that end by themselves: when, who is told, and how to go back."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Section R, the primary route restored each turn: what arrives where, and what the person and the journal are told."""
+"""Each turn begins at the primary again: what arrives where, and what the person and the journal are told."""
 
 import asyncio
 import socket

@@ -1,5 +1,4 @@
-"""Section C, the live-session pool: when a conversation's live session is used again, how many are kept, and that none
-is taken out of a turn."""
+"""The session pool: when a live session is used again, how many are kept, and that none is taken out of a turn."""
 
 import asyncio
 import logging

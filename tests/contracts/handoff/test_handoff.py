@@ -1,4 +1,4 @@
-"""Section H, a conversation goes over from the terminal to a chat: who takes it, and what is said there."""
+"""Handoff of a conversation from the terminal to a chat: who takes it, and what is said there."""
 
 import asyncio
 from pathlib import Path

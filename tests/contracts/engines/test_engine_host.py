@@ -1,4 +1,4 @@
-"""Section E of docs/reference/contracts.md: the host of context engines, through the doors that a surface uses."""
+"""The host of context engines, as a surface uses it."""
 
 import json
 from collections.abc import Callable, Sequence
