@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.engines.conftest import RECORDER, REGISTER, OpenWorld, World, WorldChat, write_plugin
+from tests.contracts.engines.conftest import OpenWorld, World, WorldChat
+from tests.plugin_sources import RECORDER, REGISTER, write_plugin
 
 from talaria.compose import Application
 from talaria.plugins.choices import engine_choices

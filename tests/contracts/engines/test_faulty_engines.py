@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.contracts.engines.conftest import OpenWorld, World
+from tests.plugin_sources import engine
 
 from talaria.core.clock import SystemClock
 from talaria.core.compacted import Compacted
@@ -19,27 +20,16 @@ from talaria.testing.servers.scripted_replies import Failure, Reply, ReplyUsage,
 
 Install = Callable[..., Path]
 
-ENGINE = """
+BEFORE = """
 import json, os, threading
-from agent.context_engine import ContextEngine
 
 GATE = threading.Event()
 CALL = dict(id="new", function=dict(name="look", arguments="[]"))
-
-class Engine(ContextEngine):
-    name = "odd"
-    def update_from_response(self, usage): pass
-    def should_compress(self, prompt_tokens=None): return False
-    def compress(self, messages, current_tokens=None): return messages
-{body}
-
-def register(ctx):
-    ctx.register_context_engine(Engine())
 """
 
 
-def odd(body: str) -> str:
-    return ENGINE.format(body="\n".join(f"    {line}" for line in body.splitlines()))
+def odd(methods: str) -> str:
+    return BEFORE + engine("odd", methods)
 
 
 RAISES = {

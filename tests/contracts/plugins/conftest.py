@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.engines.conftest import World, home, install, server, write_plugin
+from tests.contracts.engines.conftest import World, home, install, server
+from tests.plugin_sources import write_plugin
 
 from talaria.compose import open_application, open_store
 from talaria.config.load import decode

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.contracts.engines.conftest import RECORDER, REGISTER, write_plugin
 from tests.contracts.pool.conftest import Closed, House, OpenHouse
+from tests.plugin_sources import RECORDER, REGISTER, write_plugin
 from tests.scripted_provider import ScriptedProvider
 
 from talaria.core.errors import SessionBusy
