@@ -155,7 +155,7 @@ def test_a_session_at_work_in_a_living_process_is_left_alone(machine: Machine, s
     server.say(Reply(text="slow", faults=Faults(hang=True)), "mine")
     other = machine.start("-q", "go")
     try:
-        server.wait_for_requests(1, timeout_s=30)
+        server.wait_for_requests(1)
         (listed,) = json.loads(machine.talaria("sessions", "list", "--json").stdout)
         refused = machine.talaria("-r", listed["id"], "-q", "me too")
         assert refused.returncode == 2

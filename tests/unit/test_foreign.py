@@ -2,24 +2,16 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 from talaria.core.clock import SystemClock
 from talaria.plugin_calls import Background, HostedPlugin, Late, PluginError, SerialExecutor, fitting, returned, within
 from talaria.testing.manual_clock import ManualClock
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(30_000):
-        if holds():
-            return
-        await asyncio.sleep(0.002)
-    raise AssertionError("it did not come to that")
 
 
 async def test_calls_into_one_object_never_overlap() -> None:

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from tests.contracts.engines.conftest import OpenWorld, World
 from tests.plugin_sources import engine
+from tests.waiting import until
 
 from talaria.core.clock import SystemClock
 from talaria.core.compacted import Compacted
 from talaria.runtime.session import LiveSession
 from talaria.testing.manual_clock import ManualClock
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Reply, ReplyUsage, call
 
@@ -187,7 +189,7 @@ def update_from_response(self, usage):
     async with world(enabled=("odd",), engine="odd", clock=SystemClock()) as one:
         server.say(*["aside"] * 80)
         lives = [one.session(f"s{number}") for number in range(40)]
-        reports = await asyncio.wait_for(asyncio.gather(*(one.ask(live) for live in lives)), 60)
+        reports = await asyncio.wait_for(asyncio.gather(*(one.ask(live) for live in lives)), PATIENCE_S)
         assert {report.text for report in reports} == {"aside"}
         assert len(server.requests) == 80
         assert one.notices == []
@@ -231,11 +233,3 @@ def release() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("hermes_plugins.") and isinstance(getattr(module, "GATE", None), threading.Event):
             module.GATE.set()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(12_000):
-        if holds():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not come to that")

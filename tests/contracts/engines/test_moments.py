@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from tests.contracts.engines.conftest import OpenWorld
 from tests.contracts.engines.test_engine_host import calls, grown, names, recorder
-from tests.contracts.engines.test_faulty_engines import compactions, full, odd, release, too_long, until
+from tests.contracts.engines.test_faulty_engines import compactions, full, odd, release, too_long
 from tests.plugin_sources import memory, source
+from tests.waiting import until
 
 from talaria.core.errors import SessionBusy
 from talaria.core.messages import Image, Text, User, user
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Reply, call
 
@@ -321,7 +323,7 @@ async def test_ctrl_c_while_an_engine_opens_leaves_at_once(
         await until((one.home / "hermes" / "opens").exists)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(asking, 10)
+            await asyncio.wait_for(asking, PATIENCE_S)
         release()
 
 

@@ -32,6 +32,7 @@ from talaria.platforms.discord import config
 from talaria.platforms.discord import platform as discord_platform
 from talaria.platforms.discord.config import DiscordSettings
 from talaria.testing.manual_clock import ManualClock
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import ChatService
 
 CHANNEL = "2001"
@@ -44,7 +45,7 @@ async def opened(
 ) -> AsyncGenerator[Platform]:
     given: dict[str, Any] = {"token": Secret(server.token), "api_url": server.url, **more}
     kit = Kit(home, clock or SystemClock(), is_allowed=lambda sender: sender.id.startswith("1"))
-    async with asyncio.timeout(20), discord_platform.open(DiscordSettings(**given), kit) as platform:
+    async with asyncio.timeout(PATIENCE_S), discord_platform.open(DiscordSettings(**given), kit) as platform:
         yield platform
 
 

@@ -16,6 +16,7 @@ from talaria.core.messages import user
 from talaria.runtime.session_config import SessionConfig
 from talaria.runtime.session_pool import CAP, IDLE_S, SessionPool
 from talaria.store.mail import Inbound
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Faults, Reply
 from talaria.tools.function import tool
@@ -312,7 +313,7 @@ async def test_many_at_once_settle_at_the_cap(house: OpenHouse) -> None:
     async with house(cap=16) as one:
         model = Closed()
         through = one.through(model)
-        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
             turns = [group.create_task(through.ask(f"s{number}")) for number in range(160)]
             while len(one.pool) < 160:
                 await asyncio.sleep(0)
@@ -330,7 +331,7 @@ async def test_eight_who_open_twenty_each_settle_at_the_cap(house: OpenHouse) ->
             for number in range(20):
                 await through.ask(f"{who}-{number}")
 
-        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
             for who in range(8):
                 group.create_task(talk(who))
         assert len(one.pool) == 16

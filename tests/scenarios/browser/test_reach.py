@@ -13,21 +13,12 @@ from textwrap import dedent
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from tests.scenarios.browser.conftest import (
-    PRIVATE,
-    PUBLIC,
-    Canary,
-    Names,
-    Site,
-    Visitor,
-    below,
-    is_alive,
-    ref,
-    until,
-)
+from tests.scenarios.browser.conftest import PRIVATE, PUBLIC, Canary, Names, Site, Visitor, below, is_alive, ref
+from tests.waiting import until
 
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import SessionId
+from talaria.testing.patience import PATIENCE_S
 from talaria.tools.browser.browser import Browser
 
 TRIES = """
@@ -206,13 +197,13 @@ asyncio.run(main())
 """
 
 
-async def test_nothing_is_left_when_we_are_killed(chromium: None, site: Site) -> None:
+async def test_nothing_is_left_when_we_are_killed(needs_chromium: None, site: Site) -> None:
     site.pages["/"] = "<p>page</p>"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", dedent(PROGRAM), site.url(), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         assert b"page" in await process.stdout.readuntil(b"\nend\n")
     started = below(process.pid)
     assert len(started) > 3

@@ -19,6 +19,7 @@ from talaria.core.clock import SystemClock
 from talaria.gateway.pairing import LET_IN, Pairing
 from talaria.store.access import Member
 from talaria.testing import ModelServer, Reply, call
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import ChatService, LostAnswer, Refusal
 from talaria.testing.servers.scripted_replies import Faults
 from talaria.testing.servers.telegram_server import TelegramServer
@@ -56,7 +57,7 @@ class Stage(msgspec.Struct):
     house: House
 
     async def texts(self, count: int, **where: str) -> list[str]:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             return [one.text for one in await self.service.wait_for(count, **where)]
 
 
