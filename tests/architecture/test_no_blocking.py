@@ -8,6 +8,8 @@ from blockbuster import blockbuster_ctx
 from talaria.app.build import open_application
 from talaria.app.settings import read_settings
 from talaria.core.messages import user
+
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call
 
@@ -28,7 +30,7 @@ async def test_no_part_of_the_core_blocks_the_event_loop(tmp_path: Path) -> None
         project.mkdir()
         (home / "config.yaml").write_text(f"model: {{default: m, base_url: '{server.base_url}'}}\n")
         settings = read_settings(home)
-        async with asyncio.timeout(30), open_application(settings) as app:
+        async with asyncio.timeout(PATIENCE_S), open_application(settings) as app:
             with blockbuster_ctx(CORE):
                 live = app.session(cwd=project, origin="terminal")
                 assert (await live.ask(user("go"))).text == "done"

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rules import chat_problems, messages_problems, responses_problems
 
 from talaria.core.clock import SystemClock
 from talaria.core.errors import Repair
@@ -32,7 +33,6 @@ from talaria.net.client import HttpClient
 from talaria.providers.base import Caching, Effort, Endpoint, ModelRequest, WireName
 from talaria.providers.http_provider import HttpProvider, wire_for
 from talaria.providers.message_history import History
-from talaria.testing.rules import chat_problems, messages_problems, responses_problems
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.scripted_provider import ScriptedProvider
 
 from talaria.core.clock import SystemClock
 from talaria.core.errors import (
@@ -25,7 +26,6 @@ from talaria.providers.base import Delta, Endpoint, ModelRequest, Provider, Wire
 from talaria.providers.demo import DemoProvider
 from talaria.providers.http_provider import HttpProvider, wire_for
 from talaria.providers.message_history import History
-from talaria.testing import ScriptedProvider
 from talaria.testing.servers import scripted_replies
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply, call

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+from tests.port_proxies import InboxProxy, JournalProxy, OutboxProxy, StoreProxy
 
 from talaria.app.build import Application, open_application
 from talaria.app.gateway_app import wanted
@@ -32,24 +33,12 @@ from talaria.providers.upstream import Upstream
 from talaria.store.base import Journal, Store, Write
 from talaria.store.chat_ports import Cursor, Inbound, Inbox, Outbox, OutboxRow, Outgoing
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.crash import (
-    CrashingPlatform,
-    CrashingProvider,
-    CrashPoints,
-    InboxProxy,
-    JournalProxy,
-    Moment,
-    OutboxProxy,
-    StoreProxy,
-    World,
-    wrap_store,
-)
+from talaria.testing.crash import CrashingPlatform, CrashingProvider, CrashPoints, Moment, World, wrap_store
 from talaria.tools.base import EXCLUSIVE, Tool
 from talaria.tools.function import tool
 
 LOADED = (
     "talaria.net.client",
-    "talaria.providers.http_provider",
     "talaria.providers.http_provider",
     "talaria.platforms.telegram.platform",
     "talaria.platforms.discord.platform",

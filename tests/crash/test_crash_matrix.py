@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import msgspec
 import pytest
+from tests.rules import chat_problems, transcript_problems
 
 from talaria.core.clock import SystemClock
 from talaria.core.entries import MessageAdded, TurnEnded, TurnStarted
@@ -19,11 +20,10 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import Assistant, Message, ToolResult, User
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.crash import Moment, World, moments
-from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Reply, call
 
-ZYGOTE = Path(__file__).with_name("zygote.py")
+ROOT = Path(__file__).parents[2]
 SESSION = SessionId("crash-session")
 MESSAGES = ["turn 1", "turn 2"]
 NEVER = Moment("never")
@@ -71,7 +71,11 @@ def respond(request: RecordedRequest) -> Reply:
 class Zygote:
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(ZYGOTE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tests.crash.zygote"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def run(self, job: dict[str, object]) -> int:

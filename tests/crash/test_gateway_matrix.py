@@ -19,6 +19,9 @@ from typing import Any, Literal, Self
 
 import msgspec
 import pytest
+from tests.rules import chat_problems, transcript_problems
+from tests.servers.discord_server import DiscordServer
+from tests.servers.slack_server import SlackServer
 
 from talaria.core.clock import SystemClock
 from talaria.core.entries import Entry, MessageAdded, TurnEnded, TurnStarted
@@ -29,15 +32,12 @@ from talaria.store.base import Store
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.crash import Moment, World, moments
 from talaria.testing.patience import PATIENCE_S
-from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.chat_service import ChatService
-from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Faults, Reply, call
-from talaria.testing.servers.slack_server import SlackServer
 from talaria.testing.servers.telegram_server import TelegramServer
 
-CHILD = Path(__file__).with_name("gateway_child.py")
+ROOT = Path(__file__).parents[2]
 LOOK_S = 0.01
 COMMAND = "command"
 CONNECTED = "connected"
@@ -112,7 +112,11 @@ def _translated(text: str) -> str:
 class Zygote:
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(CHILD)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tests.crash.gateway_child"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     async def start(self, job: dict[str, object]) -> int:

@@ -20,6 +20,8 @@ from tests.crash.test_gateway_matrix import (
     respond,
     zygote,
 )
+from tests.rules import chat_problems, transcript_problems
+from tests.servers.discord_server import DiscordServer
 
 from talaria.core.clock import SystemClock
 from talaria.core.entries import MessageAdded, TurnEnded, TurnStarted
@@ -30,9 +32,7 @@ from talaria.runtime.transcript import without_undone
 from talaria.store.base import Held, NewSession
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.crash import Moment
-from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.chat_service import ChatService, SeenMessage
-from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Reply
 from talaria.testing.servers.telegram_server import TelegramServer

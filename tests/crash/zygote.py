@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from tests.port_proxies import JournalProxy
 
 from talaria.app.build import open_application
 from talaria.app.settings import read_settings

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rules import chat_problems, messages_problems, responses_problems, transcript_problems
 
 from talaria.context.base import CompactedMessages, CompactionRequest
 from talaria.context.compactor import BuiltinCompactor
@@ -17,7 +18,6 @@ from talaria.core.messages import Assistant, Image, Message, Text, ToolCall, Too
 from talaria.providers.base import Endpoint, ModelRequest, WireName
 from talaria.providers.http_provider import wire_for
 from talaria.providers.message_history import History, size_tokens
-from talaria.testing.rules import chat_problems, messages_problems, responses_problems, transcript_problems
 
 texts = st.text("abc xyz\n", max_size=900)
 images = st.sampled_from([(), (), (Image("image/png", "aGk="),)])

@@ -17,6 +17,7 @@ from talaria.core.errors import Denied
 from talaria.net.egress import Egress
 from talaria.net.urls import parse_allowance
 from talaria.testing.manual_clock import ManualClock
+from talaria.testing.patience import PATIENCE_S
 
 LDH = re.compile(r"(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
 
@@ -54,7 +55,7 @@ class Way:
         listening = socket.create_server(("127.0.0.1", 0))
         proxy = listening.getsockname()
         async with (
-            asyncio.timeout(10),
+            asyncio.timeout(PATIENCE_S),
             await asyncio.start_server(self.site.serve, "0.0.0.0", 0) as server,
             Egress(
                 listening, self.admit, allowance=parse_allowance((LISTED,)), clock=ManualClock(), lookup=self.lookup

@@ -16,6 +16,8 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.rules import transcript_problems
+from tests.scripted_provider import WIRES
 
 from talaria.agent.limits import Cap, Limits
 from talaria.app.build import open_application
@@ -45,8 +47,7 @@ from talaria.runtime.turn_runner import Report
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.rules import transcript_problems
-from talaria.testing.scripted_provider import WIRES
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import Answer, ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply
 from talaria.tools.approval import OpenGate
@@ -163,7 +164,7 @@ class Life:
         log, clock, means = self.log, self._clock, self._means
         due, began = self._due(), clock.monotonic()
         naps, asked, seen = len(clock.slept), len(log.asked), len(log.events)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             report = await self._session.ask(user("Question?"), self._observe)
         log.reports.append(report)
         log.asked.extend(self._collect())

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.port_proxies import JournalProxy, StoreProxy
+from tests.rules import chat_problems, messages_problems, responses_problems, transcript_problems
+from tests.scripted_provider import RenderedRequest, ScriptedProvider
 
 from talaria.agent.limits import Limits
 from talaria.core.entries import MessageAdded, TurnEnded
@@ -28,8 +31,6 @@ from talaria.store.base import Held, Journal, NewSession, Session, Sessions, Wri
 from talaria.store.memory import MemoryStore
 from talaria.testing.crash import JournalProxy, StoreProxy
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.rules import chat_problems, messages_problems, responses_problems, transcript_problems
-from talaria.testing.scripted_provider import RenderedRequest, ScriptedProvider
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, RichResult, Tool
 from talaria.tools.function import tool

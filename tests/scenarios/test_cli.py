@@ -15,6 +15,7 @@ from tests.scenarios.conftest import ROOT_WARNING
 from talaria.app.build import open_store
 from talaria.core.ids import SessionId
 from talaria.store.base import NewSession
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Failure, Faults, Reply, ReplyUsage, call
 
@@ -231,11 +232,11 @@ def test_ctrl_c_stops_the_turn_which_is_recorded_and_the_next_one_works(
     with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdin is not None
         process.stdin.close()
-        server.wait_for_requests(1, timeout_s=20)
+        server.wait_for_requests(1)
         process.send_signal(signal.SIGINT)
         assert process.stdout is not None
         assert process.stderr is not None
-        assert (process.wait(timeout=20), process.stdout.read(), process.stderr.read()) == (
+        assert (process.wait(timeout=PATIENCE_S), process.stdout.read(), process.stderr.read()) == (
             130,
             "",
             f"{ROOT_WARNING}Interrupted.\n",
@@ -255,7 +256,7 @@ def test_killed_turn_is_mentioned_and_finished_when_asked_for(
     server.say(Reply(faults=Faults(hang=True)), "other", "finished")
     command = [sys.executable, "-m", "talaria.cli.main", "-q", "wait"]
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) as process:
-        server.wait_for_requests(1, timeout_s=20)
+        server.wait_for_requests(1)
         process.kill()
 
     ended = talaria("-q", "something else")
@@ -276,7 +277,7 @@ def test_reader_that_leaves_early_is_no_failure(environment: dict[str, str], ser
         assert process.stderr is not None
         assert process.stdout.read(1) == "x"
         process.stdout.close()
-        assert (process.wait(timeout=20), process.stderr.read()) == (0, ROOT_WARNING)
+        assert (process.wait(timeout=PATIENCE_S), process.stderr.read()) == (0, ROOT_WARNING)
 
 
 def test_slow_writer_on_standard_input_is_waited_for_and_that_is_told(

@@ -4,14 +4,14 @@ import ctypes
 import json
 import os
 import re
-import socket
 import sqlite3
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.ports import reserved_port
 
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure
@@ -154,19 +154,18 @@ def test_home_that_cannot_be_made_is_told(talaria: Talaria, tmp_path: Path, comm
     assert (tmp_path / "file").read_text() == "in the way"
 
 
-def unreachable(home: Path) -> None:
-    """An endpoint where nobody listens, and no patience for trying again."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+@pytest.fixture
+def unreachable(home: Path) -> Iterator[None]:
+    """An endpoint where nobody listens."""
     home.mkdir()
-    (home / "config.yaml").write_text(
-        f"model: {{default: m, base_url: 'http://127.0.0.1:{port}/v1'}}\nlimits: {{turn: {{seconds: 1}}}}\n"
-    )
+    with reserved_port() as port:
+        (home / "config.yaml").write_text(f"model: {{default: m, base_url: 'http://127.0.0.1:{port}/v1'}}\n")
+        yield
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
-def test_endpoint_that_is_not_there_is_told_and_the_question_is_kept(talaria: Talaria, home: Path, format: str) -> None:
-    unreachable(home)
+@pytest.mark.usefixtures("unreachable")
+def test_endpoint_that_is_not_there_is_told_and_the_question_is_kept(talaria: Talaria, format: str) -> None:
     ended = talaria("-q", "important question", "--output-format", format)
     assert ended.returncode == 3
     assert re.match(r"Nothing is listening on 127\.0\.0\.1:\d+\. Start the server,", sentence(ended))
@@ -175,8 +174,8 @@ def test_endpoint_that_is_not_there_is_told_and_the_question_is_kept(talaria: Ta
     assert "important question" in talaria("sessions", "list").stdout
 
 
-def test_failing_stream_ends_with_a_line_that_says_so(talaria: Talaria, home: Path) -> None:
-    unreachable(home)
+@pytest.mark.usefixtures("unreachable")
+def test_failing_stream_ends_with_a_line_that_says_so(talaria: Talaria) -> None:
     ended = talaria("-q", "x", "--output-format", "stream-json")
     last = json.loads(ended.stdout.splitlines()[-1])
     assert (ended.returncode, last["type"], last["outcome"]) == (3, "turn_done", "failed")

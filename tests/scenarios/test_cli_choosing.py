@@ -10,6 +10,7 @@ import pytest
 from tests.scenarios.typescript import Terminal
 
 from talaria.cli.ask_person import TerminalPerson
+from talaria.testing.patience import PATIENCE_S
 
 NUMBER = "A number, or your own words (Enter: no answer): "
 WORDS = "Your answer (Enter: no answer): "
@@ -38,7 +39,7 @@ def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 async def answered(keyboard: int, keys: str, question: str = "Which?", choices: tuple[str, ...] = ()) -> str | None:
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(TerminalPerson().choose(question, choices))
         await asyncio.sleep(0)  # now it has asked
         os.write(keyboard, keys.encode())

@@ -17,6 +17,7 @@ from typing import IO, Any
 import pytest
 from tests.scenarios.conftest import ROOT_WARNING
 
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Faults, Reply, call
 
@@ -224,7 +225,7 @@ def test_lines_arrive_while_the_model_still_writes(
     with piped(environment, "-q", "count") as process:
         assert first_line(process.stdout) == "line 0\n"
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err.replace(ROOT_WARNING, "")) == (130, "Interrupted.\n")
     said = f"line 0\n{out}"
     assert said.endswith("\n")
@@ -259,7 +260,7 @@ def test_while_the_model_works_only_a_terminal_on_stderr_shows_how_far_it_is(
     )
     watching, terminal = pty.openpty()
     with piped(environment, "-q", "look", stderr=terminal) as process:
-        server.wait_for_requests(2, timeout_s=20)
+        server.wait_for_requests(2)
         shown = b""
         while b"search_files" not in shown:
             assert select.select([watching], [], [], 20)[0], shown
@@ -279,7 +280,7 @@ def test_a_reader_that_leaves_stops_the_turn_and_what_was_written_is_kept(
         assert first_line(process.stdout)
         assert process.stdout is not None
         process.stdout.close()
-        assert (process.wait(timeout=20), first_line(process.stderr).replace(ROOT_WARNING, "")) == (0, "")
+        assert (process.wait(timeout=PATIENCE_S), first_line(process.stderr).replace(ROOT_WARNING, "")) == (0, "")
     kept = talaria("sessions", "export", session(talaria)).stdout
     assert "line 1\\n" in kept
     assert "line 8999" not in kept
@@ -290,7 +291,7 @@ def test_a_reader_that_leaves_ends_a_chat(environment: dict[str, str], server: M
     server.say(Reply(LINES, chunk_chars=50, faults=Faults(chunk_delay_s=0.01)), "never asked for")
     command = f"printf 'one\\ntwo\\n' | {shlex.join([sys.executable, '-m', 'talaria.cli.main'])} | head -1"
     ended = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command], env=environment, capture_output=True, timeout=30, check=False
+        ["bash", "-o", "pipefail", "-c", command], env=environment, capture_output=True, timeout=PATIENCE_S, check=False
     )
     assert (ended.returncode, ended.stdout) == (0, b"line 0\n")
     assert len(server.requests) == 1

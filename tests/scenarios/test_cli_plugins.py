@@ -5,12 +5,12 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import click
 import pytest
 import yaml
+from tests.plugin_sources import engine, memory, write_plugin
 from tests.scenarios.typescript import Terminal
 
 from talaria.cli import command_tree
@@ -38,36 +38,11 @@ def register(ctx):
     ctx.register_tool("wave", "hands", {"parameters": {"type": "object"}}, lambda args: "waved")
     ctx.register_hook("pre_llm_call", lambda **facts: None)
 """
-ENGINE = """
-from agent.context_engine import ContextEngine
-class Engine(ContextEngine):
-    name = "{name}"
-    def update_from_response(self, usage): pass
-    def should_compress(self, prompt_tokens=None): return False
-    def compress(self, messages, current_tokens=None): return messages
-def register(ctx):
-    ctx.register_context_engine(Engine())
-"""
-MEMORY = """
-from agent.memory_provider import MemoryProvider
-class Memory(MemoryProvider):
-    name = "diary"
-    def is_available(self): return True
-    def initialize(self, session_id, **facts): pass
-    def get_tool_schemas(self): return []
-    def system_prompt_block(self): return "You keep a diary."
-def register(ctx):
-    ctx.register_memory_provider(Memory())
-"""
 FINE = "def register(ctx): pass\n"
 
 
 def made(folder: Path, source: str = GREETER, **manifest: str) -> Path:
-    folder.mkdir(parents=True)
-    fields = {"name": folder.name, "version": "1.0", "description": "A plugin.", **manifest}
-    (folder / "plugin.yaml").write_text("".join(f"{key}: {value}\n" for key, value in fields.items()))
-    (folder / "__init__.py").write_text(dedent(source))
-    return folder
+    return write_plugin(folder, source, **{"version": "1.0", "description": "A plugin.", **manifest})
 
 
 def listed(talaria: Talaria) -> dict[str, dict[str, Any]]:
@@ -306,7 +281,7 @@ def test_in_safe_mode_plugins_can_be_looked_at_and_nothing_breaks(
 
 
 def test_disable_takes_consent_and_choice_back(talaria: Talaria, enabled: Callable[..., Path], home: Path) -> None:
-    enabled("ledgerlike", ENGINE.format(name="ledgerlike"))
+    enabled("ledgerlike", engine("ledgerlike"))
     assert talaria("plugins", "choose", "engine", "ledgerlike").returncode == 0
     done = talaria("plugins", "disable", "ledgerlike")
     assert done.stdout.splitlines()[0] == "Disabled ledgerlike."
@@ -320,7 +295,7 @@ def test_disable_takes_consent_and_choice_back(talaria: Talaria, enabled: Callab
 def test_an_engine_is_told_of_and_let_go_by_its_own_name(
     talaria: Talaria, enabled: Callable[..., Path], home: Path
 ) -> None:
-    enabled("library", ENGINE.format(name="pages"))
+    enabled("library", engine("pages"))
     assert "context engine: pages" in talaria("plugins", "info", "library").stdout.splitlines()
     assert talaria("plugins", "choose", "engine", "pages").returncode == 0
     assert "built-in" in talaria("plugins", "disable", "library").stdout
@@ -331,7 +306,7 @@ def test_an_engine_is_told_of_and_let_go_by_its_own_name(
 def test_a_name_that_looks_like_something_else_can_be_chosen(
     talaria: Talaria, enabled: Callable[..., Path], home: Path, name: str
 ) -> None:
-    enabled("odd", ENGINE.format(name=name))
+    enabled("odd", engine(name))
     done = talaria("plugins", "choose", "engine", name)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{name} (chosen)" in talaria("plugins", "list").stdout
@@ -440,7 +415,7 @@ BAD = {
     "grabs": ("def register(ctx): ctx.register_command('new', print)\n", "the built-in /new does"),
     "halts": ("def register(ctx): ctx.register_command('stop', print)\n", "the built-in /stop does"),
     "sidetracks": ("def register(ctx): ctx.register_command('bg', print)\n", "the built-in /background does"),
-    "engages": (ENGINE + "    ctx.register_command('approve', print)\n", "the built-in /approve does"),
+    "engages": (engine("engages") + "    ctx.register_command('approve', print)\n", "the built-in /approve does"),
     "listens": (
         "def register(ctx): ctx.register_hook('pre_verify', print)\n",
         "registers the hook pre_verify, which Talaria never calls",
@@ -535,8 +510,8 @@ def test_info_tells_what_it_brings(talaria: Talaria, enabled: Callable[..., Path
 def test_engines_and_memories_are_chosen_by_name(
     talaria: Talaria, enabled: Callable[..., Path], server: ModelServer, home: Path
 ) -> None:
-    enabled("pages", ENGINE.format(name="pages"))
-    enabled("diary", MEMORY)
+    enabled("pages", engine("pages"))
+    enabled("diary", memory("diary", "def system_prompt_block(self): return 'You keep a diary.'"))
     assert json.loads(talaria("plugins", "list", "--json").stdout)["choices"] == {
         "engine": [
             ["compressor", "Built in: leaves out old tool output, then sums up the middle with a model."],
@@ -562,7 +537,7 @@ def test_engines_and_memories_are_chosen_by_name(
 def test_at_a_terminal_engines_are_picked_by_number(
     talaria: Talaria, enabled: Callable[..., Path], open_terminal: Callable[..., Terminal], home: Path
 ) -> None:
-    enabled("pages", ENGINE.format(name="pages"))
+    enabled("pages", engine("pages"))
     terminal = open_terminal("plugins", "choose", "engine")
     terminal.see("Number (Enter keeps it): ")
     terminal.type("2\n")
@@ -788,7 +763,7 @@ def register(ctx):
     ctx.register_context_engine(engine)
     ctx.register_command("who", lambda args: f"{engine.session} heard {args}")
 """
-    enabled("made", ENGINE.format(name="made").partition("def register")[0] + told)
+    enabled("made", engine("made").partition("def register")[0] + told)
     assert talaria("plugins", "choose", "engine", "made").returncode == 0
     server.say("hello")
     ended = talaria(input="/who tea\nhi\n/who tea\n/new\n/who tea\n/status\n")

@@ -16,6 +16,7 @@ from tests.scenarios.typescript import Terminal
 from talaria.app.build import open_store
 from talaria.core.ids import SessionId
 from talaria.store.base import NewSession
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Failure, Faults, Reply, ReplyUsage, call
 
@@ -111,7 +112,7 @@ def test_resume_finishes_a_turn_that_was_killed(
     server.say(Reply(faults=Faults(hang=True)), "finished", "more")
     command = [sys.executable, "-m", "talaria.cli.main", "-q", "wait"]
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) as process:
-        server.wait_for_requests(1, timeout_s=20)
+        server.wait_for_requests(1)
         process.kill()
     id = listed(talaria)[0]["id"]
     ended = talaria(input=f"/resume {id}\nand now?\n")
@@ -232,13 +233,13 @@ def test_ctrl_c_stops_a_command_and_not_the_chat(environment: dict[str, str], se
         assert process.stderr is not None
         process.stdin.write("first\n/title\n")
         process.stdin.flush()
-        server.wait_for_requests(2, timeout_s=20)
+        server.wait_for_requests(2)
         process.send_signal(signal.SIGINT)
         said = process.stderr.readline()
         assert (process.stderr.readline() if said == ROOT_WARNING else said) == "Interrupted.\n"
         process.stdin.write("second\n")
         process.stdin.close()
-        assert (process.wait(timeout=20), process.stdout.read()) == (130, "one\ntwo\n")
+        assert (process.wait(timeout=PATIENCE_S), process.stdout.read()) == (130, "one\ntwo\n")
     assert texts(server.requests[2]) == ["first", "one", "second"]
 
 

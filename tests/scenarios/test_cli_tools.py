@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.plugin_sources import write_plugin
 
 from talaria.app.settings import Settings
 from talaria.cli.tools import looked
@@ -59,10 +60,7 @@ def results(server: ModelServer) -> list[str]:
 @pytest.fixture
 def hands(talaria: Talaria, home: Path, server: ModelServer) -> None:
     """A plugin with tools."""
-    folder = home / "plugins" / "body"
-    folder.mkdir(parents=True)
-    (folder / "plugin.yaml").write_text("name: body\nversion: '1'\n")
-    (folder / "__init__.py").write_text(HANDS)
+    write_plugin(home / "plugins" / "body", HANDS)
     assert talaria("plugins", "enable", "body").returncode == 0
 
 
@@ -199,10 +197,7 @@ def test_call_that_died_with_its_process_ends_well_though_its_tool_was_turned_of
 
 def test_plugin_may_not_take_the_name_of_a_tool_that_is_off(talaria: Talaria, server: ModelServer, home: Path) -> None:
     talaria("tools", "disable", "files")
-    folder = home / "plugins" / "body"
-    folder.mkdir(parents=True)
-    (folder / "plugin.yaml").write_text("name: body\nversion: '1'\n")
-    (folder / "__init__.py").write_text(HANDS.replace('"wave"', '"read_file"'))
+    write_plugin(home / "plugins" / "body", HANDS.replace('"wave"', '"read_file"'))
     assert "its tool read_file is left out" in talaria("plugins", "enable", "body").stdout
     assert "read_file" in those_off(talaria)
     server.say(Reply(calls=(call("read_file", path="x"),)), "Done.")

@@ -66,6 +66,22 @@ def test_the_model_of_the_how_to_is_chosen_with_its_fallback_and_limit(tmp_path:
     assert (planned.left_out, config.limits.turn.cost_usd) == ((), 2.0)
 
 
+def test_the_tests_of_the_how_to_pass(tmp_path: Path) -> None:
+    for number, text in enumerate(blocks("test-what-you-write.md", "python")):
+        (tmp_path / f"test_{number}.py").write_text(text)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "XDG_RUNTIME_DIR": str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "2 passed" in ran.stdout, ran.stdout
+
+
 def test_the_provider_of_the_how_to_is_understood(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(block("add-a-provider.md", "yaml"))
     (tmp_path / ".env").write_text("HOUSE_KEY=k\n")

@@ -17,6 +17,7 @@ from talaria.core.events import Event, TextDelta, ToolEnded, TurnBegan, TurnDone
 from talaria.core.ids import OwnerId
 from talaria.core.messages import user
 from talaria.store.base import Owners, Store
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Failure, Faults, Reply, call
 
@@ -280,7 +281,7 @@ async def test_tool_that_asks_its_own_agent_is_told_instead_of_waiting_for_itsel
         return "told"
 
     server.say(Reply(calls=(call("recurse"),)), "ok")
-    async with asyncio.timeout(20), new_agent(tools=[recurse]) as agent:
+    async with asyncio.timeout(PATIENCE_S), new_agent(tools=[recurse]) as agent:
         agents.append(agent)
         assert (await agent.ask("x")).text == "ok"
     assert server.requests[1].json["messages"][-1]["content"] == "told"

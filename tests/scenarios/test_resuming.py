@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from tests.rules import chat_problems, transcript_problems
 from tests.scenarios.conftest import without_root_warning
 
 from talaria.app.build import open_application
@@ -21,7 +22,6 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import Assistant, Message, ToolResult, User, user
 from talaria.runtime.turn_runner import Report
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Faults, Reply, call
 
@@ -155,7 +155,7 @@ def test_a_session_at_work_in_a_living_process_is_left_alone(machine: Machine, s
     server.say(Reply(text="slow", faults=Faults(hang=True)), "mine")
     other = machine.start("-q", "go")
     try:
-        server.wait_for_requests(1, timeout_s=30)
+        server.wait_for_requests(1)
         (listed,) = json.loads(machine.talaria("sessions", "list", "--json").stdout)
         refused = machine.talaria("-r", listed["id"], "-q", "me too")
         assert refused.returncode == 2

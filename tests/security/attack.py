@@ -29,6 +29,8 @@ from talaria.core.messages import user
 from talaria.core.redaction import Redactor
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig
+
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Reply
 from talaria.tools.approval import OpenGate
@@ -45,7 +47,6 @@ FAMILIES: Mapping[str, Sequence[Payload]] = {
     "browser": exfiltration.BROWSER_PAYLOADS,
 }
 ENDS_BYTES = 1 << 20
-PATIENCE_S = 30.0
 PAUSE_S = 0.02
 
 

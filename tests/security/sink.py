@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing import Any, Self
 from urllib.parse import unquote_to_bytes
 
-PATIENCE_S = 2.0
+from talaria.testing.patience import PATIENCE_S
+
 _ANSWER = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 15\r\nConnection: close\r\n\r\n"
     b'{"results": []}'
@@ -22,10 +23,8 @@ class Sink:
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._lookup: Any = socket.getaddrinfo
-        self._listener = socket.create_server(("", 0), backlog=64)
+        self._listener, self._datagrams = _on_one_port()
         self.port: int = self._listener.getsockname()[1]
-        self._datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._datagrams.bind(("", self.port))
         self._is_closed = False
 
     def __enter__(self) -> Self:
@@ -74,6 +73,19 @@ class Sink:
         while not self._is_closed:
             with suppress(OSError):
                 self._pieces.append(self._datagrams.recv(1 << 16))
+
+
+def _on_one_port() -> tuple[socket.socket, socket.socket]:
+    while True:
+        listener = socket.create_server(("", 0), backlog=64)
+        datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            datagrams.bind(listener.getsockname())
+        except OSError:  # somebody else has that port
+            listener.close()
+            datagrams.close()
+        else:
+            return listener, datagrams
 
 
 def _is_whole(request: bytes) -> bool:

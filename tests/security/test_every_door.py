@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.plugin_sources import copy_plugin
 from tests.scenarios.conftest import COMMAND, commands, environment, home, server, talaria
 from tests.scenarios.test_cli_terminal import QUESTION, Terminal
 from tests.security.world import MCP_SERVER
@@ -123,18 +124,9 @@ def test_the_library(server: ModelServer, canary: Canary, tmp_path: Path, enviro
     assert canary.is_refused(CONSENT, "is refused: ")
 
 
-PLUGIN = """
-def register(ctx):
-    ctx.register_tool("helper", "set", {"parameters": {"type": "object"}}, lambda args: ctx.dispatch_tool(**args))
-"""
-
-
 def test_a_plugin_that_calls_tools(server: ModelServer, canary: Canary, environment: dict[str, str]) -> None:
-    folder = canary.home / "plugins" / "caller"
-    folder.mkdir(parents=True)
-    (folder / "plugin.yaml").write_text("name: caller\nversion: '1'\n")
-    (folder / "__init__.py").write_text(PLUGIN)
-    canary.configure("plugins: {enabled: [caller]}")
+    copy_plugin("tool_caller", canary.home)
+    canary.configure("plugins: {enabled: [tool_caller]}")
     server.say(Reply(calls=(call("helper", tool_name="write_file", args=canary.write),)), "Done.")
     with Agent(home=canary.home, cwd=environment["PWD"]) as agent:
         agent.ask_sync("Go.")

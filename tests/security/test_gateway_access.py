@@ -31,6 +31,8 @@ from tests.security.chats import (
     texts,
     told_to_model,
 )
+from tests.servers.discord_server import DiscordServer
+from tests.servers.slack_server import SlackServer
 
 from talaria.app.build import open_store
 from talaria.core.errors import BadConfig
@@ -40,9 +42,7 @@ from talaria.platforms.loader import manifests, read_settings
 from talaria.store.permission_ports import MAX_FAILURES, Locked, Member
 from talaria.testing import ManualClock, Reply, call
 from talaria.testing.servers.chat_service import Refusal
-from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.scripted_replies import Faults
-from talaria.testing.servers.slack_server import SlackServer
 
 CANARY = "canary-Zq7"
 """In all that people say who are not to be heard."""

@@ -19,12 +19,12 @@ from tests.security.chats import (
     texts,
     told_to_model,
 )
+from tests.servers.discord_server import DiscordServer
+from tests.servers.slack_server import SlackServer
 
 from talaria.store.permission_ports import Approval
 from talaria.testing import Reply, call
 from talaria.testing.servers.chat_service import ChatService, SeenMessage
-from talaria.testing.servers.discord_server import DiscordServer
-from talaria.testing.servers.slack_server import SlackServer
 
 COMMAND = "echo done >> mark"
 there = Speaker("the owner in the group", OWNER, LISTED)

@@ -29,14 +29,14 @@ from tests.security.chats import (
     texts,
     told_to_model,
 )
+from tests.servers.discord_server import DiscordServer
+from tests.servers.slack_server import SlackServer
 
 from talaria.app.gateway_app import open_switchboard
 from talaria.core.redaction import encodings_of
 from talaria.testing import Reply
 from talaria.testing.servers.chat_service import LostAnswer, Refusal
-from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.scripted_replies import Faults
-from talaria.testing.servers.slack_server import SlackServer
 
 SECRET = "canary-of-the-owner-Xy3"
 owner, friend = Speaker("the owner", OWNER), Speaker("a friend", FRIEND)

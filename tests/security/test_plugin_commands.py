@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.plugin_sources import write_plugin
 from tests.scenarios.conftest import environment, home, server
 
 from talaria import Agent
@@ -50,10 +51,7 @@ def victim(tmp_path: Path) -> Victim:
 @pytest.fixture
 def ask(server: ModelServer, home: Path, environment: dict[str, str]) -> Callable[..., str]:
     """Lets a plugin run the command; what the model is told then."""
-    folder = home / "plugins" / "caller"
-    folder.mkdir(parents=True)
-    (folder / "plugin.yaml").write_text("name: caller\nversion: '1'\n")
-    (folder / "__init__.py").write_text(PLUGIN)
+    write_plugin(home / "plugins" / "caller", PLUGIN)
 
     def run(way: str, tool: str, arguments: dict[str, object], **settings: object) -> str:
         config = home / "config.yaml"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.plugin_sources import write_plugin
 from tests.scenarios.conftest import commands, environment, home, server, talaria
 from tests.scenarios.test_cli_terminal import Terminal
 from tests.security.chats import FRIEND, OWNER, house_at
@@ -192,10 +193,7 @@ async def test_a_search_of_the_whole_home_can_be_allowed_only_once(world: World)
 async def test_every_way_out_asks_once_a_letter_was_read(world: World) -> None:
     """The control is the same calls in a conversation that has read nothing: each of them arrives."""
     port = world.sink.port
-    plugin = world.home / "plugins/teller"
-    plugin.mkdir(parents=True)
-    (plugin / "plugin.yaml").write_text("name: teller\nversion: '1'\n")
-    (plugin / "__init__.py").write_text(PLUGIN)
+    write_plugin(world.home / "plugins" / "teller", PLUGIN)
     world.config["plugins"] = {"enabled": ["teller"]}
     world.config["terminal"] = {"network": ["127.0.0.1"]}
     world.config["approvals"] = {"allow": [f"read_file({world.letter})"]}

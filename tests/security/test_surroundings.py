@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from tests.plugin_sources import copy_plugin
 from tests.scenarios.conftest import COMMAND, environment, home, server
 from tests.security.sink import Sink
 from tests.security.world import MCP_SERVER
@@ -317,18 +318,9 @@ def test_a_module_planted_in_the_project_is_not_loaded(machine: Machine) -> None
     assert not mark.exists()
 
 
-PLUGIN = """
-def register(ctx):
-    ctx.register_tool("helper", "set", {"parameters": {"type": "object"}}, lambda args: ctx.dispatch_tool(**args))
-"""
-
-
 def test_a_plugin_that_reads_does_not_make_a_turn_clean(machine: Machine, office: Office, letter: Call) -> None:
-    folder = machine.home / "plugins/caller"
-    folder.mkdir(parents=True)
-    (folder / "plugin.yaml").write_text("name: caller\nversion: '1'\n")
-    (folder / "__init__.py").write_text(PLUGIN)
-    machine.configure(plugins={"enabled": ["caller"]})
+    copy_plugin("tool_caller", machine.home)
+    machine.configure(plugins={"enabled": ["tool_caller"]})
     again = call("helper", id="c1", tool_name="read_file", args=json.loads(letter.arguments))
     machine.attack([letter], [again], [SEND])
     assert not office.has_sent()

@@ -10,14 +10,14 @@ import pytest
 from tests.scenarios.gateway.conftest import house, run_folder
 from tests.scenarios.gateway.house import House
 from tests.security.chats import told_to_model
+from tests.servers.discord_server import DiscordServer
+from tests.servers.slack_server import SlackServer
 
 from talaria.app.build import open_store
 from talaria.gateway.envelope import OutgoingBody, written
 from talaria.store.chat_ports import Outgoing
 from talaria.testing import Reply, call
 from talaria.testing.servers.chat_service import Refusal, SeenMessage
-from talaria.testing.servers.discord_server import DiscordServer
-from talaria.testing.servers.slack_server import SlackServer
 
 __all__ = ["house", "run_folder"]
 

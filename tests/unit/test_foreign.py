@@ -2,12 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 from talaria.core.clock import SystemClock
 from talaria.core.plugin_calls import (
@@ -21,14 +21,6 @@ from talaria.core.plugin_calls import (
     select_keywords,
 )
 from talaria.testing.manual_clock import ManualClock
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(30_000):
-        if holds():
-            return
-        await asyncio.sleep(0.002)
-    raise AssertionError("it did not come to that")
 
 
 async def test_calls_into_one_object_never_overlap() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.ports import reserved_port
 
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadConfig, CertificateRefused, Disconnected
@@ -235,9 +235,7 @@ async def test_https_goes_through_the_proxy_in_a_tunnel(
 
 
 async def test_a_refused_connection_is_told_in_one_sentence(client: HttpClient) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-    with pytest.raises(Disconnected) as refused:
+    with reserved_port() as port, pytest.raises(Disconnected) as refused:
         await body_of(client, f"http://127.0.0.1:{port}/")
     assert (str(refused.value), refused.value.kind) == (f"Nothing is listening on 127.0.0.1:{port}.", "not_listening")
 

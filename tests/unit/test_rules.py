@@ -1,10 +1,10 @@
 """The rules of a transcript see what they are there for."""
 
 import pytest
+from tests.rules import transcript_problems
 
 from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, Message, Text, ToolCall, ToolResult, user
-from talaria.testing.rules import transcript_problems
 
 QUESTION, ANSWER, HOST = user("Well?"), Assistant((Text("Yes."),)), user("Sum up.", author="host")
 CALLS = Assistant((ToolCall(CallId("a"), "x", "{}"),), "calls")

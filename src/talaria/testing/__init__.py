@@ -1,5 +1,5 @@
-"""For authors of tools, providers and plugins: fakes that are real servers on loopback, a clock turned by hand,
-crashes at named moments.
+"""For authors of tools, plugins and platforms: real servers on loopback, a clock turned by hand, crashes at named
+moments, power cuts. docs/how-to/test-what-you-write.md shows how they are used.
 
 Each name is loaded on first use: a test that scripts a model server does not pay for the store.
 """
@@ -8,47 +8,62 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 __all__ = [
+    "PATIENCE_S",
     "Call",
     "CrashPoints",
+    "CrashingPlatform",
     "CrashingProvider",
+    "Disk",
+    "DiskRecorder",
     "Failure",
     "Faults",
+    "LostAnswer",
     "ManualClock",
     "ModelServer",
     "Moment",
     "RecordedRequest",
+    "Refusal",
     "Reply",
-    "ScriptedProvider",
+    "ReplyUsage",
+    "SeenMessage",
+    "Slow",
+    "TelegramServer",
     "World",
     "call",
-    "chat_problems",
     "crashing_store",
-    "messages_problems",
     "moments",
-    "responses_problems",
-    "transcript_problems",
 ]
 
 if TYPE_CHECKING:
-    from talaria.testing.crash import CrashingProvider, CrashPoints, Moment, World, crashing_store, moments
-    from talaria.testing.manual_clock import ManualClock
-    from talaria.testing.rules import (
-        chat_problems,
-        messages_problems,
-        responses_problems,
-        transcript_problems,
+    from talaria.testing.crash import (
+        CrashingPlatform,
+        CrashingProvider,
+        CrashPoints,
+        Moment,
+        World,
+        crashing_store,
+        moments,
     )
-    from talaria.testing.scripted_provider import ScriptedProvider
+    from talaria.testing.manual_clock import ManualClock
+    from talaria.testing.patience import PATIENCE_S
+    from talaria.testing.powercut import Disk, DiskRecorder
+    from talaria.testing.servers.chat_service import LostAnswer, Refusal, SeenMessage, Slow
     from talaria.testing.servers.model_server import ModelServer, RecordedRequest
-    from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply, call
+    from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply, ReplyUsage, call
+    from talaria.testing.servers.telegram_server import TelegramServer
 
 _HOMES = {
+    "crash": (
+        *("CrashPoints", "CrashingPlatform", "CrashingProvider", "Moment", "World"),
+        *("crashing_store", "moments"),
+    ),
     "manual_clock": ("ManualClock",),
-    "crash": ("CrashPoints", "CrashingProvider", "Moment", "World", "crashing_store", "moments"),
-    "scripted_provider": ("ScriptedProvider",),
-    "rules": ("chat_problems", "messages_problems", "responses_problems", "transcript_problems"),
+    "patience": ("PATIENCE_S",),
+    "powercut": ("Disk", "DiskRecorder"),
+    "servers.chat_service": ("LostAnswer", "Refusal", "SeenMessage", "Slow"),
     "servers.model_server": ("ModelServer", "RecordedRequest"),
-    "servers.scripted_replies": ("Call", "Failure", "Faults", "Reply", "call"),
+    "servers.scripted_replies": ("Call", "Failure", "Faults", "Reply", "ReplyUsage", "call"),
+    "servers.telegram_server": ("TelegramServer",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -2,8 +2,6 @@
 
 A moment has a name (`before record CallStarted`) and an occurrence. Every moment reached is also written to a
 trace, from which the next plans are made. The product itself has no failpoints.
-
-Ports that pass everything on: override one method to watch it, to disturb it, or to die in it.
 """
 
 import os
@@ -12,120 +10,19 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from talaria.core.clock import Clock
-from talaria.core.ids import Epoch, OwnerId, SessionId
+from talaria.core.ids import Epoch, SessionId
 from talaria.core.messages import Assistant
 from talaria.platforms.base import Address, Batch, Outbound, Platform, SentId
 from talaria.providers.base import Delta, ModelRequest, Provider
-from talaria.store.base import Handoffs, Held, Journal, Sessions, Store, Write
-from talaria.store.chat_ports import Chats, Inbox, Outbox
+from talaria.store.base import Journal, Store, Write
 from talaria.store.sqlite.store import SqliteStore
 
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
-
-
-class _Proxy(Generic[T]):
-    def __init__(self, port: T) -> None:
-        self.port = port
-
-
-def _passed_on(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    def pass_on(self: _Proxy[object], *given: P.args, **named: P.kwargs) -> R:
-        return getattr(self.port, call.__name__)(*given, **named)
-
-    return pass_on
-
-
-class JournalProxy(_Proxy[Journal]):
-    seize = _passed_on(Journal.seize)
-    record = _passed_on(Journal.record)
-    release = _passed_on(Journal.release)
-    entries = _passed_on(Journal.entries)
-    latest = _passed_on(Journal.latest)
-    calls = _passed_on(Journal.calls)
-    list_interrupted = _passed_on(Journal.list_interrupted)
-
-
-class SessionsProxy(_Proxy[Sessions]):
-    create = _passed_on(Sessions.create)
-    get = _passed_on(Sessions.get)
-    find = _passed_on(Sessions.find)
-    list = _passed_on(Sessions.list)
-    latest = _passed_on(Sessions.latest)
-    rename = _passed_on(Sessions.rename)
-    delete = _passed_on(Sessions.delete)
-    fork = _passed_on(Sessions.fork)
-
-
-class InboxProxy(_Proxy[Inbox]):
-    accept = _passed_on(Inbox.accept)
-    cursor = _passed_on(Inbox.cursor)
-    list_pending = _passed_on(Inbox.list_pending)
-    list_sessions = _passed_on(Inbox.list_sessions)
-    find = _passed_on(Inbox.find)
-    take = _passed_on(Inbox.take)
-    finish = _passed_on(Inbox.finish)
-    prune = _passed_on(Inbox.prune)
-
-
-class OutboxProxy(_Proxy[Outbox]):
-    list_targets = _passed_on(Outbox.list_targets)
-    list_due = _passed_on(Outbox.list_due)
-    add = _passed_on(Outbox.add)
-    begin = _passed_on(Outbox.begin)
-    start = _passed_on(Outbox.start)
-    start_due = _passed_on(Outbox.start_due)
-    mark_sent = _passed_on(Outbox.mark_sent)
-    defer = _passed_on(Outbox.defer)
-    fail = _passed_on(Outbox.fail)
-    expire = _passed_on(Outbox.expire)
-    count = _passed_on(Outbox.count)
-    retry = _passed_on(Outbox.retry)
-    move = _passed_on(Outbox.move)
-    rows = _passed_on(Outbox.rows)
-    find = _passed_on(Outbox.find)
-    list = _passed_on(Outbox.list)
-    prune = _passed_on(Outbox.prune)
-
-
-class StoreProxy:
-    """A store with its journal, and perhaps other parts, exchanged."""
-
-    def __init__(
-        self,
-        store: Store,
-        journal: Journal,
-        sessions: Sessions | None = None,
-        *,
-        inbox: Inbox | None = None,
-        outbox: Outbox | None = None,
-        chats: Chats | None = None,
-        handoffs: Handoffs | None = None,
-    ) -> None:
-        self._store = store
-        self.version = store.version
-        self.journal = journal
-        self.inbox = inbox or store.inbox
-        self.chats = chats or store.chats
-        self.access = store.access
-        self.sessions = sessions or store.sessions
-        self.owners = store.owners
-        self.outbox = outbox or store.outbox
-        self.handoffs = handoffs or store.handoffs
-        self.search = store.search
-        self.spending = store.spending
-        self.approvals = store.approvals
-        self.grants = store.grants
-
-    @property
-    def trouble(self) -> str:
-        return self._store.trouble
 
 
 class Moment(msgspec.Struct, frozen=True, order=True):
@@ -177,24 +74,6 @@ def moments(trace: Sequence[str]) -> list[Moment]:
     return found
 
 
-class CrashingJournal(JournalProxy):
-    """Every commit has a moment before and a moment after it."""
-
-    def __init__(self, journal: Journal, points: CrashPoints) -> None:
-        super().__init__(journal)
-        self._points = points
-
-    async def seize(self, session: SessionId, owner: OwnerId) -> Epoch | Held:
-        return await self._points.around("seize", super().seize(session, owner))
-
-    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
-        what = "+".join(dict.fromkeys(type(write).__name__ for write in writes))
-        return await self._points.around(f"record {what}", super().record(session, epoch, writes))
-
-    async def release(self, session: SessionId, epoch: Epoch, *, leaves_mail: bool = False) -> bool:
-        return await self._points.around("release", super().release(session, epoch, leaves_mail=leaves_mail))
-
-
 class _Crashing:
     """A port with a moment before and a moment after each of its commits."""
 
@@ -212,21 +91,45 @@ class _Crashing:
         return committed if name in self._commits else call
 
 
+class _CrashingJournal(_Crashing):
+    """The moments of a record name what is written."""
+
+    def __init__(self, journal: Journal, points: CrashPoints) -> None:
+        super().__init__(journal, points, ("seize", "release"))
+        self._journal = journal
+
+    async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
+        what = "+".join(dict.fromkeys(type(write).__name__ for write in writes))
+        return await self._points.around(f"record {what}", self._journal.record(session, epoch, writes))
+
+
+class _CrashingStore:
+    """A store with some of its ports exchanged."""
+
+    def __init__(self, store: Store, **ports: object) -> None:
+        self._store = store
+        self._ports = ports
+
+    def __getattr__(self, name: str) -> Any:
+        return self._ports[name] if name in self._ports else getattr(self._store, name)
+
+
 def wrap_store(store: Store, points: CrashPoints, journal: Journal | None = None) -> Store:
     """`journal` stands in for that of the store."""
 
-    def watched(port: T, *commits: str) -> T:
-        return cast("T", _Crashing(port, points, commits))
+    def watched(port: object, *commits: str) -> object:
+        return _Crashing(port, points, commits)
 
-    return StoreProxy(
+    watching = _CrashingStore(
         store,
-        CrashingJournal(journal or store.journal, points),
-        watched(store.sessions, "create"),
+        journal=_CrashingJournal(journal or store.journal, points),
+        sessions=watched(store.sessions, "create"),
         inbox=watched(store.inbox, "accept", "take", "finish"),
         outbox=watched(store.outbox, "add", "begin", "start", "start_due", "mark_sent", "defer", "fail", "expire"),
         chats=watched(store.chats, "bind"),
         handoffs=watched(store.handoffs, "reclaim", "claim", "bind", "complete", "fail"),
     )
+    return cast("Store", watching)
 
 
 def crashing_store(

@@ -3,11 +3,10 @@
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from shutil import copytree
-from textwrap import dedent
 from typing import Any
 
 import pytest
+from tests.plugin_sources import copy_plugin, write_plugin
 
 from talaria.app.build import Application, open_application
 from talaria.app.settings import Settings
@@ -24,66 +23,6 @@ from talaria.runtime.turn_runner import Report
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer
-
-PLUGINS = Path(__file__).parents[2] / "plugins"
-
-RECORDER = '''
-import json
-import os
-from agent.context_engine import ContextEngine
-
-class Recorder(ContextEngine):
-    """Writes down what it is called with."""
-
-    name = "recorder"
-
-    def _note(self, what, *args, **facts):
-        with open(os.path.join(os.environ["HERMES_HOME"], "calls.jsonl"), "a") as file:
-            file.write(json.dumps([what, list(args), facts, id(self)], default=str) + "\\n")
-
-    def update_from_response(self, usage):
-        self._note("usage", **usage)
-
-    def should_compress(self, prompt_tokens=None):
-        self._note("should", prompt_tokens)
-        return False
-
-    def should_compress_preflight(self, messages):
-        self._note("preflight", [message["role"] for message in messages])
-        return False
-
-    def compress(self, messages, current_tokens=None, focus_topic=None, force=False, memory_context=""):
-        self._note("compress", focus_topic=focus_topic, force=force)
-        kept = messages[-1:] if messages[-1]["role"] == "user" else messages[-2:]
-        return [{"role": "user", "content": "[SUMMARY]"}, *kept]
-
-    def update_model(self, model, context_length, base_url="", api_key="", provider="", api_mode=""):
-        self._note("model", model, context_length, api_key=api_key)
-
-    def on_session_start(self, session_id, **facts):
-        self._note("start", session_id, **facts)
-
-    def on_session_end(self, session_id, messages):
-        self._note("end", session_id, messages=len(messages))
-
-    def on_session_reset(self):
-        self._note("reset")
-
-    def carry_over_new_session_context(self, old, new):
-        self._note("carry", old, new)
-'''
-REGISTER = """
-def register(ctx):
-    ctx.register_context_engine({engine}())
-"""
-
-
-def write_plugin(folder: Path, source: str, *, name: str | None = None, **manifest: str) -> Path:
-    folder.mkdir(parents=True)
-    fields = {"name": name or folder.name, "version": "1", **manifest}
-    (folder / "plugin.yaml").write_text("".join(f"{key}: {value}\n" for key, value in fields.items()))
-    (folder / "__init__.py").write_text(dedent(source))
-    return folder
 
 
 class World:
@@ -166,7 +105,7 @@ def install(home: Path) -> Callable[..., Path]:
 
     def install(name: str, source: str | None = None, **manifest: str) -> Path:
         if source is None:
-            return Path(copytree(PLUGINS / name, home / "plugins" / name))
+            return copy_plugin(name, home)
         return write_plugin(home / "plugins" / name, source, **manifest)
 
     return install

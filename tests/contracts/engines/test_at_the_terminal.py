@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.engines.conftest import RECORDER, REGISTER
 
 from talaria.app.settings import Settings
 from talaria.cli.conversation import open_conversation
@@ -49,7 +48,7 @@ class SilentInterface:
 async def test_a_branch_carries_over_and_a_new_conversation_does_not(
     install: Install, home: Path, server: ModelServer, line: str, moments: list[str]
 ) -> None:
-    install("recorder", RECORDER + REGISTER.format(engine="Recorder"))
+    install("recorder")
     config = {
         "model": {"default": "test-model", "base_url": server.base_url, "context_length": 32_000},
         "plugins": {"enabled": ["recorder"]},

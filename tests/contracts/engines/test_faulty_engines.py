@@ -9,37 +9,29 @@ from pathlib import Path
 
 import pytest
 from tests.contracts.engines.conftest import OpenWorld, World
+from tests.plugin_sources import engine
+from tests.waiting import until
 
 from talaria.core.clock import SystemClock
 from talaria.core.entries import Compacted
 from talaria.runtime.session import LiveSession
 from talaria.testing.manual_clock import ManualClock
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Reply, ReplyUsage, call
 
 Install = Callable[..., Path]
 
-ENGINE = """
+BEFORE = """
 import json, os, threading
-from agent.context_engine import ContextEngine
 
 GATE = threading.Event()
 CALL = dict(id="new", function=dict(name="look", arguments="[]"))
-
-class Engine(ContextEngine):
-    name = "odd"
-    def update_from_response(self, usage): pass
-    def should_compress(self, prompt_tokens=None): return False
-    def compress(self, messages, current_tokens=None): return messages
-{body}
-
-def register(ctx):
-    ctx.register_context_engine(Engine())
 """
 
 
-def odd(body: str) -> str:
-    return ENGINE.format(body="\n".join(f"    {line}" for line in body.splitlines()))
+def odd(methods: str) -> str:
+    return BEFORE + engine("odd", methods)
 
 
 RAISES = {
@@ -197,7 +189,7 @@ def update_from_response(self, usage):
     async with world(enabled=("odd",), engine="odd", clock=SystemClock()) as one:
         server.say(*["aside"] * 80)
         lives = [one.session(f"s{number}") for number in range(40)]
-        reports = await asyncio.wait_for(asyncio.gather(*(one.ask(live) for live in lives)), 60)
+        reports = await asyncio.wait_for(asyncio.gather(*(one.ask(live) for live in lives)), PATIENCE_S)
         assert {report.text for report in reports} == {"aside"}
         assert len(server.requests) == 80
         assert one.notices == []
@@ -241,11 +233,3 @@ def release() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("hermes_plugins.") and isinstance(getattr(module, "GATE", None), threading.Event):
             module.GATE.set()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(12_000):
-        if holds():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not come to that")

@@ -5,12 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.contracts.engines.conftest import RECORDER, REGISTER, OpenWorld
-from tests.contracts.engines.test_faulty_engines import compactions, full, odd, release, too_long, until
-from tests.contracts.engines.test_section_e import calls, grown, names, recorder
+from tests.contracts.engines.conftest import OpenWorld
+from tests.contracts.engines.test_engine_host import calls, grown, names, recorder
+from tests.contracts.engines.test_faulty_engines import compactions, full, odd, release, too_long
+from tests.plugin_sources import memory, source
+from tests.waiting import until
 
 from talaria.core.errors import SessionBusy
 from talaria.core.messages import Image, Text, User, user
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Reply, call
 
@@ -18,11 +21,11 @@ Install = Callable[..., Path]
 
 
 def changed(*changes: tuple[str, str]) -> str:
-    source = RECORDER
+    plugin = source("recorder")
     for before, after in changes:
-        assert before in source
-        source = source.replace(before, after)
-    return source + REGISTER.format(engine="Recorder")
+        assert before in plugin
+        plugin = plugin.replace(before, after)
+    return plugin
 
 
 async def test_a_wish_of_the_person_reaches_the_engine_with_its_force_and_focus(
@@ -320,23 +323,8 @@ async def test_ctrl_c_while_an_engine_opens_leaves_at_once(
         await until((one.home / "hermes" / "opens").exists)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(asking, 10)
+            await asyncio.wait_for(asking, PATIENCE_S)
         release()
-
-
-MEMORY = """
-from agent.memory_provider import MemoryProvider
-
-class Memory(MemoryProvider):
-    name = "elephant"
-    def is_available(self): return True
-    def initialize(self, session_id, **facts): pass
-    def get_tool_schemas(self): return []
-    def on_pre_compress(self, messages): return "Rex is a beagle"
-
-def register(ctx):
-    ctx.register_memory_provider(Memory())
-"""
 
 
 async def test_what_the_memory_wants_to_be_kept_reaches_the_engine(
@@ -344,7 +332,7 @@ async def test_what_the_memory_wants_to_be_kept_reaches_the_engine(
 ) -> None:
     noted = 'self._note("compress", focus_topic=focus_topic, force=force)'
     install("recorder", changed((noted, 'self._note("compress", memory_context)')))
-    install("elephant", MEMORY)
+    install("elephant", memory("elephant", "def on_pre_compress(self, messages): return 'Rex is a beagle'"))
     async with world(enabled=("recorder", "elephant"), engine="recorder", memory={"provider": "elephant"}) as one:
         live = one.session()
         await grown(one, live, server)

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 import pytest
+from tests.rules import chat_problems, transcript_problems
 
 from talaria.app.build import OpenStore, open_application
 from talaria.app.settings import Settings
@@ -29,7 +30,7 @@ from talaria.runtime.turn_runner import Report
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.rules import chat_problems, transcript_problems
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer
 from talaria.tools.base import INDEPENDENT
 from talaria.tools.function import FunctionTool, tool
@@ -67,7 +68,7 @@ class World:
 
     async def ask(self) -> Report:
         """Ends within real seconds, whatever the manual clock says."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             report = await self.session.ask(user("Question?"), self._observe)
         await self._check(report)
         return report

@@ -3,11 +3,10 @@ that does not, where people are told of what could not be delivered. Its clock r
 
 import asyncio
 import json
-import socket
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,7 +14,10 @@ import aiohttp
 import msgspec
 import pytest
 from aiohttp import web
+from tests.ports import reserved_port
 from tests.scenarios.gateway.house import OWNER, House
+from tests.servers.discord_server import DiscordServer
+from tests.servers.slack_server import SlackServer
 
 from talaria.app.gateway_app import GatewayApp, open_switchboard
 from talaria.core.secret import Secret
@@ -26,8 +28,6 @@ from talaria.store.chat_ports import OutboxRow, OutboxState
 from talaria.testing import ModelServer
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, SeenMessage, Slow
-from talaria.testing.servers.discord_server import DiscordServer
-from talaria.testing.servers.slack_server import SlackServer
 from talaria.testing.servers.telegram_server import TelegramServer
 
 LONG = [pytest.mark.long]
@@ -65,8 +65,8 @@ class WebhookServer:
     """A program that speaks to the agent by HTTP, and is answered so. Its users are its chats."""
 
     def __init__(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self._gateway_port: int = probe.getsockname()[1]
+        self._gateway_port = 0
+        self._around = ExitStack()
         self._faults: deque[Fault] = deque()
         self._calls: list[dict[str, Any]] = []
         self._taken: dict[str, SeenMessage] = {}
@@ -76,6 +76,7 @@ class WebhookServer:
         """Chats in which nothing works."""
 
     async def __aenter__(self) -> Self:
+        self._gateway_port = self._around.enter_context(reserved_port())
         app = web.Application()
         app.router.add_post("/answers", self._take)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -85,6 +86,7 @@ class WebhookServer:
 
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()
+        self._around.close()
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -153,9 +155,7 @@ class Place(msgspec.Struct, frozen=True):
     no_entry: Refusal = Refusal(401)
 
 
-def webhook_settings() -> Mapping[str, Any]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+def webhook_at(port: int) -> Mapping[str, Any]:
     return {"webhook": {"url": f"http://127.0.0.1:{port}/hook", "secret_token": SECRET, "listen_port": port}}
 
 
@@ -328,7 +328,7 @@ async def staged(place: Place, folder: Path) -> AsyncGenerator[Stage]:
         home.mkdir()
         house = House(home, model, other if isinstance(other, TelegramServer) else service)
         house.config["gateway"]["platforms"].clear()
-        more = webhook_settings() if place is HOOKED else place.settings
+        more = webhook_at(stack.enter_context(reserved_port())) if place is HOOKED else place.settings
         people = list(dict.fromkeys(map(place.person, PEOPLE)))
         house.platform(place.platform, {**service.settings, **more, "allowed_users": people})
         if isinstance(other, TelegramServer):

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rules import transcript_problems
+from tests.scripted_provider import WIRES
 
 from talaria.app.build import open_application
 from talaria.app.settings import Settings
@@ -24,8 +26,7 @@ from talaria.core.messages import user
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.rules import transcript_problems
-from talaria.testing.scripted_provider import WIRES
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers import chat_wire, messages_wire, responses_wire
 from talaria.testing.servers.model_server import Answer, ModelServer
 from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply, dump, frame_event
@@ -93,7 +94,7 @@ async def read_through(number: int, kind: str, body: bytes) -> None:
         chosen, clock = Settings(Path(folder), config, {}), ManualClock(auto=True)
         async with open_application(chosen, tools=(), clock=clock, open_store=in_memory) as app:
             session = app.session(cwd=Path(folder), origin="library")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 report = await session.ask(user("Question?"))
             entries = [recorded.entry for recorded in await app.store.journal.entries(session.id)]
     assert isinstance(report.error, ProviderFailure | None)

@@ -27,6 +27,7 @@ from tests.contracts.faults.platform_stage import (
     played,
     staged,
 )
+from tests.port_proxies import OutboxProxy
 
 from talaria.app.build import open_store
 from talaria.core.clock import Clock

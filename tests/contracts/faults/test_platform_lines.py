@@ -23,12 +23,12 @@ from tests.contracts.faults.platform_stage import (
     played,
     staged,
 )
+from tests.servers.discord_server import DiscordServer
+from tests.servers.slack_workspace import BOT, BOT_ID
 
 from talaria.gateway import preview
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, Slow
-from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.scripted_replies import Faults, Reply
-from talaria.testing.servers.slack_workspace import BOT, BOT_ID
 
 Act = Callable[[Stage], Awaitable[object]]
 

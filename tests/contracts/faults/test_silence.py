@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.scripted_provider import WIRES
 
 from talaria.config.schema import LimitsConfig, TimeoutsConfig, TurnCapConfig
 from talaria.core.errors import LimitReached
 from talaria.core.events import RouteSwitched, TextDelta
 from talaria.providers.base import WireName
-from talaria.testing.scripted_provider import WIRES
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Faults, Reply
 

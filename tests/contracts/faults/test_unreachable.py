@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.ports import reserved_port
 
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure
@@ -25,25 +26,25 @@ RECONNECT_S = 24.0
 
 async def test_a_refused_connection_ends_soon(open_world: "OpenWorld", second_says: str | None) -> None:
     """0.0.0.0 leads to this machine without being a loopback address."""
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        url = f"http://0.0.0.0:{unused.getsockname()[1]}/v1"
-    async with open_world(ModelServer(), second_says=second_says, url=url) as world:
-        await world.ends_without_the_first("Cannot reach 0.0.0.0:.*: Connection refused")
-        assert len(world.clock.slept) == 5
-        assert sum(world.clock.slept) <= RECONNECT_S
+    with reserved_port() as port:
+        url = f"http://0.0.0.0:{port}/v1"
+        async with open_world(ModelServer(), second_says=second_says, url=url) as world:
+            await world.ends_without_the_first("Cannot reach 0.0.0.0:.*: Connection refused")
+            assert len(world.clock.slept) == 5
+            assert sum(world.clock.slept) <= RECONNECT_S
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "[::1]"])
 async def test_a_connection_refused_on_loopback_is_not_tried_again(
     open_world: "OpenWorld", second_says: str | None, host: str
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-    async with open_world(ModelServer(), second_says=second_says, url=f"http://{host}:{port}/v1") as world:
-        await world.ends_without_the_first(
-            rf"^Nothing is listening on {re.escape(host)}:{port}\. Start the server, or check base_url"
-        )
-        assert world.clock.slept == []
+    with reserved_port("::") as port:
+        url = f"http://{host}:{port}/v1"
+        async with open_world(ModelServer(), second_says=second_says, url=url) as world:
+            await world.ends_without_the_first(
+                rf"^Nothing is listening on {re.escape(host)}:{port}\. Start the server, or check base_url"
+            )
+            assert world.clock.slept == []
 
 
 async def test_a_known_server_that_is_not_running_is_named_with_the_command_that_starts_it(

@@ -1,4 +1,4 @@
-"""Section H, under the names that plugins for Hermes know."""
+"""Handoff, under the names that plugins for Hermes know."""
 
 import asyncio
 from collections.abc import AsyncIterator

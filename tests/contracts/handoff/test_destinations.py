@@ -1,4 +1,4 @@
-"""Section H, where a conversation goes: wherever that is, the person's next message there continues it."""
+"""Handoff to each platform: wherever it goes, the person's next message there continues the conversation."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -10,11 +10,11 @@ from tests.contracts.handoff.conftest import FORUM, Terminal
 from tests.contracts.pool.travelling import TravellingClock
 from tests.scenarios.gateway.conftest import house, run_folder
 from tests.scenarios.gateway.house import OWNER, House
+from tests.servers.discord_server import DiscordServer
+from tests.servers.slack_server import SlackServer
 
 from talaria.app.build import open_application
 from talaria.testing.servers.chat_service import ChatService, Refusal
-from talaria.testing.servers.discord_server import DiscordServer
-from talaria.testing.servers.slack_server import SlackServer
 
 __all__ = ["house", "run_folder"]
 

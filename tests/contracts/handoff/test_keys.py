@@ -1,4 +1,4 @@
-"""Section H, the key under which a chat finds its conversation, and what it means to bind it to another."""
+"""Handoff: the key under which a chat finds its conversation, and what binding it to another one means."""
 
 import pytest
 from tests.contracts.store.conftest import clock, store

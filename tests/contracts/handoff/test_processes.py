@@ -1,4 +1,4 @@
-"""Section H for real: `talaria` at a terminal and `talaria gateway run` are two processes on one home."""
+"""Handoff between two processes on one home: `talaria` at a terminal and `talaria gateway run`."""
 
 import asyncio
 import re

@@ -1,5 +1,4 @@
-"""Section H, when it does not work out: a failure or an answer that comes too late leaves nothing behind, and the next
-try is a real one."""
+"""Handoff that fails or is answered too late: nothing is left behind, and the next try is a real one."""
 
 import asyncio
 import json

@@ -21,6 +21,7 @@ from talaria.core.clock import Clock
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall, ToolResult
 from talaria.testing.manual_clock import ManualClock
+from talaria.testing.patience import PATIENCE_S
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope, Tool
 from talaria.tools.executor import Executor
@@ -33,7 +34,6 @@ from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 EVERYTHING = "@modelcontextprotocol/server-everything"
 VERSION = "2026.8.31"
 ODD = Path(__file__).with_name("odd_server.py")
-LIMIT_S = 20.0
 
 Open = Callable[..., AbstractAsyncContextManager[Servers]]
 Use = Callable[..., Awaitable[ToolResult]]
@@ -103,7 +103,7 @@ def opened(home: Path, clock: ManualClock) -> Open:
         outside = () if backend else entries
         settings = TerminalSettings(backend=backend or "auto")
         sandboxes = ServerSandboxes(settings, home, clock, configured=entries, earlier=outside)
-        async with asyncio.timeout(LIMIT_S), open_servers(entries, home, clock, environment, sandboxes) as servers:
+        async with asyncio.timeout(PATIENCE_S), open_servers(entries, home, clock, environment, sandboxes) as servers:
             yield servers
 
     return open_them
@@ -123,13 +123,6 @@ def use(tmp_path: Path) -> Use:
 
 def names(servers: Servers) -> list[str]:
     return [tool.spec.name for tool in servers.tools()]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """For what another process does: it is looked at again and again."""
-    async with asyncio.timeout(LIMIT_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def received(folder: Path) -> list[dict[str, Any]]:

@@ -13,13 +13,13 @@ from typing import cast
 
 import msgspec
 
+from talaria.cli.health.escapes.canaries import Canaries
+from talaria.cli.health.escapes.probes import ProbeResult, judge
 from talaria.core.clock import SystemClock
 from talaria.tools.mcp.sandboxing import ServerSandboxes
 from talaria.tools.mcp.server_entries import SandboxNeeds, ServerEntry
 from talaria.tools.mcp.servers import McpTool, open_servers
 from talaria.tools.sandbox.base import Level
-from talaria.tools.sandbox.canaries import Canaries
-from talaria.tools.sandbox.probes import ProbeResult, judge
 from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 
 SERVER = Path(__file__).parents[2] / "security" / "hostile_mcp_server.py"

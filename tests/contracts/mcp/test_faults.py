@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from blockbuster import blockbuster_ctx
-from tests.contracts.mcp.conftest import Odd, Open, Use, names, received, until
+from tests.contracts.mcp.conftest import Odd, Open, Use, names, received
+from tests.waiting import until
 
 from talaria.core.secret import Secret
 from talaria.testing.manual_clock import ManualClock

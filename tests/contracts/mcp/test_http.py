@@ -12,7 +12,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from tests.contracts.mcp.conftest import Open, Use, closing_connections, names, serving, until
+from tests.contracts.mcp.conftest import Open, Use, closing_connections, names, serving
+from tests.waiting import until
 
 from talaria.core.secret import Secret
 from talaria.testing.manual_clock import ManualClock

@@ -10,7 +10,8 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from tests.contracts.mcp.conftest import ODD, Odd, Open, is_alive, until
+from tests.contracts.mcp.conftest import ODD, Odd, Open, is_alive
+from tests.waiting import until
 
 from talaria.tools.sandbox.host.descendants import descendants
 

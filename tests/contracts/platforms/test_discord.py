@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.servers.discord_server import DiscordServer
 
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.secret import Secret
@@ -31,8 +32,8 @@ from talaria.platforms.discord import config
 from talaria.platforms.discord import platform as discord_platform
 from talaria.platforms.discord.config import DiscordSettings
 from talaria.testing.manual_clock import ManualClock
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import ChatService
-from talaria.testing.servers.discord_server import DiscordServer
 
 CHANNEL = "2001"
 THREAD = "2500"
@@ -44,7 +45,7 @@ async def opened(
 ) -> AsyncGenerator[Platform]:
     given: dict[str, Any] = {"token": Secret(server.token), "api_url": server.url, **more}
     kit = Kit(home, clock or SystemClock(), is_allowed=lambda sender: sender.id.startswith("1"))
-    async with asyncio.timeout(20), discord_platform.open(DiscordSettings(**given), kit) as platform:
+    async with asyncio.timeout(PATIENCE_S), discord_platform.open(DiscordSettings(**given), kit) as platform:
         yield platform
 
 

@@ -1,7 +1,6 @@
 """What goes wrong between Discord and us, and what becomes of it."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -9,6 +8,8 @@ from typing import Any
 
 import pytest
 from tests.contracts.platforms.test_discord import CHANNEL, direct, heard, opened, out
+from tests.ports import reserved_port
+from tests.servers.discord_server import DiscordServer
 
 from talaria.core.clock import SystemClock
 from talaria.core.secret import Secret
@@ -25,7 +26,6 @@ from talaria.platforms.base import (
 )
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.chat_service import LostAnswer, Refusal, Slow
-from talaria.testing.servers.discord_server import DiscordServer
 
 
 @pytest.fixture
@@ -194,9 +194,7 @@ async def test_discord_that_is_down_may_be_up_later(
 
 
 async def test_gateway_that_cannot_be_reached_may_be_up_later(server: DiscordServer) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    with pytest.raises(NotTaken):
+    with reserved_port() as port, pytest.raises(NotTaken):
         async with opened(server, gateway_url=f"ws://127.0.0.1:{port}/"):
             pass
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.servers.discord_world import unmarked
 
 from talaria.core.errors import BadConfig
 from talaria.core.secret import Secret
@@ -21,7 +22,6 @@ from talaria.platforms.discord.render import MAX_CHARS, content, plain, render
 from talaria.platforms.failures import silence
 from talaria.platforms.splitting import units
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.servers.discord_world import unmarked
 
 
 @pytest.mark.parametrize(

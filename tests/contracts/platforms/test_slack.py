@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.servers.slack_server import SlackServer
 
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.secret import decode_secret
@@ -32,8 +33,8 @@ from talaria.platforms.slack import history
 from talaria.platforms.slack.config import SlackSettings
 from talaria.platforms.slack.platform import open as open_slack
 from talaria.testing.manual_clock import ManualClock
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import ChatService, LostAnswer, Refusal
-from talaria.testing.servers.slack_server import SlackServer
 
 DM = Address("slack", "D1001")
 CHANNEL = Address("slack", "C7")
@@ -65,7 +66,7 @@ async def opened(
     **settings: Any,
 ) -> AsyncGenerator[Platform]:
     kit = Kit(Path("unused"), clock or SystemClock(), is_allowed)
-    async with asyncio.timeout(20), open_slack(settings_of(server, **settings), kit) as platform:
+    async with asyncio.timeout(PATIENCE_S), open_slack(settings_of(server, **settings), kit) as platform:
         yield platform
 
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.servers import slack_blocks
 
 from talaria.core.errors import BadConfig
 from talaria.core.secret import Secret
@@ -18,7 +19,6 @@ from talaria.platforms.slack import incoming, render
 from talaria.platforms.slack.config import SlackSettings, check
 from talaria.platforms.slack.incoming import Us
 from talaria.platforms.slack.platform import CAPABILITIES
-from talaria.testing.servers import slack_blocks
 
 US = Us("UBOT1", frozenset({"C7:1700000000.000001"}))
 FOLDER = files("talaria.platforms.slack")

@@ -9,6 +9,7 @@ import aiohttp.test_utils
 import msgspec
 import pytest
 from aiohttp import web
+from tests.servers.slack_server import SlackServer
 
 from talaria.core.clock import SystemClock
 from talaria.core.secret import decode_secret
@@ -33,8 +34,8 @@ from talaria.platforms.base import (
 )
 from talaria.platforms.slack.config import SlackSettings
 from talaria.platforms.slack.platform import open as open_slack
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal
-from talaria.testing.servers.slack_server import SlackServer
 
 DM = Address("slack", "D1001")
 CHANNEL = Address("slack", "C7")
@@ -61,7 +62,7 @@ def opened(server: SlackServer) -> AbstractAsyncContextManager[Platform]:
 
 @pytest.fixture
 async def slack(server: SlackServer) -> AsyncIterator[Platform]:
-    async with asyncio.timeout(20), opened(server) as platform:
+    async with asyncio.timeout(PATIENCE_S), opened(server) as platform:
         yield platform
 
 

@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from io import BytesIO
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 import pytest
+from tests.ports import reserved_port
 
 from talaria.core.errors import BadConfig
 from talaria.core.secret import Secret
@@ -38,11 +38,10 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def webhook() -> TelegramWebhookSettings:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}/telegram/hook"
-    return TelegramWebhookSettings(url=url, secret_token=Secret(SECRET), listen_port=port)
+def webhook() -> Iterator[TelegramWebhookSettings]:
+    with reserved_port() as port:
+        url = f"http://127.0.0.1:{port}/telegram/hook"
+        yield TelegramWebhookSettings(url=url, secret_token=Secret(SECRET), listen_port=port)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Applications with plugins: written into a home as folders, enabled by name, and watched."""
 
-import asyncio
 import json
 import sys
 from collections.abc import AsyncGenerator, Callable
@@ -9,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.engines.conftest import World, home, install, server, write_plugin
+from tests.contracts.engines.conftest import World, home, install, server
+from tests.plugin_sources import write_plugin
 
 from talaria.app.build import open_application, open_store
 from talaria.app.extensions import Extensions
@@ -113,11 +113,3 @@ def offered(server: ModelServer, number: int = -1) -> set[str]:
 def result(server: ModelServer, number: int = -1) -> str:
     """What a request says of the last tool call."""
     return next(one["content"] for one in reversed(asked(server, number)) if one["role"] == "tool")
-
-
-async def until(holds: Callable[[], object]) -> None:
-    for _ in range(30_000):
-        if holds():
-            return
-        await asyncio.sleep(0.002)
-    raise AssertionError("it did not come to that")

@@ -4,21 +4,15 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.contracts.plugins.conftest import (
-    Install,
-    OpenWorld,
-    PluginWorld,
-    module,
-    offered,
-    result,
-    until,
-    write_plugin,
-)
+from tests.contracts.plugins.conftest import Install, OpenWorld, PluginWorld, module, offered, result, write_plugin
+from tests.plugin_sources import engine, memory
+from tests.waiting import until
 
 from talaria.app.build import builtin_names
 from talaria.core.messages import user
 from talaria.runtime.commands import Command
 from talaria.testing.manual_clock import ManualClock
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call
 
@@ -298,49 +292,25 @@ async def test_a_value_of_the_wrong_type_keeps_neither_this_start_nor_the_next_f
             await works(one, server)
 
 
-ENGINE = """
-from agent.context_engine import ContextEngine
-class Engine(ContextEngine):
-    name = "{name}"
-    def update_from_response(self, usage): pass
-    def should_compress(self, prompt_tokens=None): return False
-    def compress(self, messages, current_tokens=None): return messages
-def register(ctx):
-    ctx.register_context_engine(Engine())
-"""
-
-
 async def test_of_two_engines_of_one_name_the_first_keeps_it(world: OpenWorld, install: Install) -> None:
-    install("first", ENGINE.format(name="twin"))
-    install("second", ENGINE.format(name="twin"))
+    install("first", engine("twin"))
+    install("second", engine("twin"))
     async with world("first", "second", context={"engine": "twin"}) as one:
         assert one.problems_of("second") == ["its context engine is left out: first has one called twin"]
         assert one.extensions.brought.engines["twin"].key == "first"
 
 
 async def test_of_two_engines_of_one_plugin_the_first_counts(world: OpenWorld, install: Install) -> None:
-    install("both", ENGINE.format(name="twin") + "    ctx.register_context_engine(Engine())\n")
+    install("both", engine("twin") + "    ctx.register_context_engine(Engine())\n")
     async with world("both") as one:
         assert one.problems_of("both") == ["it has more than one context engine; the first counts"]
-
-
-MEMORY = """
-from agent.memory_provider import MemoryProvider
-class Memory(MemoryProvider):
-    {name}
-    def is_available(self): return True
-    def initialize(self, session_id, **facts): pass
-    def get_tool_schemas(self): return []
-def register(ctx):
-    ctx.register_memory_provider(Memory())
-"""
 
 
 @pytest.mark.parametrize("name", ["name = property(lambda self: 1 / 0)", "name = ['a', 'list']"])
 async def test_a_memory_that_cannot_say_its_name_keeps_nobody_from_working(
     world: OpenWorld, install: Install, server: ModelServer, name: str
 ) -> None:
-    install("anameless", MEMORY.format(name=name), kind="standalone")
+    install("anameless", memory("anameless", name), kind="standalone")
     install("good", GOOD)
     async with world("anameless", "good") as one:
         await works(one, server)
@@ -350,12 +320,10 @@ async def test_a_tool_of_a_memory_or_an_engine_takes_the_place_of_no_other(
     world: OpenWorld, install: Install, server: ModelServer, home: Path
 ) -> None:
     """Whoever came first keeps the name, of all the ways in which a tool can come."""
-    claim = f"    def get_tool_schemas(self): return [{{'name': 'good_tool', **{SCHEMA}}}]\n"
-    claim += "    def handle_tool_call(self, name, args, **facts): return 'taken over'\n"
-    source = MEMORY.format(name="name = 'greedy'").replace("    def get_tool_schemas(self): return []\n", claim)
-    write_plugin(home / "plugins" / "memory" / "greedy", source)
-    engine = ENGINE.format(name="grabbing").replace("def register", f"{claim}def register")
-    install("grabbing", engine)
+    claim = f"def get_tool_schemas(self): return [{{'name': 'good_tool', **{SCHEMA}}}]\n"
+    claim += "def handle_tool_call(self, name, args, **facts): return 'taken over'\n"
+    write_plugin(home / "plugins" / "memory" / "greedy", memory("greedy", claim))
+    install("grabbing", engine("grabbing", claim))
     install("good", GOOD)
     enabled = ("good", "memory/greedy", "grabbing")
     async with world(*enabled, memory={"provider": "greedy"}, context={"engine": "grabbing"}) as one:
@@ -569,7 +537,7 @@ async def test_a_hook_that_has_hung_is_called_again_once_it_has_returned(
     clock = ManualClock()
     async with world("stuck", clock=clock) as one:
         live = one.session()
-        server.say("a", "b", "c")
+        server.say("a", "b")
         asking = asyncio.create_task(one.ask(live))
         await until(lambda: module("stuck").INSIDE)
         clock.advance(11)
@@ -577,23 +545,20 @@ async def test_a_hook_that_has_hung_is_called_again_once_it_has_returned(
         await one.ask(live)
         assert len(module("stuck").INSIDE) == 1
         module("stuck").GATE.set()
-        await asyncio.sleep(0.05)  # its thread, which nobody waits for, comes back to our loop
-        await one.ask(live)
+        async with asyncio.timeout(PATIENCE_S):
+            while len(module("stuck").INSIDE) == 1:  # its thread, which nobody waits for, comes back to our loop
+                server.say("c")
+                await one.ask(live)
         assert len(module("stuck").INSIDE) == 2
 
 
-GUARDING = """
+GUARDING = (
+    engine("guarding", "def __init__(self): self.lock = threading.Lock()")
+    + """
 import threading
 import time
-from agent.context_engine import ContextEngine
 from hermes_cli.plugins import get_plugin_manager
 CALLS, TOGETHER, INSIDE = [], [], []
-class Engine(ContextEngine):
-    name = "guarding"
-    def __init__(self): self.lock = threading.Lock()
-    def update_from_response(self, usage): pass
-    def should_compress(self, prompt_tokens=None): return False
-    def compress(self, messages, current_tokens=None): return messages
 def guard(**facts):
     CALLS.append(facts["session_id"])
 def register(ctx):
@@ -604,6 +569,7 @@ def register(ctx):
     INSIDE.pop()
     ctx.register_context_engine(Engine())
 """
+)
 
 
 async def test_a_hook_that_puts_itself_into_the_table_is_there_once_also_when_many_conversations_begin(

@@ -12,6 +12,7 @@ import pytest
 from tests.contracts.plugins.conftest import Install, OpenWorld, heard, write_plugin
 
 from talaria.plugins.discovery import FoundPlugin, Places, discover, places
+from talaria.testing.patience import PATIENCE_S
 
 EMPTY = "def register(ctx): pass\n"
 
@@ -290,7 +291,9 @@ def test_a_manifest_that_grows_without_end_takes_neither_time_nor_memory(tmp_pat
     write_plugin(tmp_path / "user" / "bomb", EMPTY)
     (tmp_path / "user" / "bomb" / "plugin.yaml").write_text(BOMBS[what])
     command = [sys.executable, "-c", LOOK, str(tmp_path / "user")]
-    looked = subprocess.run(command, capture_output=True, text=True, timeout=20, preexec_fn=_modest, check=False)
+    looked = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_S, preexec_fn=_modest, check=False
+    )
     assert (looked.returncode, looked.stdout.split()) == (0, ["bomb", "good"]), looked.stderr[-300:]
 
 

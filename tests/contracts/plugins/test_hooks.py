@@ -5,17 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.contracts.plugins.conftest import (
-    NOTES,
-    Install,
-    OpenWorld,
-    PluginWorld,
-    asked,
-    heard,
-    module,
-    result,
-    until,
-)
+from tests.contracts.plugins.conftest import NOTES, Install, OpenWorld, PluginWorld, asked, heard, module, result
+from tests.waiting import until
 
 from talaria.core.entries import MessageAdded, TurnStarted
 from talaria.core.events import AnswerRestarted, TextDelta, ToolEnded

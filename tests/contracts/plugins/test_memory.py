@@ -14,9 +14,9 @@ from tests.contracts.plugins.conftest import (
     module,
     offered,
     result,
-    until,
     write_plugin,
 )
+from tests.waiting import until
 
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer

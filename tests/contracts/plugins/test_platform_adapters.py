@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from tests.contracts.plugins.conftest import Install, OpenWorld, module, until
+from tests.contracts.plugins.conftest import Install, OpenWorld, module
 from tests.contracts.plugins.courier_service import PICTURE, CourierService
+from tests.waiting import until
 
 from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
 from talaria.core.clock import SystemClock
@@ -32,6 +33,7 @@ from talaria.platforms.base import (
     Sender,
     Unsure,
 )
+from talaria.testing.patience import PATIENCE_S
 
 ROOM = Address("courier", "r1")
 
@@ -47,7 +49,7 @@ class Opened:
 
     async def next(self) -> Arrival:
         """The next arrival; it is on our disk then."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             batch = await anext(self.batches)
         await self.platform.acknowledge(batch)
         (one,) = batch.items

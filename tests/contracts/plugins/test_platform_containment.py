@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.plugins.conftest import Install, OpenWorld, PluginWorld, module, until
+from tests.contracts.plugins.conftest import Install, OpenWorld, PluginWorld, module
+from tests.waiting import until
 
 from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
 from talaria.core.clock import Clock

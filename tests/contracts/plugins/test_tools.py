@@ -17,8 +17,8 @@ from tests.contracts.plugins.conftest import (
     module,
     offered,
     result,
-    until,
 )
+from tests.waiting import until
 
 from talaria.core.errors import UserFacing
 from talaria.core.ids import CallId, SessionId

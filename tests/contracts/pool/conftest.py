@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.scripted_provider import ScriptedProvider
 
 from talaria.app.build import Application, open_application, open_store
 from talaria.app.settings import Settings
@@ -23,7 +24,6 @@ from talaria.runtime.session_pool import SessionPool
 from talaria.runtime.turn_runner import Report
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.scripted_provider import ScriptedProvider
 from talaria.testing.servers.model_server import ModelServer
 from talaria.tools.base import Tool
 

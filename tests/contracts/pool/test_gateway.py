@@ -1,4 +1,4 @@
-"""Section C, as the gateway uses the pool: what a message, a command and new settings do to a live session."""
+"""How the gateway uses the session pool: what a message, a command and new settings do to a live session."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -6,9 +6,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.port_proxies import InboxProxy, StoreProxy
 from tests.scenarios.gateway.conftest import house as gateway_house
 from tests.scenarios.gateway.conftest import run_folder
 from tests.scenarios.gateway.house import OWNER, House
+from tests.waiting import until
 
 from talaria.app.build import open_application, open_store
 from talaria.app.settings import Settings
@@ -24,6 +26,7 @@ from talaria.store.memory import MemoryStore
 from talaria.testing import Reply
 from talaria.testing.crash import InboxProxy, StoreProxy
 from talaria.testing.manual_clock import ManualClock
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import Slow
 from talaria.testing.servers.scripted_replies import Faults
 
@@ -130,7 +133,7 @@ async def test_a_conversation_is_free_for_others_after_it_was_stopped(gateway: H
         live = await live_in(gateway)
         await gateway.telegram.say("/stop")
         await gateway.said(1)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await until_idle(live)
         async with open_application(gateway.settings(), tools=()) as terminal:
             row = await board.app.store.sessions.get(live.id)
@@ -170,7 +173,7 @@ async def test_a_conversation_is_let_go_of_when_a_command_takes_longer_than_the_
         await gateway.until(lambda: not live.is_busy)
         may_finish.set()
         await gateway.said(2)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await until_idle(live)
 
 
@@ -200,25 +203,17 @@ async def test_the_first_sweep_is_after_a_minute_and_then_every_five(tmp_path: P
         setup = app.setup(cwd=tmp_path, origin="platform")
         running = asyncio.create_task(gateway.run())
         for number, wait_s in enumerate((60.0, 300.0, 300.0)):
-            async with asyncio.timeout(10):
-                while clock.slept.count(wait_s) < max(1, number):
-                    await asyncio.sleep(0)
+            await until(lambda number=number, wait_s=wait_s: clock.slept.count(wait_s) >= max(1, number))
             gateway.pool.get(session, setup, lambda: app.live(session, None, setup, None, app.terms()))
             gateway.pool.touch(session)
             clock.advance(wait_s - 1)
-            await settled()
+            for _ in range(50):
+                await asyncio.sleep(0)
             assert len(gateway.pool) == 1
             clock.advance(1)
-            await settled()
-            assert len(gateway.pool) == 0
+            await until(lambda: len(gateway.pool) == 0)
         gateway.stop()
         while not running.done():
             clock.advance(1)
             await asyncio.sleep(0)
         await running
-
-
-async def settled() -> None:
-    """All that could be done at this time was done."""
-    for _ in range(50):
-        await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Section C through the gateway: how many live sessions it keeps for the people who write, which ones, and how long."""
+"""How many live sessions the gateway keeps for the people who write, which ones, and for how long."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.contracts.pool.travelling import TravellingClock
+from tests.port_proxies import SessionsProxy, StoreProxy
 from tests.scenarios.gateway.conftest import house as gateway_house
 from tests.scenarios.gateway.conftest import run_folder
 from tests.scenarios.gateway.house import House

@@ -1,4 +1,4 @@
-"""Section C, leaving the pool: a release keeps what a session owns beside its conversation, an end does not."""
+"""Leaving the session pool: a release keeps what a session owns beside its conversation, an end does not."""
 
 import asyncio
 import json
@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.contracts.engines.conftest import RECORDER, REGISTER, write_plugin
 from tests.contracts.pool.conftest import Closed, House, OpenHouse
+from tests.plugin_sources import RECORDER, REGISTER, write_plugin
+from tests.scripted_provider import ScriptedProvider
 
 from talaria.core.errors import SessionBusy
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
-from talaria.testing.scripted_provider import ScriptedProvider
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call
 from talaria.tools.browser.browser import is_available

@@ -1,4 +1,4 @@
-"""Section C, two processes on one home: both keep live sessions of the same conversations."""
+"""Two processes keep live sessions of the same conversations in one home."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from talaria.core.entries import MessageAdded, TurnEnded
 from talaria.core.messages import User
 from talaria.testing.patience import PATIENCE_S
 
-TALKER = Path(__file__).with_name("talker.py")
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.clause("C-27")
@@ -23,7 +23,8 @@ async def test_two_processes_talk_in_the_same_conversations_and_both_settle_at_t
     names = ("one", "two")
     talkers = [
         subprocess.Popen(
-            [sys.executable, str(TALKER), str(home), name],
+            [sys.executable, "-m", "tests.contracts.pool.talker", str(home), name],
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",

@@ -1,4 +1,4 @@
-"""Section C, conversations that end by themselves: when that is, who hears of it, and how one goes back."""
+"""Conversations that end by themselves: when, who is told, and how to go back."""
 
 import json
 from collections.abc import Callable
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.engines.conftest import write_plugin
 from tests.contracts.pool.travelling import TravellingClock
+from tests.plugin_sources import write_plugin
 from tests.scenarios.gateway.conftest import house, run_folder
 from tests.scenarios.gateway.house import OWNER, House
 from tests.scenarios.gateway.test_conversing import user_texts

@@ -1,9 +1,9 @@
 """Small work beside the conversation: its own model first, the conversation's behind it."""
 
-import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.ports import reserved_port
 
 from talaria.core.entries import MessageAdded
 from talaria.core.errors import BadConfig, BadInput, LimitReached, RequestRejected
@@ -44,10 +44,9 @@ async def test_it_asks_the_model_that_is_set_for_its_purpose(
 async def test_where_its_own_model_is_not_running_the_conversations_answers_at_once(
     world: "OpenWorld", primary: ModelServer, fallback: ModelServer
 ) -> None:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
+    with reserved_port() as port:
         given = settings(primary, fallback, auxiliary={"default": "small:s"})
-        given["providers"]["small"] = {"base_url": f"http://127.0.0.1:{bound.getsockname()[1]}/v1"}
+        given["providers"]["small"] = {"base_url": f"http://127.0.0.1:{port}/v1"}
         async with world(**given) as here:
             primary.say("from the main one")
             assert await asked(here) == "from the main one"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.port_proxies import StoreProxy
 
 from talaria.core.errors import LimitReached, StoreUnavailable
 from talaria.core.events import Notice

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.rules import chat_problems, messages_problems, responses_problems
 
 from talaria.core.messages import Image
-from talaria.testing.rules import chat_problems, messages_problems, responses_problems
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Reply, call
 from talaria.tools.base import RichResult

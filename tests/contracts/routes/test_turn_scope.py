@@ -4,11 +4,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.rules import transcript_problems
 
 from talaria.core.entries import MessageAdded, RouteChanged
 from talaria.core.errors import Disconnected, KeyRejected, LimitReached
 from talaria.core.events import AnswerRestarted, Notice, TextDelta
-from talaria.testing.rules import transcript_problems
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Faults, Reply, call
 from talaria.tools.function import tool

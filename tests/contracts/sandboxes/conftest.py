@@ -21,6 +21,7 @@ from tests.contracts.sandboxes.desktop import Desktop, git, make
 from tests.contracts.sandboxes.git_server import LOGIN, GitServer
 from tests.contracts.sandboxes.github_server import TOKEN, GitHubServer
 from tests.contracts.sandboxes.tls_server import served
+from tests.ports import reserved_port
 
 from talaria.core.clock import SystemClock
 from talaria.core.errors import Denied
@@ -143,8 +144,11 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshSettings]:
             keys.write(command + (folder / f"{name}.pub").read_text())
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    with reserved_port() as port:
+        yield from _served_by_ssh(program, folder, port)
+
+
+def _served_by_ssh(program: str, folder: Path, port: int) -> Iterator[SshSettings]:
     options = (f"HostKey {folder}/host", f"AuthorizedKeysFile {folder}/keys", f"Port {port}")
     more = ("ListenAddress 127.0.0.1", "StrictModes no", "UsePAM no", "PidFile none", "PasswordAuthentication no")
     bare = f"SetEnv SHLVL=2 PATH={sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin"  # bash reads no .bashrc then

@@ -9,6 +9,7 @@ import json
 import sys
 from pathlib import Path
 
+from talaria.testing.patience import PATIENCE_S
 from talaria.tools.sandbox.base import Guarded, ToolHost
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
 from talaria.tools.sandbox.running_command import SandboxCommand
@@ -141,7 +142,7 @@ async def main(project: Path, word: str) -> dict[str, object]:
         ]
         for kind, sink in sinks.items():
             try:
-                await asyncio.wait_for(sink.wait_for("held"), 20)
+                await asyncio.wait_for(sink.wait_for("held"), PATIENCE_S)
             except TimeoutError:
                 raise AssertionError(f"{kind}: {sink.text}") from None
         came = await host.guard(places) if word == "guard" else Guarded()

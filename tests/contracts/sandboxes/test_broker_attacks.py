@@ -12,6 +12,7 @@ from tests.contracts.sandboxes.git_server import LOGIN, GitServer
 from tests.contracts.sandboxes.github_server import TOKEN, GitHubServer
 
 from talaria.store.base import Store
+from talaria.testing.patience import PATIENCE_S
 from talaria.tools.person import Answer, Instead, Question
 
 PROXY = '--proxy "http://git:talaria@${TALARIA_PROXY#http://}" --noproxy "" --path-as-is -k -s'
@@ -219,7 +220,7 @@ async def test_endless_input_and_silent_clients_neither_fill_memory_nor_keep_the
     )
     await desktop.run(flood, Ada(), background=True)
     await until((desktop.folder / "work/ready").exists)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await desktop.close()
 
 

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from talaria.cli.health.escapes.escape_trial import attempted
+from talaria.cli.health.escapes.link_trial import LINKS
+from talaria.cli.health.escapes.policy_trial import POLICY
+from talaria.cli.health.escapes.probes import ATTEMPTS, ProbeResult
+from talaria.cli.health.escapes.resource_trial import MEMORY, RESOURCES
 from talaria.tools.sandbox.base import Level, Sandbox
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
 from talaria.tools.sandbox.chooser import best
-from talaria.tools.sandbox.escape_trial import attempted
 from talaria.tools.sandbox.landlocked import Landlocked
-from talaria.tools.sandbox.link_trial import LINKS
 from talaria.tools.sandbox.local import Local
-from talaria.tools.sandbox.policy_trial import POLICY
-from talaria.tools.sandbox.probes import ATTEMPTS, ProbeResult
-from talaria.tools.sandbox.resource_trial import MEMORY, RESOURCES
 from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 
 pytestmark = pytest.mark.xdist_group("escapes")

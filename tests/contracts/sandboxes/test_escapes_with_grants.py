@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from talaria.cli.health.escapes.escape_trial import attempted
+from talaria.cli.health.escapes.probes import ProbeResult
 from talaria.core.clock import SystemClock
 from talaria.core.redaction import Redactor
 from talaria.tools.blocking import in_threads
@@ -20,9 +22,7 @@ from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
 from talaria.tools.sandbox.caches import use_caches, with_caches
 from talaria.tools.sandbox.egress_proxy import EgressProxy
-from talaria.tools.sandbox.escape_trial import attempted
 from talaria.tools.sandbox.landlocked import Landlocked
-from talaria.tools.sandbox.probes import ProbeResult
 from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 

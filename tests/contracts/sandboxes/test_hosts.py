@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.contracts.sandboxes.descriptors import assert_descriptors_fall_to, count_descriptors
+from tests.descriptors import count_descriptors, descriptors_fall_to
 
 from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.chooser import SandboxChooser
@@ -74,4 +74,4 @@ async def test_start_that_is_interrupted_at_any_moment_leaves_nothing_open(
         await asyncio.wait([opening], timeout=elapsed_ms / 1000)
         opening.cancel()
         await asyncio.wait([opening])
-    await assert_descriptors_fall_to(before)
+    await descriptors_fall_to(before)

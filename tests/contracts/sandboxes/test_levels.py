@@ -12,6 +12,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from tests.contracts.sandboxes.users import a_user, only_as_root
 
+from talaria.cli.health.escapes.probes import ATTEMPTS, NEEDS
+from talaria.cli.health.escapes.resource_trial import DISK, RESOURCES
 from talaria.core.messages import ToolResult
 from talaria.core.redaction import Redactor
 from talaria.tools.base import Scope
@@ -19,8 +21,6 @@ from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
 from talaria.tools.sandbox.host import landlock
 from talaria.tools.sandbox.host.shell import ShellState
-from talaria.tools.sandbox.probes import ATTEMPTS, NEEDS
-from talaria.tools.sandbox.resource_trial import DISK, RESOURCES
 from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.sandbox_policy import view_of
 from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
@@ -33,7 +33,7 @@ import asyncio, json, sys
 from pathlib import Path
 from talaria.tools.sandbox.chooser import SandboxChooser
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
-from talaria.tools.sandbox.escape_trial import attempted
+from talaria.cli.health.escapes.escape_trial import attempted
 
 settings = TerminalSettings(backend=sys.argv[1])
 sandbox = SandboxChooser(settings).sandbox

@@ -1,17 +1,16 @@
 """What the person takes back is closed at once, also for what still runs."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.contracts.sandboxes.desktop import Ada, Desktop
+from tests.waiting import until
 
 from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId
 from talaria.runtime.sandbox_report import describe_grant, describe_sandbox, take_grant_back
 from talaria.store.base import Store
-from talaria.testing.patience import PATIENCE_S
 from talaria.tools.sandbox_permissions import read_grant
 from talaria.tools.sandbox_state import read_sandbox_state
 
@@ -21,12 +20,6 @@ def beside(tmp_path: Path) -> Path:
     folder = tmp_path / "person/beside"
     folder.mkdir(parents=True)
     return folder
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 def lines(file: Path) -> int:

@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
+from tests.port_proxies import StoreProxy
+from tests.scripted_provider import ScriptedProvider
 
 from talaria.agent.hooks import Hooks
 from talaria.agent.limits import Limits
@@ -19,7 +21,6 @@ from talaria.store.base import Journal
 from talaria.store.memory import MemoryStore
 from talaria.testing.crash import StoreProxy
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.scripted_provider import ScriptedProvider
 from talaria.tools.approval import Gate, OpenGate
 from talaria.tools.base import Tool
 from talaria.tools.registry import Toolbox

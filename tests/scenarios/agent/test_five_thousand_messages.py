@@ -9,6 +9,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.port_proxies import JournalProxy, StoreProxy
+from tests.rules import transcript_problems
+from tests.scripted_provider import ScriptedProvider
 
 from talaria.app.build import Application, OpenStore, open_application, open_store
 from talaria.app.settings import Settings
@@ -25,7 +28,7 @@ from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
 from talaria.store.base import Write
 from talaria.store.memory import MemoryStore
-from talaria.testing import ManualClock, ScriptedProvider, transcript_problems
+from talaria.testing import ManualClock
 from talaria.testing.crash import JournalProxy, StoreProxy
 from talaria.tools.builtin.recall import recall_tools
 from talaria.tools.function import tool

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.port_proxies import JournalProxy
 
 from talaria.agent.hooks import Facts, NoHooks, Tell
 from talaria.core.entries import Noted, TurnOutcome

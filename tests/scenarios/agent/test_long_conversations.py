@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rules import chat_problems, transcript_problems
 
 from talaria.app.build import Application, open_application
 from talaria.app.settings import Settings
@@ -15,7 +16,6 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.model_server import Answer, ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Failure, Reply, ReplyUsage, call
 from talaria.tools.function import tool

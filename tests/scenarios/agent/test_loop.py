@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from tests.port_proxies import JournalProxy
+from tests.rules import transcript_problems
 
 from talaria.agent.limits import Cap, Limits
 from talaria.core.entries import TurnEnded
@@ -24,7 +26,7 @@ from talaria.core.messages import Assistant, Context, StopReason, Text, ToolCall
 from talaria.store.base import CallIntended, Write
 from talaria.testing.crash import JournalProxy
 from talaria.testing.manual_clock import ManualClock
-from talaria.testing.rules import transcript_problems
+from talaria.testing.patience import PATIENCE_S
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Effect, Invocation, Run, Scope
 from talaria.tools.function import FunctionTool, tool
@@ -105,7 +107,7 @@ async def test_independent_calls_run_at_the_same_time(scene: "Scene") -> None:
     @tool(effect=INDEPENDENT)
     async def meet() -> str:
         """Wait for the others."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await everyone.wait()
         return "met"
 
@@ -485,7 +487,7 @@ async def test_an_interruption_does_not_wait_for_a_store_that_is_not_well(scene:
     asking = asyncio.create_task(live.ask(user("go")))
     await waiting.wait()
     live.interrupt()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         report = await asking
     assert isinstance(report.error, StoreUnavailable)
     assert ran == []

@@ -20,6 +20,7 @@ from talaria.core.errors import ToolFailed
 from talaria.core.ids import CallId, SessionId
 from talaria.net.web_settings import WebSettings
 from talaria.testing.manual_clock import ManualClock
+from talaria.testing.patience import PATIENCE_S
 from talaria.tools.base import RichResult, Run, Scope, Tool
 from talaria.tools.browser import browser_process
 from talaria.tools.browser.browser import Browser, is_available
@@ -27,7 +28,6 @@ from talaria.tools.browser.browser_tools import browser_tools
 
 PUBLIC = "127.0.0.2"
 PRIVATE = "127.0.0.3"
-LIMIT_S = 30.0
 IMPATIENT_S = 1.5
 
 
@@ -118,7 +118,7 @@ class Visitor:
 
     async def shown(self, name: str, /, **arguments: object) -> str | RichResult:
         invocation = self.tools[f"browser_{name}"].prepare(json.dumps(arguments), self.scope)
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             return await invocation.run(Run(CallId("c"), self.scope))
 
     async def open(self, url: str) -> str:
@@ -126,7 +126,7 @@ class Visitor:
 
     async def seen(self, words: str, said: str = "") -> str:
         """Looks at the page until it, or what was said before, holds these words; all that was said."""
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while words not in said:
                 with suppress(ToolFailed):
                     said += "\n" + await self.call("snapshot")
@@ -183,13 +183,6 @@ def command(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_text()
     return ""
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """For what another process does: it is looked at again and again."""
-    async with asyncio.timeout(LIMIT_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @pytest.fixture(scope="session")

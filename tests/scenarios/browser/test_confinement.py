@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.browser.conftest import Site, Visitor, command, processes, works
 
+from talaria.testing.patience import PATIENCE_S
 from talaria.tools.browser import browser_process
 
 BASH = "/usr/bin/bash"
@@ -24,7 +25,13 @@ def found() -> Found:
         environment = {**os.environ, "OPENAI_API_KEY": "secret-key"}
         words = (*browser_process.confinement(), BASH, "-c", script)
         done = subprocess.run(
-            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, timeout=20, check=False
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            timeout=PATIENCE_S,
+            check=False,
         )
         return done.stdout
 

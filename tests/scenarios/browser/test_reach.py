@@ -13,21 +13,12 @@ from textwrap import dedent
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from tests.scenarios.browser.conftest import (
-    PRIVATE,
-    PUBLIC,
-    Canary,
-    Names,
-    Site,
-    Visitor,
-    below,
-    is_alive,
-    ref,
-    until,
-)
+from tests.scenarios.browser.conftest import PRIVATE, PUBLIC, Canary, Names, Site, Visitor, below, is_alive, ref
+from tests.waiting import until
 
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import SessionId
+from talaria.testing.patience import PATIENCE_S
 from talaria.tools.browser.browser import Browser
 
 TRIES = """
@@ -212,7 +203,7 @@ async def test_nothing_is_left_when_we_are_killed(needs_chromium: None, site: Si
         sys.executable, "-c", dedent(PROGRAM), site.url(), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         assert b"page" in await process.stdout.readuntil(b"\nend\n")
     started = below(process.pid)
     assert len(started) > 3

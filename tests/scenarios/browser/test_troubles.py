@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from tests.scenarios.browser.conftest import PUBLIC, Names, Site, Visitor, is_alive, processes, ref, until, works
+from tests.scenarios.browser.conftest import PUBLIC, Names, Site, Visitor, is_alive, processes, ref, works
+from tests.waiting import until
 
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import SessionId

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from tests.scenarios.gateway.house import OWNER, House
 from tests.scenarios.gateway.test_conversing import user_texts
+from tests.servers.discord_server import DiscordServer
+from tests.servers.slack_server import SlackServer
 
 from talaria.testing import Reply
-from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.scripted_replies import Faults
-from talaria.testing.servers.slack_server import SlackServer
 
 SLOW = Reply("First.", faults=Faults(first_byte_delay_s=0.8))
 CANARY = "canary-Ht5"

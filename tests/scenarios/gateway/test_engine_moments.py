@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.engines.conftest import RECORDER, REGISTER, write_plugin
+from tests.plugin_sources import copy_plugin
 from tests.scenarios.gateway.house import House
 
 KEY = "agent:main:telegram:dm:1001"
@@ -19,7 +19,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def recorded(house: House) -> House:
     """With an engine that writes down what it is called with."""
-    write_plugin(house.home / "plugins" / "recorder", RECORDER + REGISTER.format(engine="Recorder"))
+    copy_plugin("recorder", house.home)
     house.config["plugins"] = {"enabled": ["recorder"]}
     house.config["context"] = {"engine": "recorder"}
     return house

@@ -21,14 +21,14 @@ from tests.contracts.pool.travelling import TravellingClock
 from tests.scenarios.gateway.house import House
 from tests.scenarios.gateway.test_conversing import user_texts
 from tests.scenarios.gateway.test_files import PIXEL
+from tests.servers.synapse import Homeserver, Synapse
+from tests.servers.synapse_person import SynapseUser
 
 from talaria.app.build import open_application
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import LostAnswer
 from talaria.testing.servers.scripted_replies import Faults
-from talaria.testing.servers.synapse import Homeserver, Synapse
-from talaria.testing.servers.synapse_person import SynapseUser
 from talaria.testing.servers.telegram_server import TelegramServer
 
 

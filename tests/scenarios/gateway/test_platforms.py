@@ -11,16 +11,17 @@ import msgspec
 import pytest
 from tests.scenarios.gateway.house import House
 from tests.scenarios.gateway.test_files import PIXEL
+from tests.servers.discord_server import DiscordServer
+from tests.servers.slack_server import SlackServer
 
 from talaria.app.build import open_store
 from talaria.core.clock import SystemClock
 from talaria.gateway.authorization import LET_IN, Pairing
 from talaria.store.permission_ports import Member
 from talaria.testing import ModelServer, Reply, call
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import ChatService, LostAnswer, Refusal
-from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.scripted_replies import Faults
-from talaria.testing.servers.slack_server import SlackServer
 from talaria.testing.servers.telegram_server import TelegramServer
 
 
@@ -56,7 +57,7 @@ class Stage(msgspec.Struct):
     house: House
 
     async def texts(self, count: int, **where: str) -> list[str]:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             return [one.text for one in await self.service.wait_for(count, **where)]
 
 

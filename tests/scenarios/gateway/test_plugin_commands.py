@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.contracts.engines.conftest import RECORDER, write_plugin
+from tests.plugin_sources import RECORDER, write_plugin
 from tests.scenarios.gateway.house import House
 
 from talaria.runtime.builtin_commands import builtin_commands

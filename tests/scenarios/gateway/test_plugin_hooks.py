@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.engines.conftest import write_plugin
+from tests.plugin_sources import write_plugin
 from tests.scenarios.gateway.house import House
 
 from talaria.testing import Reply, call

@@ -9,6 +9,7 @@ import pytest
 from tests.contracts.faults.platform_stage import QuickClock
 from tests.contracts.pool.travelling import TravellingClock
 from tests.scenarios.gateway.house import OWNER, House
+from tests.servers.slack_server import SlackServer
 
 from talaria.app.build import open_store
 from talaria.app.gateway_app import open_switchboard
@@ -23,7 +24,6 @@ from talaria.store.chat_ports import Outgoing
 from talaria.testing import Reply
 from talaria.testing.servers.chat_service import LostAnswer, Refusal, Slow
 from talaria.testing.servers.scripted_replies import Faults
-from talaria.testing.servers.slack_server import SlackServer
 
 KEY = f"agent:main:telegram:dm:{OWNER}"
 PAUSE_S = 40.0

@@ -5,7 +5,7 @@ from typing import cast
 
 import msgspec
 import pytest
-from tests.contracts.engines.conftest import write_plugin
+from tests.plugin_sources import write_plugin
 from tests.scenarios.screen.conftest import OpenScreen
 
 from talaria.cli.screen.chat_screen import ChatScreen, ScreenCommands

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.plugin_sources import engine
 
 from talaria.compat.hermes import finder
 from talaria.compat.hermes.bound import Bound, bind, release
@@ -75,22 +76,12 @@ def register(ctx):
     ctx.register_command("new", greet)
     ctx.register_auxiliary_task("digest", display_name="Digest", description="Short.")
 """
-ENGINE = """
-from agent.context_engine import ContextEngine
-
-def show(raw_args):
-    return "shown"
-
-class Engine(ContextEngine):
-    name = "lossless"
-    def update_from_response(self, usage): ...
-    def should_compress(self, prompt_tokens=None): return False
-    def compress(self, messages, **_): return messages
-
-def register(ctx):
-    ctx.register_context_engine(Engine())
-    ctx.register_command("show", show)
+ENGINE = (
+    engine("lossless")
+    + """
+    ctx.register_command("show", lambda raw_args: "shown")
 """
+)
 
 
 @pytest.fixture(autouse=True)

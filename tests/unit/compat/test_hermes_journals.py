@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rules import transcript_problems
 
 from talaria.compat.hermes_home.conversation_import import journal
 from talaria.compat.hermes_home.exchanges import NO_ANSWER, NO_BEGINNING, NO_RESULT, NO_WORDS
@@ -16,7 +17,6 @@ from talaria.core.entries import Compacted, Entry, MessageAdded, Noted, Recorded
 from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, Context, Image, Message, Text, Thinking, ToolCall, ToolResult, User
 from talaria.runtime.transcript import Transcript
-from talaria.testing.rules import transcript_problems
 
 PNG = "iVBORw0KGgo="
 SUMMARY = "[CONTEXT COMPACTION — REFERENCE ONLY] They spoke of trees."

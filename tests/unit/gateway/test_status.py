@@ -23,6 +23,7 @@ from talaria.gateway.gateway_status import (
     status_file,
 )
 from talaria.testing.manual_clock import ManualClock
+from talaria.testing.patience import PATIENCE_S
 
 WELL = Health("telegram", "connected", "42", heard_at=1.0)
 
@@ -70,7 +71,7 @@ class Teller:
     async def written(self) -> None:
         """Until it has looked and waits again."""
         count = len(self.clock.slept)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while len(self.clock.slept) == count:
                 await asyncio.sleep(0)
 

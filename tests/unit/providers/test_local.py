@@ -1,6 +1,6 @@
 """Model servers on this machine."""
 
-import socket
+from tests.ports import reserved_port
 
 from talaria.core.clock import SystemClock
 from talaria.net.client import HttpClient
@@ -13,14 +13,9 @@ def facts(name: str, base_url: str) -> ProviderFacts:
     return ProviderFacts(name, name, base_url, is_local=True)
 
 
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 async def test_only_servers_that_answer_are_open_and_their_order_stays() -> None:
-    with ModelServer() as first, ModelServer() as second:
-        away = facts("away", f"http://127.0.0.1:{closed_port()}/v1")
+    with ModelServer() as first, ModelServer() as second, reserved_port() as closed:
+        away = facts("away", f"http://127.0.0.1:{closed}/v1")
         here = [facts("one", first.base_url), away, facts("two", second.base_url)]
         assert [found.name for found in await server_discovery.open_ports(here)] == ["one", "two"]
 
@@ -33,10 +28,10 @@ async def test_first_model_of_the_first_server_that_has_one_is_taken() -> None:
 
 
 async def test_server_of_another_kind_is_passed_over() -> None:
-    with ModelServer() as server:
+    with ModelServer() as server, reserved_port() as closed:
         candidates = [
             facts("other", f"{server.url}/elsewhere"),
-            facts("gone", f"http://127.0.0.1:{closed_port()}/v1"),
+            facts("gone", f"http://127.0.0.1:{closed}/v1"),
         ]
         async with HttpClient(SystemClock()) as client:
             assert await server_discovery.first_model(candidates, client) is None

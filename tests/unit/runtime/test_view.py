@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from tests.port_proxies import JournalProxy
 
 from talaria.core.entries import Entry, MessageAdded, Recorded, TurnEnded, TurnStarted, Undone
 from talaria.core.ids import SessionId, TurnId

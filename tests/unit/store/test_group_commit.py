@@ -15,6 +15,7 @@ from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.manual_clock import ManualClock
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.powercut import DiskRecorder, FileSynced
 
 
@@ -25,7 +26,7 @@ class Gate:
         self._opened = threading.Event()
 
     def __call__(self, _: SqliteConnection) -> None:
-        assert self._opened.wait(timeout=10)
+        assert self._opened.wait(timeout=PATIENCE_S)
 
     def open(self) -> None:
         self._opened.set()

@@ -11,6 +11,7 @@ from talaria import tool
 from talaria.core.errors import BadArguments, BadConfig, Denied, ToolFailed
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall, ToolResult
+from talaria.testing.patience import PATIENCE_S
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Effect, Invocation, Run, Scope, Tool
 from talaria.tools.executor import Executor
@@ -120,7 +121,9 @@ def test_tool_that_hangs_does_not_keep_the_process_alive(tmp_path: Path) -> None
         "except TimeoutError:\n"
         "    print('given up')\n"
     )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     assert (ended.stdout, ended.stderr) == ("given up\n", "")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.descriptors import opened
 
 from talaria.core.errors import BadArguments
 from talaria.core.ids import CallId
@@ -289,10 +290,7 @@ def test_file_that_was_changed_between_reading_and_writing_is_not_written(cwd: P
 
 
 def test_no_descriptor_is_left_open(cwd: Path) -> None:
-    def count() -> int:
-        return len(list(Path("/proc/self/fd").iterdir()))
-
-    before = count()
+    before = opened(cwd.resolve())
     places.write_file(cwd / "deep/er/a", b"x", None)
     places.read_file(cwd / "deep/er/a", 10)
     places.read_file(cwd / "deep/missing/a", 10)
@@ -300,4 +298,4 @@ def test_no_descriptor_is_left_open(cwd: Path) -> None:
         with pytest.raises(OSError, match=r"Not a directory|folder"):
             places.read_file(path, 10)
     places.remove(cwd / "deep/er/a")
-    assert count() == before
+    assert opened(cwd.resolve()) == before

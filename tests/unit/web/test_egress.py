@@ -19,8 +19,8 @@ from talaria.net.egress import HEAD_S, LOOKUP_S, MAX_CONNECTIONS, MAX_HEAD_BYTES
 from talaria.net.proxy_requests import IDLE_S
 from talaria.net.urls import parse_allowance
 from talaria.testing.manual_clock import ManualClock
+from talaria.testing.patience import PATIENCE_S
 
-LIMIT_S = 10.0
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
@@ -42,15 +42,15 @@ class Line:
             await self.writer.drain()
 
     async def hear(self, size: int) -> bytes:
-        return await asyncio.wait_for(self.reader.readexactly(size), LIMIT_S)
+        return await asyncio.wait_for(self.reader.readexactly(size), PATIENCE_S)
 
     async def hear_head(self) -> list[str]:
-        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), LIMIT_S)
+        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
         return head.decode().split("\r\n")
 
     async def hear_all(self) -> bytes:
         with suppress(ConnectionError):
-            return await asyncio.wait_for(self.reader.read(), LIMIT_S)
+            return await asyncio.wait_for(self.reader.read(), PATIENCE_S)
         return b""
 
     def end(self) -> None:
@@ -145,7 +145,7 @@ class Peer:
         await self._arrived.put(line)
 
     async def accept(self) -> Line:
-        return await asyncio.wait_for(self._arrived.get(), LIMIT_S)
+        return await asyncio.wait_for(self._arrived.get(), PATIENCE_S)
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
 """A page comes whole, from where it says, within its bounds; what goes wrong is one sentence."""
 
 import asyncio
-import socket
 import tracemalloc
 import zlib
 from pathlib import Path
 
 import pytest
+from tests.ports import reserved_port
 from tests.unit.web.conftest import PUBLIC, Names, Site, answer, redirect
 
 from talaria.core.errors import ToolFailed
@@ -177,12 +177,9 @@ async def test_page_that_breaks_off_is_told(fetch: Fetch, site: Site) -> None:
 
 
 async def test_closed_port_and_unknown_host_are_told(fetch: Fetch) -> None:
-    with socket.create_server((PUBLIC, 0)) as unused:
-        port = unused.getsockname()[1]
-    assert (
-        await _sentence(fetch, f"http://pages.example:{port}/")
-        == "pages.example cannot be reached: Connection refused."
-    )
+    with reserved_port(PUBLIC) as port:
+        sentence = await _sentence(fetch, f"http://pages.example:{port}/")
+    assert sentence == "pages.example cannot be reached: Connection refused."
     assert await _sentence(fetch, "http://nowhere.example/") == "No host is called nowhere.example."
 
 

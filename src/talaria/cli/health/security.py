@@ -9,13 +9,13 @@ from pathlib import Path
 from talaria.app.settings import Settings
 from talaria.cli.health import own_trial
 from talaria.cli.health.checks import Finding, Verdict
+from talaria.cli.health.escapes import probes
+from talaria.cli.health.escapes.escape_trial import attempted
 from talaria.config import paths
 from talaria.core.errors import TalariaError
 from talaria.core.text import show_size
-from talaria.tools.sandbox import probes
 from talaria.tools.sandbox.base import Level, Sandbox
 from talaria.tools.sandbox.chooser import SandboxChooser
-from talaria.tools.sandbox.escape_trial import attempted
 from talaria.tools.sandbox.launching import USUAL_WEIGHT
 from talaria.tools.sandbox.resource_limits import enforced
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings

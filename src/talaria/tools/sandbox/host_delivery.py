@@ -12,7 +12,7 @@ ARRIVAL = "import sys; sent = sys.stdin.buffer; exec(sent.read(int(sent.readline
 FOLDER = "/tmp/.talaria-"  # noqa: S108  (over there)
 
 _OF_THIS_MACHINE = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL"}) | VARIABLES
-_NOT_SENT = frozenset({"__init__", "arrival", "intruder", "program"})
+_NOT_SENT = frozenset({"__init__", "arrival", "program"})
 
 
 def program(view: SandboxPolicy, folder: str, **more: Any) -> bytes:

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 import msgspec
 import pytest
+from tests.servers.synapse import Homeserver, Synapse
 
 from talaria.core.clock import SystemClock
 from talaria.core.secret import Secret
 from talaria.platforms.base import Address, Arrival, Batch, Kit, Outbound, Platform
 from talaria.platforms.matrix.config import MatrixSettings
 from talaria.platforms.matrix.platform import open as open_matrix
-from talaria.testing.servers.synapse import Homeserver, Synapse
 
 ENOUGH_S = 30.0
 

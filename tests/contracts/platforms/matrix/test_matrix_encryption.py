@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.contracts.platforms.matrix.conftest import Connect, Listen, Words
+from tests.servers.synapse import Synapse
+from tests.servers.synapse_person import SynapseUser
 
 from talaria.platforms.base import Arrival, File, NotTaken, Platform, Rejected
 from talaria.testing.servers.chat_service import Refusal
-from talaria.testing.servers.synapse import Synapse
-from talaria.testing.servers.synapse_person import SynapseUser
 
 STRANGE = {
     "algorithm": "m.megolm.v1.aes-sha2",

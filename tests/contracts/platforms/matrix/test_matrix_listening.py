@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.contracts.platforms.matrix.conftest import Connect, Listen, Words
+from tests.servers.synapse import Synapse
 
 from talaria.platforms.base import Address, Deleted, NotTaken, Quoted, Refused, Rejected
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal
-from talaria.testing.servers.synapse import Synapse
 
 
 async def test_a_message_in_a_room_for_two_arrives(server: Synapse, connect: Connect, listen: Listen) -> None:

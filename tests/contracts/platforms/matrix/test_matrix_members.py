@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 from tests.contracts.platforms.matrix.conftest import Connect, Ear, Listen
+from tests.servers.synapse import Synapse
+from tests.servers.synapse_person import SynapseUser
 
 from talaria.testing.servers.chat_service import Refusal
-from talaria.testing.servers.synapse import Synapse
-from talaria.testing.servers.synapse_person import SynapseUser
 
 BOTH = ("1001", "1002")
 

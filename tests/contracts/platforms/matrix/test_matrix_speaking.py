@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 from tests.contracts.platforms.matrix.conftest import Connect, Listen, Words
+from tests.servers.synapse import PASSWORD, Synapse
+from tests.servers.synapse_person import SynapseUser
 
 from talaria.core.errors import BadConfig
 from talaria.platforms.base import (
@@ -21,8 +23,6 @@ from talaria.platforms.base import (
     Unsure,
 )
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal
-from talaria.testing.servers.synapse import PASSWORD, Synapse
-from talaria.testing.servers.synapse_person import SynapseUser
 
 GONE = SentId("$nowhere")
 

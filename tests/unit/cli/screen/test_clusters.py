@@ -14,6 +14,7 @@ from prompt_toolkit.input import create_pipe_input
 from talaria.cli.screen.clusters import ClusterOutput, inside_cluster, next_cluster
 from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.width import cluster_width, cut, width, wrap, wrap_words
+from talaria.testing.patience import PATIENCE_S
 
 FAMILY, THUMB, SYLLABLE = "👩\u200d👩\u200d👧", "👍🏽", "क्\u200dष"
 LEFT, BACKSPACE = "\x1b[D", "\x7f"
@@ -61,7 +62,7 @@ async def typed(keys: str, until: str, *, cursor: int) -> tuple[Screen, str]:
             screen.close()
 
         using: list[asyncio.Task[None]] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await screen.run(lambda: using.append(asyncio.ensure_future(use())))
             await using[0]
     return screen, written.getvalue()

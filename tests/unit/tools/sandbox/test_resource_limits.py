@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from talaria.testing.patience import PATIENCE_S
 from talaria.tools.sandbox import resource_limits
 from talaria.tools.sandbox.resource_limits import PREFIX, enforced, places
 
@@ -117,7 +118,7 @@ def test_fork_bomb_is_stopped_at_the_limit_and_its_group_removed() -> None:
             assert going.go() == MOST - 1
             assert len((group / "cgroup.procs").read_text().split()) == MOST
         assert not group.exists()
-        assert going.process.wait(timeout=10) == -signal.SIGKILL
+        assert going.process.wait(timeout=PATIENCE_S) == -signal.SIGKILL
 
 
 @pytest.mark.usefixtures("groups")
@@ -158,7 +159,7 @@ def test_what_a_dead_owner_left_is_ended_by_the_next_and_what_a_living_one_has_i
         assert group is not None
         with enforced(MOST):
             assert not group.exists()
-            assert left.process.wait(timeout=10) == -signal.SIGKILL
+            assert left.process.wait(timeout=PATIENCE_S) == -signal.SIGKILL
         assert spared.group() is not None
         assert spared.go() == MOST - 1
 

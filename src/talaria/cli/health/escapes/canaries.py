@@ -23,7 +23,7 @@ from typing import Self
 from talaria.tools.protected import HOST_KEYS, SYSTEM_SECRETS
 from talaria.tools.sandbox.base import SandboxLimits
 
-INTRUDER = Path(__file__).parent / "host" / "intruder.py"
+INTRUDER = Path(__file__).with_name("intruder.py")
 SECRETS = "read the secret store"
 GUARDED = (".git/hooks", ".git/config", ".talaria", ".mcp.json")
 """In a project, where it is only to be read."""

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
+from tests.servers.synapse_person import SynapseUser
+from tests.servers.synapse_proxy import SynapseProxy
 
 from talaria.testing.servers.chat_service import Fault, SeenMessage
-from talaria.testing.servers.synapse_person import SynapseUser
-from talaria.testing.servers.synapse_proxy import SynapseProxy
 
 DOMAIN = "test"
 START_S = 120
-PASSWORD = "a password on loopback"  # noqa: S105
+PASSWORD = "a password on loopback"
 _SHARED = "for registration on loopback"
 _SIGNING_KEY = "ed25519 a_test n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg\n"
 _ENDLESS = {"per_second": 1_000_000, "burst_count": 1_000_000}
@@ -72,7 +72,7 @@ class Homeserver:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening, (self._folder / "output").open("wb") as out:
             listening.bind(ready)
             listening.settimeout(1.0)
-            self._process = subprocess.Popen(  # noqa: S603  (all of it is ours)
+            self._process = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM, "-c", "homeserver.yaml"],
                 cwd=self._folder,
                 env={**os.environ, "NOTIFY_SOCKET": ready},

@@ -8,14 +8,14 @@ from itertools import count
 from typing import Any, Self
 
 from aiohttp import WSCloseCode, WSMsgType, web
+from tests.servers.slack_api import Answer, SlackApi, SlackRefusal
+from tests.servers.slack_blocks import buttons
+from tests.servers.slack_workspace import BOT, TEAM, Post, SlackWorkspace, StoredFile
 
 from talaria.testing.servers.chat_service import Fault, Loopback, Refusal, SeenMessage, delivered
-from talaria.testing.servers.slack_api import Answer, SlackApi, SlackRefusal
-from talaria.testing.servers.slack_blocks import buttons
-from talaria.testing.servers.slack_workspace import BOT, TEAM, Post, SlackWorkspace, StoredFile
 
-BOT_TOKEN = "xoxb-test"  # noqa: S105
-APP_TOKEN = "xapp-test"  # noqa: S105
+BOT_TOKEN = "xoxb-test"
+APP_TOKEN = "xapp-test"
 MOST_RETRIES = 3
 
 

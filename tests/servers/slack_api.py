@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from talaria.testing.servers import slack_blocks
-from talaria.testing.servers.slack_workspace import (
+from tests.servers import slack_blocks
+from tests.servers.slack_workspace import (
     BOT,
     BOT_ID,
     TEAM,

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from html import unescape
 from typing import Any
 
-from talaria.testing.servers import slack_blocks
+from tests.servers import slack_blocks
+
 from talaria.testing.servers.chat_service import SeenMessage
 
 TEAM = "T0001"

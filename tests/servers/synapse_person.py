@@ -194,7 +194,7 @@ class SynapseUser:
 def _config() -> nio.AsyncClientConfig:
     if not ENCRYPTION_ENABLED:
         return nio.AsyncClientConfig(encryption_enabled=False)
-    from nio.store import SqliteMemoryStore  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs]  (optional)
+    from nio.store import SqliteMemoryStore  # pyright: ignore[reportMissingTypeStubs]  (optional)
 
     return nio.AsyncClientConfig(store=SqliteMemoryStore, pickle_key=os.urandom(8).hex())
 

@@ -1,4 +1,4 @@
-"""Section E of docs/reference/contracts.md: the host of context engines, through the doors that a surface uses."""
+"""The host of context engines, as a surface uses it."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.engines.conftest import RECORDER, REGISTER, OpenWorld, World, WorldChat, write_plugin
+from tests.contracts.engines.conftest import OpenWorld, World, WorldChat
+from tests.plugin_sources import RECORDER, REGISTER, write_plugin
 
 from talaria.app.build import Application
 from talaria.plugins.plugin_host import engine_choices

@@ -60,7 +60,7 @@ class ScriptedProvider:
                 await asyncio.sleep(0)
         yield message
 
-    async def models(self, key: Secret) -> Sequence[str]:  # noqa: ARG002
+    async def models(self, key: Secret) -> Sequence[str]:
         return [self.endpoint.model]
 
     async def reconnect(self) -> None:

@@ -4,11 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from aiohttp import web
-
-from talaria.testing.servers.chat_service import Fault, Loopback, LostAnswer, Refusal, SeenMessage, delivered
-from talaria.testing.servers.discord_gateway import DiscordGateway
-from talaria.testing.servers.discord_rest import Api, DiscordRestError, Operation, arguments
-from talaria.testing.servers.discord_world import (
+from tests.servers.discord_gateway import DiscordGateway
+from tests.servers.discord_rest import Api, DiscordRestError, Operation, arguments
+from tests.servers.discord_world import (
     APPLICATION,
     BOT,
     GUILD,
@@ -17,6 +15,8 @@ from talaria.testing.servers.discord_world import (
     Json,
     session_token,
 )
+
+from talaria.testing.servers.chat_service import Fault, Loopback, LostAnswer, Refusal, SeenMessage, delivered
 
 _WORDS = {400: "Bad Request", 401: "401: Unauthorized", 403: "Missing Access", 429: "You are being rate limited."}
 _CODES = {403: 50001}
@@ -31,7 +31,7 @@ class DiscordServer(Loopback):
     `create_followup_message`, and `get_attachment` for files.
     """
 
-    def __init__(self, *, token: str = "discord-token", heartbeat_s: float = 41.25) -> None:  # noqa: S107
+    def __init__(self, *, token: str = "discord-token", heartbeat_s: float = 41.25) -> None:
         super().__init__()
         self.token = token
         self._world = DiscordWorld()
@@ -101,7 +101,7 @@ class DiscordServer(Loopback):
         room = self._holding(message)
         await self.gateway.tell("MESSAGE_CREATE", self._world.told(room, room.messages[message]))
 
-    async def press(self, message: str, data: str, *, user: str = "1001", chat: str = "") -> None:  # noqa: ARG002
+    async def press(self, message: str, data: str, *, user: str = "1001", chat: str = "") -> None:
         """Messages have ids of their own in all of Discord: `chat` is not needed."""
         room = self._holding(message)
         if data not in [

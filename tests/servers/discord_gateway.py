@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from aiohttp import WSCloseCode, WSMsgType, web
+from tests.servers.discord_world import APPLICATION, BOT, GUILD, DiscordWorld, Json
 
 from talaria.testing.patience import PATIENCE_S
-from talaria.testing.servers.discord_world import APPLICATION, BOT, GUILD, DiscordWorld, Json
 
 _DISPATCH, _HEARTBEAT, _IDENTIFY, _RESUME, _RECONNECT, _INVALID, _HELLO, _ACK = 0, 1, 2, 6, 7, 9, 10, 11
 _MESSAGE_CONTENT = 1 << 15

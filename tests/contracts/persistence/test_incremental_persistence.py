@@ -1,4 +1,4 @@
-"""Section P, incremental persistence: what is on the disk at each moment of a tool round, as others see it."""
+"""Incremental persistence: what is on the disk at each moment of a tool round, as others see it."""
 
 import asyncio
 import subprocess
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.port_proxies import JournalProxy, StoreProxy
+from tests.rules import transcript_problems
 
 from talaria.app.build import open_application
 from talaria.app.settings import read_settings
@@ -21,7 +23,6 @@ from talaria.core.messages import Assistant, Message, ToolResult, User, user
 from talaria.store.base import CallEnded, CallIntended, Journal, Write
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.crash import JournalProxy, StoreProxy
-from talaria.testing.rules import transcript_problems
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Run, Tool
@@ -77,7 +78,7 @@ async def converse(home: Path, tools: Sequence[Tool], observer: Callable[[Event]
 
 
 @pytest.mark.clause("P-01")
-async def test_p01_the_assistant_message_with_its_calls_is_durable_before_the_first_tool_runs(
+async def test_the_assistant_message_with_its_calls_is_durable_before_the_first_tool_runs(
     home: Path, server: ModelServer
 ) -> None:
     server.say(Reply(calls=(call("witness", id="call_of_the_model"),)), "done")
@@ -89,7 +90,7 @@ async def test_p01_the_assistant_message_with_its_calls_is_durable_before_the_fi
 
 
 @pytest.mark.clause("P-02")
-async def test_p02_the_turn_finishes_normally_after_its_tool_round(home: Path, server: ModelServer) -> None:
+async def test_the_turn_finishes_normally_after_its_tool_round(home: Path, server: ModelServer) -> None:
     server.say(Reply(calls=(call("witness"),)), "done")
     witness = Witness(home)
     assert await converse(home, [witness.tool()]) == "done"
@@ -97,7 +98,7 @@ async def test_p02_the_turn_finishes_normally_after_its_tool_round(home: Path, s
 
 
 @pytest.mark.clause("P-03")
-async def test_p03_a_failing_observer_does_not_decide_the_turn(home: Path, server: ModelServer) -> None:
+async def test_a_failing_observer_does_not_decide_the_turn(home: Path, server: ModelServer) -> None:
     server.say(Reply(calls=(call("witness"),)), "done")
 
     def broken(event: Event) -> None:
@@ -121,7 +122,7 @@ class FailingAtFirst(JournalProxy):
 
 
 @pytest.mark.clause("P-03")
-async def test_p03_no_tool_runs_on_an_intent_that_is_not_durable_and_the_turn_goes_on_when_the_store_heals(
+async def test_no_tool_runs_on_an_intent_that_is_not_durable_and_the_turn_goes_on_when_the_store_heals(
     home: Path, server: ModelServer
 ) -> None:
     server.say(Reply(calls=(call("witness"),)), "done")
@@ -145,7 +146,7 @@ async def test_p03_no_tool_runs_on_an_intent_that_is_not_durable_and_the_turn_go
 
 
 @pytest.mark.clause("P-04")
-async def test_p04_each_result_is_durable_before_the_next_sequential_call_runs(home: Path, server: ModelServer) -> None:
+async def test_each_result_is_durable_before_the_next_sequential_call_runs(home: Path, server: ModelServer) -> None:
     calls = tuple(call("witness", id=f"c{n}", mark=str(n)) for n in (1, 2, 3))
     server.say(Reply(calls=calls), "done")
     witness = Witness(home)
@@ -155,7 +156,7 @@ async def test_p04_each_result_is_durable_before_the_next_sequential_call_runs(h
 
 
 @pytest.mark.clause("P-05")
-async def test_p05_one_result_message_per_call_in_call_order_each_kept_once(home: Path, server: ModelServer) -> None:
+async def test_one_result_message_per_call_in_call_order_each_kept_once(home: Path, server: ModelServer) -> None:
     server.say(Reply(calls=(call("witness", id="c1", mark="1"), call("witness", id="c2", mark="2"))), "done")
     witness = Witness(home)
     await converse(home, [witness.tool()])
@@ -165,7 +166,7 @@ async def test_p05_one_result_message_per_call_in_call_order_each_kept_once(home
 
 
 @pytest.mark.clause("P-06")
-async def test_p06_concurrent_calls_end_in_any_order_but_their_results_are_appended_in_the_models(
+async def test_concurrent_calls_end_in_any_order_but_their_results_are_appended_in_the_models(
     home: Path, server: ModelServer
 ) -> None:
     server.say(Reply(calls=(call("first", id="c1"), call("second", id="c2"))), "done")
@@ -216,7 +217,7 @@ class Recording(JournalProxy):
 
 
 @pytest.mark.clause("P-07")
-async def test_p07_a_tool_is_told_the_id_of_its_call_and_its_session(home: Path, server: ModelServer) -> None:
+async def test_a_tool_is_told_the_id_of_its_call_and_its_session(home: Path, server: ModelServer) -> None:
     server.say(Reply(calls=(call("witness", id="the-call", mark="m"),)), "done")
     witness = Witness(home)
     await converse(home, [witness.tool()])
@@ -247,7 +248,7 @@ with Agent(tools=[step], session="section-p", home=".") as agent:
 
 
 @pytest.mark.clause("P-08")
-async def test_p08_killed_during_call_k_the_disk_has_the_turn_its_calls_and_the_results_before_k(
+async def test_killed_during_call_k_the_disk_has_the_turn_its_calls_and_the_results_before_k(
     home: Path, server: ModelServer
 ) -> None:
     server.say(Reply(calls=tuple(call("step", id=f"c{n}", mark=str(n)) for n in (1, 2, 3))), "done")

@@ -1,4 +1,4 @@
-"""Section R, the primary route restored each turn: what arrives where, and what the person and the journal are told."""
+"""Each turn begins at the primary again: what arrives where, and what the person and the journal are told."""
 
 import asyncio
 import socket
@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.ports import reserved_port
 
 from talaria.core.entries import RouteChanged
 from talaria.core.errors import Disconnected
@@ -306,21 +307,20 @@ async def test_silence_of_the_primary_is_recovered_from_with_fresh_connections(
 
 
 @pytest.fixture
-def closed_port() -> Iterator[socket.socket]:
+def closed_port() -> Iterator[int]:
     """Nobody listens there, and nobody else can."""
-    with socket.socket() as bound:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(("127.0.0.1", 0))
-        yield bound
+    with reserved_port() as port:
+        yield port
 
 
 @pytest.fixture
-def deaf_port() -> Iterator[socket.socket]:
-    """Somebody listens there and takes nobody: whoever comes waits for a connection."""
-    with socket.socket() as listening, ExitStack() as stack:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(("127.0.0.1", 0))
-        listening.listen(0)
+def deaf() -> Iterator[socket.socket]:
+    """It listens and takes nobody: whoever comes waits for a connection. Nobody else gets its port afterwards."""
+    with (
+        reserved_port() as port,
+        socket.create_server(("127.0.0.1", port), backlog=0) as listening,
+        ExitStack() as stack,
+    ):
         for _ in range(2):  # so many are kept waiting; the next gets no answer at all
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
@@ -328,10 +328,11 @@ def deaf_port() -> Iterator[socket.socket]:
         yield listening
 
 
-async def recovered_at(here: "World", port: socket.socket) -> tuple[Report, str]:
+async def recovered_at(
+    here: "World", port: int, end_the_other: Callable[[], None] = lambda: None
+) -> tuple[Report, str]:
     """A turn during which somebody begins to serve there, as soon as new connections are tried; and what was told."""
-    number = port.getsockname()[1]
-    server = ModelServer(port=number)
+    server = ModelServer(port=port)
     server.say("recovered")
     told: list[str] = []
     with ExitStack() as stack:
@@ -340,7 +341,7 @@ async def recovered_at(here: "World", port: socket.socket) -> tuple[Report, str]
             if isinstance(event, Notice):
                 told.append(event.text)
                 if "new connections" in event.text:
-                    port.close()
+                    end_the_other()
                     stack.enter_context(server)
 
         report = await here.live.ask(user("go"), watch)
@@ -348,17 +349,13 @@ async def recovered_at(here: "World", port: socket.socket) -> tuple[Report, str]
     return report, told[-1]
 
 
-def address_of(port: socket.socket, host: str = "127.0.0.1") -> str:
-    """At 0.0.0.0 is this machine, too, but it is not a loopback address, where a refusal is final."""
-    return f"http://{host}:{port.getsockname()[1]}/v1"
-
-
 @pytest.mark.clause("R-15")
 @pytest.mark.parametrize("provider", ["custom", "zai"])
 async def test_a_refused_connection_is_recovered_from(
-    world: "OpenWorld", fallback: ModelServer, closed_port: socket.socket, provider: str
+    world: "OpenWorld", fallback: ModelServer, closed_port: int, provider: str
 ) -> None:
-    settings = {"provider": provider, "default": "big", "base_url": address_of(closed_port, "0.0.0.0")}
+    """At 0.0.0.0 is this machine, too, but it is not a loopback address, where a refusal is final."""
+    settings = {"provider": provider, "default": "big", "base_url": f"http://0.0.0.0:{closed_port}/v1"}
     async with world(
         {"GLM_API_KEY": "sk-glm"}, model=settings, providers=house_at(fallback), fallback_providers="house:small"
     ) as here:
@@ -371,12 +368,11 @@ async def test_a_refused_connection_is_recovered_from(
 
 @pytest.mark.clause("R-15")
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse where Linux lets wait")
-async def test_a_connection_that_is_not_made_in_time_is_recovered_from(
-    world: "OpenWorld", deaf_port: socket.socket
-) -> None:
-    providers = {"zai": {"base_url": address_of(deaf_port), "timeouts": {"connect_s": 0.05}}}
+async def test_a_connection_that_is_not_made_in_time_is_recovered_from(world: "OpenWorld", deaf: socket.socket) -> None:
+    port = deaf.getsockname()[1]
+    providers = {"zai": {"base_url": f"http://127.0.0.1:{port}/v1", "timeouts": {"connect_s": 0.5}}}
     async with world({"ZAI_API_KEY": "k"}, model={"default": "zai:glm"}, providers=providers) as here:
-        report, told = await recovered_at(here, deaf_port)
+        report, told = await recovered_at(here, port, deaf.close)
         assert (report.text, report.model) == ("recovered", "zai:glm")
         assert "no connection within" in told
         assert (len(here.clock.slept), here.clock.slept[-1]) == (3, 6)

@@ -1,6 +1,6 @@
 """The escape matrix: what must fail at which level of sandbox, and the judgement of what came of trying it.
 
-`host/intruder.py` makes the attempts inside of a sandbox. It is told where the canaries are, not what they hold, and
+`intruder.py` makes the attempts inside of a sandbox. It is told where the canaries are, not what they hold, and
 where something outside shows what has happened, that counts, not its word.
 """
 
@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from talaria.cli.health.escapes.canaries import Canaries
 from talaria.tools.sandbox.base import Level
-from talaria.tools.sandbox.canaries import Canaries
 
 Evidence = Literal["word", "secret", "mark", "heard", "changed", "death", "survivor"]
 """Of success: what the intruder says; that it knows a canary's content; its mark in a canary's file; a listener that

@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from talaria.cli.health.escapes.probes import SHUT_IN, Attempt, ProbeResult
 from talaria.core.aio import in_thread
 from talaria.core.clock import SystemClock
 from talaria.core.errors import ToolFailed
@@ -16,7 +17,6 @@ from talaria.tools.output import CapturedOutput
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.sandbox.base import Sandbox, SandboxPolicy
 from talaria.tools.sandbox.egress_proxy import EgressProxy
-from talaria.tools.sandbox.probes import SHUT_IN, Attempt, ProbeResult
 from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.sandbox_policy import view_of
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings

@@ -1,5 +1,4 @@
-"""Section C, the live-session pool: when a conversation's live session is used again, how many are kept, and that none
-is taken out of a turn."""
+"""The session pool: when a live session is used again, how many are kept, and that none is taken out of a turn."""
 
 import asyncio
 import logging
@@ -9,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.contracts.pool.conftest import Closed, House, OpenHouse
+from tests.scripted_provider import ScriptedProvider
 
 from talaria.core.events import Event, TextDelta
 from talaria.core.ids import SessionId
@@ -16,7 +16,7 @@ from talaria.core.messages import user
 from talaria.runtime.session_config import SessionConfig
 from talaria.runtime.session_pool import CAP, IDLE_S, SessionPool
 from talaria.store.chat_ports import Inbound
-from talaria.testing.scripted_provider import ScriptedProvider
+from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Faults, Reply
 from talaria.tools.function import tool
@@ -313,7 +313,7 @@ async def test_many_at_once_settle_at_the_cap(house: OpenHouse) -> None:
     async with house(cap=16) as one:
         model = Closed()
         through = one.through(model)
-        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
             turns = [group.create_task(through.ask(f"s{number}")) for number in range(160)]
             while len(one.pool) < 160:
                 await asyncio.sleep(0)
@@ -331,7 +331,7 @@ async def test_eight_who_open_twenty_each_settle_at_the_cap(house: OpenHouse) ->
             for number in range(20):
                 await through.ask(f"{who}-{number}")
 
-        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
             for who in range(8):
                 group.create_task(talk(who))
         assert len(one.pool) == 16

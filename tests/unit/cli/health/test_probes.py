@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from talaria.cli.health.escapes.canaries import GUARDED, Canaries
+from talaria.cli.health.escapes.probes import ATTEMPTS, METADATA, NEEDS, ProbeResult, judge
 from talaria.tools.sandbox.base import Level, SandboxLimits
-from talaria.tools.sandbox.canaries import GUARDED, Canaries
 from talaria.tools.sandbox.host import landlock, seccomp
-from talaria.tools.sandbox.probes import ATTEMPTS, METADATA, NEEDS, ProbeResult, judge
 from talaria.tools.sandbox.resource_limits import enforced
 
 BWRAP = "/usr/bin/bwrap"

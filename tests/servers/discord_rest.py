@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 from aiohttp import web
-
-from talaria.testing.servers.discord_gateway import DiscordGateway
-from talaria.testing.servers.discord_world import APPLICATION, BOT, DiscordRoom, DiscordWorld, Json
+from tests.servers.discord_gateway import DiscordGateway
+from tests.servers.discord_world import APPLICATION, BOT, DiscordRoom, DiscordWorld, Json
 
 _MAX_CHARS = 2000
 _MAX_NONCE = 25

@@ -6,16 +6,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from talaria.cli.health.escapes.canaries import Canaries
+from talaria.cli.health.escapes.link_trial import tidy, try_links
+from talaria.cli.health.escapes.policy_trial import try_policy
+from talaria.cli.health.escapes.probes import ProbeResult, judge
+from talaria.cli.health.escapes.resource_trial import try_limits
 from talaria.core.aio import in_thread
 from talaria.core.redaction import Redactor
 from talaria.tools.blocking import in_threads
 from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.base import Sandbox, SandboxLimits, SandboxPolicy
-from talaria.tools.sandbox.canaries import Canaries
-from talaria.tools.sandbox.link_trial import tidy, try_links
-from talaria.tools.sandbox.policy_trial import try_policy
-from talaria.tools.sandbox.probes import ProbeResult, judge
-from talaria.tools.sandbox.resource_trial import try_limits
 from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.sandbox_policy import view_of
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.cli.health.escapes.probes import EVERYWHERE, SHUT_IN, STRICT, Attempt, ProbeLine, ProbeResult, decode_line
 from talaria.core.aio import in_thread
 from talaria.core.redaction import Redactor
 from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.base import Sandbox, SandboxLimits, SandboxPolicy, ToolHost
-from talaria.tools.sandbox.probes import EVERYWHERE, SHUT_IN, STRICT, Attempt, ProbeLine, ProbeResult, decode_line
 from talaria.tools.sandbox.running_command import ExitStatus, SandboxCommand
 from talaria.tools.sandbox.system import PYTHON
 

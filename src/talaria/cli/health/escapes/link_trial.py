@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from talaria.cli.health.escapes.probes import EVERYWHERE, Attempt, ProbeResult
 from talaria.core.aio import in_thread
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall
@@ -22,7 +23,6 @@ from talaria.tools.protected import Protected
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox.base import Sandbox, SandboxPolicy, ToolHost
-from talaria.tools.sandbox.probes import EVERYWHERE, Attempt, ProbeResult
 from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.system import PYTHON
 

@@ -1,0 +1,1 @@
+"""Attempts to get out of a sandbox, made for real by `talaria doctor --security` and the tests."""

@@ -1,0 +1,2 @@
+def register(ctx):
+    ctx.register_tool("helper", "set", {"parameters": {"type": "object"}}, lambda args: ctx.dispatch_tool(**args))
