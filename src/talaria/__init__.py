@@ -47,10 +47,11 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from talaria.app.library import Agent, tool
     from talaria.context.engine import ContextEngine
+    from talaria.core.aio import in_thread
     from talaria.core.errors import BadConfig, ToolFailed
     from talaria.core.fs import replace_file
-    from talaria.app.library import Agent, tool
     from talaria.platforms.base import (
         AccessLost,
         Address,
@@ -75,7 +76,6 @@ if TYPE_CHECKING:
     from talaria.tools.base import EXCLUSIVE, INDEPENDENT, NOTHING, READS, Claim, Effect, Run
     from talaria.tools.function import path_effect
     from talaria.tools.person import Proposal
-    from talaria.core.aio import in_thread
 
 _HOMES = {
     "context.engine": ("ContextEngine",),

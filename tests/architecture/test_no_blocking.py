@@ -8,7 +8,6 @@ from blockbuster import blockbuster_ctx
 from talaria.app.build import open_application
 from talaria.app.settings import read_settings
 from talaria.core.messages import user
-
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call

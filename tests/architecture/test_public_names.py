@@ -37,9 +37,9 @@ def test_how_to_imports_only_what_is_public(name: str) -> None:
 
 def test_deeper_path_is_found_wherever_it_stands() -> None:
     text = (
-        "`Run` (from `talaria.tools.base`)\n\nfrom talaria import (\n    Agent,\n    tool,\n)\nimport talaria.files\n"
+        "`Run` (from `talaria.tools.base`)\n\nfrom talaria import (\n    Agent,\n    tool,\n)\nimport talaria.core.fs\n"
     )
-    assert imports(text) == [("talaria.tools.base", set()), ("talaria", {"Agent", "tool"}), ("talaria.files", set())]
+    assert imports(text) == [("talaria.tools.base", set()), ("talaria", {"Agent", "tool"}), ("talaria.core.fs", set())]
 
 
 @pytest.mark.parametrize("module", PUBLIC)
@@ -57,4 +57,4 @@ def test_each_public_name_is_there(name: str) -> None:
 def test_names_of_a_platform_do_not_load_the_rest() -> None:
     script = "import sys\nfrom talaria import Address, ContextEngine\nprint(*sys.modules)"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert {"apsw", "aiohttp", "talaria.library", "talaria.store"}.isdisjoint(ended.stdout.split())
+    assert {"apsw", "aiohttp", "talaria.app.library", "talaria.store"}.isdisjoint(ended.stdout.split())

@@ -27,7 +27,7 @@ from talaria.core.ids import Epoch, SessionId
 from talaria.core.messages import Assistant, User, user
 from talaria.providers.upstream import Upstream
 from talaria.store.base import CallEnded, CallIntended, CallStarted, Journal, Write
-from talaria.testing.crash import CrashingProvider, CrashPoints, JournalProxy, Moment, World, crashing_store
+from talaria.testing.crash import CrashingProvider, CrashPoints, Moment, World, crashing_store
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, AfterCrash, Tool
 from talaria.tools.function import tool
 

@@ -29,7 +29,6 @@ from talaria.runtime.session_config import SessionConfig, TurnOptions
 from talaria.runtime.turn_runner import Report
 from talaria.store.base import Held, Journal, NewSession, Session, Sessions, Write
 from talaria.store.memory import MemoryStore
-from talaria.testing.crash import JournalProxy, StoreProxy
 from talaria.testing.manual_clock import ManualClock
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, RichResult, Tool

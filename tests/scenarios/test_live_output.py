@@ -13,7 +13,6 @@ from talaria.core.events import Event, ToolEnded, ToolOutput
 from talaria.core.ids import SessionId
 from talaria.core.messages import Outcome, user
 from talaria.runtime.session import LiveSession
-
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Call, Reply, call

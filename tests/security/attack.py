@@ -29,7 +29,6 @@ from talaria.core.messages import user
 from talaria.core.redaction import Redactor
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig
-
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Reply

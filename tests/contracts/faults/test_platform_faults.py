@@ -36,7 +36,6 @@ from talaria.gateway import preview
 from talaria.gateway.envelope import MARK, OutgoingBody, written
 from talaria.store.base import Store
 from talaria.store.chat_ports import Outbox, OutboxRow, Outgoing
-from talaria.testing.crash import OutboxProxy
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, Slow
 from talaria.testing.servers.scripted_replies import Faults, Reply, call
 

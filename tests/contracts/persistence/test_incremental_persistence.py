@@ -22,7 +22,6 @@ from talaria.core.ids import Epoch, SessionId
 from talaria.core.messages import Assistant, Message, ToolResult, User, user
 from talaria.store.base import CallEnded, CallIntended, Journal, Write
 from talaria.store.sqlite.store import SqliteStore
-from talaria.testing.crash import JournalProxy, StoreProxy
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Run, Tool

@@ -24,7 +24,6 @@ from talaria.store.base import Store
 from talaria.store.chat_ports import Inbox, Outgoing
 from talaria.store.memory import MemoryStore
 from talaria.testing import Reply
-from talaria.testing.crash import InboxProxy, StoreProxy
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import Slow

@@ -20,7 +20,6 @@ from talaria.core.ids import SessionId
 from talaria.gateway.service import SWEEP_S
 from talaria.store.base import Session, Sessions, Store
 from talaria.testing import Reply, call
-from talaria.testing.crash import SessionsProxy, StoreProxy
 from talaria.testing.servers.scripted_replies import Faults
 
 __all__ = ["gateway_house", "run_folder"]

@@ -14,7 +14,6 @@ from talaria.core.ids import HoldId, OwnerId, SessionId
 from talaria.core.messages import user
 from talaria.runtime.turn_runner import Report
 from talaria.store.base import Amount, Spending, Totals
-from talaria.testing.crash import StoreProxy
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Faults, Reply, ReplyUsage, call
 from talaria.tools.function import tool

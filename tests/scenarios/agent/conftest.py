@@ -19,7 +19,6 @@ from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig, TurnOptions
 from talaria.store.base import Journal
 from talaria.store.memory import MemoryStore
-from talaria.testing.crash import StoreProxy
 from talaria.testing.manual_clock import ManualClock
 from talaria.tools.approval import Gate, OpenGate
 from talaria.tools.base import Tool

@@ -29,7 +29,6 @@ from talaria.runtime.session import LiveSession
 from talaria.store.base import Write
 from talaria.store.memory import MemoryStore
 from talaria.testing import ManualClock
-from talaria.testing.crash import JournalProxy, StoreProxy
 from talaria.tools.builtin.recall import recall_tools
 from talaria.tools.function import tool
 from talaria.tools.registry import Toolbox

@@ -13,7 +13,6 @@ from talaria.core.errors import SessionBusy, StoreUnavailable
 from talaria.core.ids import Epoch, OwnerId, SessionId
 from talaria.core.messages import Message, User, user
 from talaria.store.base import Held, Journal, Write
-from talaria.testing.crash import JournalProxy
 
 if TYPE_CHECKING:
     from tests.scenarios.agent.conftest import Scene

@@ -24,7 +24,6 @@ from talaria.core.events import AnswerRestarted, Event, Notice, TextDelta, TurnD
 from talaria.core.ids import CallId, Epoch, SessionId
 from talaria.core.messages import Assistant, Context, StopReason, Text, ToolCall, ToolResult, Usage, User, user
 from talaria.store.base import CallIntended, Write
-from talaria.testing.crash import JournalProxy
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.patience import PATIENCE_S
 from talaria.tools.approval import OpenGate

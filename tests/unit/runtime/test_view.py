@@ -11,7 +11,6 @@ from talaria.core.messages import Assistant, Text, user
 from talaria.runtime.transcript import MOST_RECALLED_ENTRIES, read_latest_turns
 from talaria.store.base import NewSession
 from talaria.store.memory.memory_store import MemoryStore
-from talaria.testing.crash import JournalProxy
 from talaria.testing.manual_clock import ManualClock
 
 SESSION = SessionId("s")
