@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from talaria.compose import Application, open_application
+from talaria.app.build import Application, open_application
+from talaria.app.settings import Settings
 from talaria.config.schema import Config, ModelConfig
 from talaria.runtime.session import LiveSession
-from talaria.settings import Settings
 from talaria.store.base import Session
 from talaria.tools.base import Tool
 

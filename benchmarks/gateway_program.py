@@ -14,8 +14,9 @@ from pathlib import Path
 
 from benchmarks.chat_service import Line, Said
 from benchmarks.serving import serve
+from talaria.app.build import open_application
+from talaria.app.settings import Settings
 from talaria.cli.gateway import log as gateway_log
-from talaria.compose import open_application
 from talaria.config.schema import Config, ModelConfig
 from talaria.core.redaction import Redactor
 from talaria.core.secret import Secret
@@ -35,7 +36,6 @@ from talaria.platforms.base import (
     Sender,
     SentId,
 )
-from talaria.settings import Settings
 
 _MOST = 100
 """Of one batch."""

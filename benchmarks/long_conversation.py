@@ -10,11 +10,11 @@ from benchmarks.floors.bare import Bare
 from benchmarks.measuring import Lap, Plan
 from benchmarks.model_server import model_server
 from benchmarks.table import Row
-from talaria.compose import open_application
+from talaria.app.build import open_application
+from talaria.app.settings import Settings
 from talaria.config.schema import Config, ModelConfig
 from talaria.core.messages import user
 from talaria.runtime.session import LiveSession
-from talaria.settings import Settings
 
 _WINDOW = 3 * 32_000
 """As the model counts: a byte is a token to it, and three bytes are one to others."""

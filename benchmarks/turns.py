@@ -8,7 +8,7 @@ from benchmarks.floors.bare import Bare
 from benchmarks.measuring import Lap, Plan
 from benchmarks.model_server import model_server
 from benchmarks.table import Row
-from talaria.compose import Application
+from talaria.app.build import Application
 from talaria.core.entries import MessageAdded
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import Assistant, Message, Text, ToolCall, ToolResult, user

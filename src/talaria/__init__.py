@@ -9,12 +9,12 @@ __version__ = "0.1.0"
 __all__ = ["Agent", "__version__", "tool"]
 
 if TYPE_CHECKING:
-    from talaria.library import Agent, tool
+    from talaria.app.library import Agent, tool
 
 
 def __getattr__(name: str) -> object:
     if name in ("Agent", "tool"):
-        from talaria import library  # noqa: PLC0415  (keeps `import talaria` free of asyncio)
+        from talaria.app import library  # noqa: PLC0415  (importing talaria loads nothing)
 
         return getattr(library, name)
     raise AttributeError(f"module 'talaria' has no attribute {name!r}")

@@ -1,7 +1,6 @@
-"""Whatever works outside the sandbox in folders that commands can change does so through `talaria.trees` only: a path
-that was looked at may lead elsewhere by the time it is used.
-
-Every module is held to that, so a new one is, too. Those that use paths on purpose are named here with the reason."""
+"""Whatever works outside the sandbox in folders that commands can change does so through `talaria.core.trees`
+only: a path that was looked at may lead elsewhere by the time it is used.
+"""
 
 import ast
 import re
@@ -124,12 +123,12 @@ ELSEWHERE = {
         "compose",
         "extensions",
     ),
-    "what counts is the copy that `plugins/plugin_copy.py` makes; this looks what is there": (
+    "what counts is the copy that `plugins/plugin_host.py` makes; this looks what is there": (
         "plugins/consent",
         "plugins/discovery",
         "plugins/installing",
     ),
-    "names what is there; `compat/hermes_home/file_copy.py` takes it, and the person sees each name and setting": (
+    "names what is there; `compat/hermes_home/home_files.py` takes it, and the person sees each name and setting": (
         "compat/hermes_home/api_keys",
         "compat/hermes_home/hermes_database",
         "compat/hermes_home/home",
@@ -204,8 +203,8 @@ ALLOWED = {
     ("cli/references.py", ".resolve"): "a path that the person names outside of the folder they work in",
     ("cli/references.py", ".expanduser"): "looks at no file",
     ("gateway/retention.py", ".expanduser"): "looks at no file",
-    ("gateway/uploads.py", ".expanduser"): "looks at no file",
-    ("gateway/uploads.py", ".resolve"): "Talaria's own home",
+    ("gateway/attachments.py", ".expanduser"): "looks at no file",
+    ("gateway/attachments.py", ".resolve"): "Talaria's own home",
     ("runtime/prompt.py", "files.read_text"): "SOUL.md in Talaria's own home",
     ("tools/builtin/search_tools.py", ".stat"): "the private places themselves, to know them again",
     ("tools/broker/inside_program.py", "open"): "runs inside the sandbox",
@@ -282,7 +281,7 @@ def uses(code: str) -> Iterator[tuple[int, str]]:
     """Of paths, by line."""
     for node in ast.walk(ast.parse(code)):
         match node:
-            case ast.ImportFrom(module="talaria.files"):
+            case ast.ImportFrom(module="talaria.core.fs"):
                 yield from ((node.lineno, f"files.{one.name}") for one in node.names if one.name in OF_FILES)
             case ast.ImportFrom(module=str(module)) if module in (*OTHERS, "os"):
                 yield node.lineno, module
@@ -327,7 +326,7 @@ def test_no_module_that_works_in_changing_trees_uses_paths() -> None:
         for module, all_of_it in found().items()
         if module not in free and (left := [(line, use) for line, use in all_of_it if (module, use) not in ALLOWED])
     }
-    assert bad == {}, "go through talaria.trees, or say here why this is no danger"
+    assert bad == {}, "go through talaria.core.trees, or say here why this is no danger"
 
 
 def test_every_exception_is_in_use() -> None:
@@ -340,7 +339,7 @@ FORBIDDEN = """
 path.resolve() | Path(x).open('rb') | open(x) | path.exists() | [*path.iterdir()] | path.rglob('*') | path.read_text()
 path.unlink(missing_ok=True) | path.rename(x) | path.replace(x) | path.stat() | a().stat() | self._folder.mkdir()
 os.open(path, os.O_RDONLY) | os.path.realpath(x) | os.path.exists(x) | os.scandir(x) | os.walk(x) | x = os.listdir
-import shutil | from os.path import exists | from os import open as o | from talaria.files import read_text
+import shutil | from os.path import exists | from os import open as o | from talaria.core.fs import read_text
 map(Path.resolve, paths)
 """
 HARMLESS = """

@@ -64,6 +64,8 @@ def test_command_does_not_load_what_it_does_not_need(tmp_path: Path, arguments: 
     assert not packages(loaded(run(*arguments), tmp_path)) & unwanted
 
 
-@pytest.mark.parametrize("module", ["talaria.cli.sessions.session_commands", "talaria.library", "talaria.compose"])
+@pytest.mark.parametrize(
+    "module", ["talaria.cli.sessions.session_commands", "talaria.app.library", "talaria.app.build"]
+)
 def test_module_does_not_load_the_http_client(tmp_path: Path, module: str) -> None:
     assert "aiohttp" not in packages(loaded(f"import {module}", tmp_path))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from blockbuster import blockbuster_ctx
 
-from talaria.compose import open_application
+from talaria.app.build import open_application
+from talaria.app.settings import read_settings
 from talaria.core.messages import user
-from talaria.settings import read_settings
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import msgspec
 
-from talaria.compose import builtin_tools
+from talaria.app.build import builtin_tools
+from talaria.app.settings import Settings
 from talaria.config.schema import Config
 from talaria.core.clock import SystemClock
 from talaria.core.ids import SessionId
-from talaria.net.web_settings import WebSettings
-from talaria.settings import Settings
+from talaria.net.settings import WebSettings
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import AfterCrash, Claim, Invocation, Scope, Tool
 from talaria.tools.browser.browser import Browser
 from talaria.tools.browser.browser_tools import browser_tools
-from talaria.tools.toolsets import BUILTIN, OTHERS, toolset_of
+from talaria.tools.registry import BUILTIN, OTHERS, toolset_of
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "tools.md"
 INTRO = """# Tools

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from talaria.builtin_tools import NAMES, BuiltinTools
+from talaria.app.builtin_tools import NAMES, BuiltinTools
 from talaria.config.schema import Config
 from talaria.core.clock import SystemClock
 from talaria.core.errors import Denied
 from talaria.core.ids import CallId, OwnerId, SessionId
 from talaria.core.messages import ToolCall
-from talaria.net.web_settings import WebSettings
+from talaria.net.settings import WebSettings
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import Scope, Tool
 from talaria.tools.browser.browser import Browser

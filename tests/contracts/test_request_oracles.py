@@ -29,9 +29,8 @@ from openai.types.shared_params import Reasoning
 
 from talaria.core.clock import SystemClock
 from talaria.core.ids import CallId, SessionId
-from talaria.core.messages import Assistant, Context, Image, Text, ToolResult, User, user
+from talaria.core.messages import Assistant, Context, Image, Text, ToolResult, ToolSpec, User, user
 from talaria.core.secret import Secret
-from talaria.core.tool_spec import ToolSpec
 from talaria.net.client import HttpClient
 from talaria.providers.base import Caching, Endpoint, ModelRequest, WireName
 from talaria.providers.http_provider import HttpProvider

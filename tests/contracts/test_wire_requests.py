@@ -23,11 +23,11 @@ from talaria.core.messages import (
     Thinking,
     ToolCall,
     ToolResult,
+    ToolSpec,
     User,
     user,
 )
 from talaria.core.secret import Secret
-from talaria.core.tool_spec import ToolSpec
 from talaria.net.client import HttpClient
 from talaria.providers.base import Caching, Effort, Endpoint, ModelRequest, WireName
 from talaria.providers.http_provider import HttpProvider

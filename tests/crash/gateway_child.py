@@ -20,15 +20,15 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.compose import Application, open_application
+from talaria.app.build import Application, open_application
+from talaria.app.gateway_app import wanted
+from talaria.app.settings import read_settings
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.ids import Epoch, OutboxId, SessionId
 from talaria.gateway.envelope import read_parcel, written
 from talaria.gateway.service import Gateway, PlatformSpec
-from talaria.gateway_app import wanted
 from talaria.platforms.base import Batch, Outbound, Platform, Sender, SentId
 from talaria.providers.upstream import Upstream
-from talaria.settings import read_settings
 from talaria.store.base import Journal, Store, Write
 from talaria.store.mail import Cursor, Inbound, Inbox, Outbox, OutboxRow, Outgoing
 from talaria.store.sqlite.store import SqliteStore

@@ -21,10 +21,10 @@ from talaria.store.mail import Cursor, Inbound, Inbox, Outgoing
 from talaria.store.sqlite import database
 from talaria.store.sqlite.connection import SqliteConnection
 from talaria.store.sqlite.database import Database
-from talaria.store.sqlite.inbox import Inbox as SqliteInbox
 from talaria.store.sqlite.journal import Journal as SqliteJournal
+from talaria.store.sqlite.mail import Inbox as SqliteInbox
 from talaria.store.sqlite.migrate import migrate
-from talaria.store.sqlite.owners import Owners as SqliteOwners
+from talaria.store.sqlite.presence import Owners as SqliteOwners
 from talaria.store.sqlite.presence import Presence
 from talaria.store.sqlite.sessions import Sessions as SqliteSessions
 from talaria.store.sqlite.store import SqliteStore

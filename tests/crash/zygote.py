@@ -18,13 +18,13 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.compose import open_application
+from talaria.app.build import open_application
+from talaria.app.settings import read_settings
 from talaria.core.entries import MessageAdded, TurnEnded
 from talaria.core.events import Event, TurnBegan
 from talaria.core.ids import Epoch, SessionId
 from talaria.core.messages import Assistant, User, user
 from talaria.providers.upstream import Upstream
-from talaria.settings import read_settings
 from talaria.store.base import CallEnded, CallIntended, CallStarted, Journal, Write
 from talaria.testing.crash import CrashingProvider, CrashPoints, Moment, World, crashing_store
 from talaria.testing.port_proxies import JournalProxy

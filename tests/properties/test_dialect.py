@@ -6,10 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.core.dialect import Illegal, as_dicts, from_dicts
+from talaria.core.dialect import Illegal, as_dicts, from_dicts, transcript_problems
 from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, Context, Image, Message, Text, Thinking, ToolCall, ToolResult, User, user
-from talaria.core.transcripts import transcript_problems
 
 texts = st.text("abc xyz\n", min_size=1, max_size=40)
 images = st.sampled_from([(), (), (Image("image/png", "aGk="),), (Image("image/png", "aGk="),) * 2])

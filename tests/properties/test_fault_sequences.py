@@ -18,7 +18,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from talaria.agent.limits import Cap, Limits
-from talaria.compose import open_application
+from talaria.app.build import open_application
+from talaria.app.settings import Settings
 from talaria.config.schema import (
     AgentConfig,
     CapConfig,
@@ -37,13 +38,12 @@ from talaria.core.messages import Assistant, StopReason, Text, Thinking, ToolCal
 from talaria.core.secret import Secret
 from talaria.core.usage import Usage
 from talaria.providers.base import Delta, Endpoint, ModelRequest
+from talaria.providers.provider_failures import TREATMENTS
 from talaria.providers.route import Route
-from talaria.providers.treatment import TREATMENTS
 from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig, TurnOptions
 from talaria.runtime.turn_runner import Report
-from talaria.settings import Settings
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock

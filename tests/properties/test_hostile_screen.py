@@ -20,18 +20,16 @@ from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import create_pipe_input
 
 from talaria.cli.options import CliOptions
-from talaria.cli.output_lines import output_lines
 from talaria.cli.safe import readable, visible
+from talaria.cli.screen.area import StatusLine
 from talaria.cli.screen.chat_screen import ChatScreen
 from talaria.cli.screen.clusters import ClusterOutput
-from talaria.cli.screen.completing import LineCompleter
+from talaria.cli.screen.completing import LineCompleter, Typed
 from talaria.cli.screen.menu import Menu, MenuItem
 from talaria.cli.screen.screen import REDRAW_S, Screen
-from talaria.cli.screen.status_line import StatusLine
-from talaria.cli.screen.terminal_person import ScreenPerson
-from talaria.cli.screen.tool_lines import ToolCallLines
-from talaria.cli.screen.turn_view import TurnView
-from talaria.cli.screen.typed import Typed
+from talaria.cli.screen.screen_interface import ScreenPerson
+from talaria.cli.screen.turn_view import ToolCallLines, TurnView
+from talaria.cli.tool_outcomes import output_lines
 from talaria.core.errors import UserFacing
 from talaria.core.events import (
     AnswerRestarted,

@@ -8,8 +8,7 @@ from urllib.parse import quote
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.core.disguises import disguises
-from talaria.core.redaction import Redactor, is_secret
+from talaria.core.redaction import Redactor, disguises, is_secret
 from talaria.core.secret_finder import HIDDEN
 
 SIGNS = "abAB01 /+-_=%\\\"'é€\n:."

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from talaria.agent.runaway import (
+from talaria.agent.model_call import (
     LEAST_CHARS,
     LONGEST_PASSAGE,
     LOOK_EVERY_CHARS,

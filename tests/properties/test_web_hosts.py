@@ -11,10 +11,9 @@ from tests.unit.web.conftest import Site, answer
 
 from talaria.core.errors import ToolFailed
 from talaria.net.addresses import is_public
-from talaria.net.codings import unpacked
-from talaria.net.fetch import Fetch
+from talaria.net.fetch import Fetch, unpacked
+from talaria.net.settings import WebSettings
 from talaria.net.urls import parse
-from talaria.net.web_settings import WebSettings
 from talaria.testing.manual_clock import ManualClock
 
 LISTED = "127.64.0.0/10"

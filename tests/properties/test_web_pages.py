@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from talaria.net.fetch import Fetched
 from talaria.tools.builtin import web_pages
 from talaria.tools.builtin.html_tokens import tokens
-from talaria.tools.builtin.web_content import readable
-from talaria.tools.builtin.web_feeds import feed
+from talaria.tools.builtin.web_content import feed, readable
 
 URL = "https://example.org/"
 NAMES = [

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.builtin_tools import BuiltinTools
+from talaria.app.builtin_tools import BuiltinTools
 from talaria.config.schema import Config
 from talaria.core.clock import SystemClock
 from talaria.core.ids import CallId, SessionId

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.conftest import ROOT_WARNING
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.ids import SessionId
 from talaria.store.base import NewSession
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.ids import GrantId, SessionId
 from talaria.store.base import NewSession
 from talaria.store.permissions import Grant

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.typescript import Terminal
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.entries import Noted
 from talaria.core.ids import SessionId
 from talaria.gateway.claims import claimed, gateway_file

@@ -16,7 +16,7 @@ WORDS = "Your answer (Enter: no answer): "
 SCRIPT = """
 import asyncio
 from talaria.cli.ask_person import TerminalPerson
-from talaria.cli.foreground import interruptible
+from talaria.cli.plain import interruptible
 
 with asyncio.Runner() as runner:
     try:

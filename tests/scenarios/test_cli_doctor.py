@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from talaria.cli.health.check_home import space
 from talaria.cli.health.check_models import clock
+from talaria.cli.health.checks import space
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Faults, Reply
 

@@ -14,14 +14,14 @@ from typing import Any, cast
 import pytest
 from playwright.async_api import Browser, Page, Request, async_playwright
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.entries import Entry, MessageAdded, Noted, TurnEnded, TurnStarted
 from talaria.core.ids import CallId, SessionId, TurnId
 from talaria.core.messages import Assistant, Context, Image, Text, Thinking, ToolCall, ToolResult, User, user
 from talaria.core.usage import Usage
 from talaria.store.base import NewSession
 from talaria.testing.servers.model_server import ModelServer
-from talaria.tools.browser import chromium
+from talaria.tools.browser import browser_process
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -85,7 +85,7 @@ def hostile(home: Path) -> str:
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    executable = chromium.installed()
+    executable = browser_process.installed()
     if executable is None:
         pytest.skip("no Chromium here")
     async with async_playwright() as playwright:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.test_cli_backup import at_terminal, put
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.entries import MessageAdded, Noted, TurnEnded, TurnStarted
 from talaria.core.ids import GrantId, InboxId, SessionId, TurnId
 from talaria.core.messages import user

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from talaria.app.settings import read_settings
 from talaria.core.secret import Secret
-from talaria.settings import read_settings
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "connect-an-mcp-server.md"
 Talaria = Callable[..., subprocess.CompletedProcess[str]]

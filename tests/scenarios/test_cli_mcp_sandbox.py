@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 from tests.scenarios.typescript import Terminal
 
-from talaria.settings import read_settings
+from talaria.app.settings import read_settings
 from talaria.tools.mcp import cache
 from talaria.tools.mcp.cache import Listing
 from talaria.tools.mcp.server_entries import SandboxNeeds, ServerEntry

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.clock import SystemClock
-from talaria.gateway.pairing import Pairing
+from talaria.gateway.authorization import Pairing
 from talaria.platforms.base import Sender
 from talaria.store.access import MAX_FAILURES
 from talaria.store.sqlite.store import SqliteStore

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.entries import Noted
 from talaria.core.ids import SessionId
 from talaria.store.base import NewSession

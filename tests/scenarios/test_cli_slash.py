@@ -13,7 +13,7 @@ import pytest
 from tests.scenarios.conftest import ROOT_WARNING
 from tests.scenarios.typescript import Terminal
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.ids import SessionId
 from talaria.store.base import NewSession
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from talaria.cli.tool_view import looked
+from talaria.app.settings import Settings
+from talaria.cli.tools import looked
 from talaria.config.schema import Config
-from talaria.settings import Settings
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.ids import SessionId
 from talaria.core.usage import Usage
 from talaria.store.base import NewSession, Spent

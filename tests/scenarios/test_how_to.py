@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import cast
 
+from talaria.app.settings import read_settings
 from talaria.config.routes import plan
 from talaria.config.selection import ModelChoice, choose, endpoint
 from talaria.core.secret import Secret
-from talaria.settings import read_settings
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.servers.scripted_replies import ReplyUsage
 from talaria.tools.sandbox_permissions import Kind, Permission, network

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from talaria.compose import open_application
+from talaria.app.build import open_application
+from talaria.app.settings import Settings
 from talaria.config.schema import Config, ModelConfig
 from talaria.core.ids import SessionId, new_call_id
 from talaria.core.messages import ToolCall
 from talaria.runtime.session import LiveSession
 from talaria.runtime.transcript import Transcript
-from talaria.settings import Settings
 from talaria.testing.servers.model_server import ModelServer
 from talaria.tools.sandbox.sandbox_settings import LimitSettings, TerminalSettings
 

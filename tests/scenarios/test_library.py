@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from talaria import Agent, tool
-from talaria.compose import builtin_names, open_application, open_store
+from talaria.app.build import builtin_names, open_application, open_store
+from talaria.app.settings import read_settings
 from talaria.core.clock import Clock
 from talaria.core.errors import BadConfig, KeyRejected, SessionBusy, StoreUnavailable
 from talaria.core.events import Event, TextDelta, ToolEnded, TurnBegan, TurnDone
 from talaria.core.ids import OwnerId
 from talaria.core.messages import user
-from talaria.settings import read_settings
 from talaria.store.base import Owners, Store
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Failure, Faults, Reply, call

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from talaria.compose import Application, open_application
+from talaria.app.build import Application, open_application
+from talaria.app.settings import Settings
 from talaria.config.schema import Config, ModelConfig
 from talaria.core.events import Event, ToolEnded, ToolOutput
 from talaria.core.ids import SessionId
 from talaria.core.messages import Outcome, user
 from talaria.runtime.session import LiveSession
-from talaria.settings import Settings
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Call, Reply, call
 

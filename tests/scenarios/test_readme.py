@@ -5,9 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from talaria.app.settings import read_settings
 from talaria.config.routes import plan
 from talaria.config.selection import choose, endpoint
-from talaria.settings import read_settings
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from tests.scenarios.conftest import without_root_warning
 
-from talaria.compose import open_application
+from talaria.app.build import open_application
+from talaria.app.settings import read_settings
 from talaria.core.clock import SystemClock
 from talaria.core.entries import MessageAdded, TurnEnded
 from talaria.core.errors import Fenced
 from talaria.core.ids import SessionId
 from talaria.core.messages import Assistant, Message, ToolResult, User, user
 from talaria.runtime.turn_runner import Report
-from talaria.settings import read_settings
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.rules import chat_problems, transcript_problems
 from talaria.testing.servers.model_server import ModelServer

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from talaria.compose import Application, open_application
+from talaria.app.build import Application, open_application
+from talaria.app.settings import Settings
 from talaria.config.schema import Config, ModelConfig
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.runtime.session import LiveSession
-from talaria.settings import Settings
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call
 

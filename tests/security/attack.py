@@ -22,13 +22,13 @@ from tests.security.payload import Payload, calls
 from tests.security.sink import Sink, found
 from tests.security.world import SECRETS, SHOWN, Mode, World, own_address
 
-from talaria.compose import Application, open_application
+from talaria.app.build import Application, open_application
+from talaria.app.settings import read_settings
 from talaria.core.ids import new_session_id
 from talaria.core.messages import user
 from talaria.core.redaction import Redactor
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig
-from talaria.settings import read_settings
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Reply
 from talaria.tools.approval import OpenGate

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 from tests.scenarios.gateway.house import House
 
+from talaria.app.build import open_store
 from talaria.cli.gateway import log as gateway_log
-from talaria.compose import open_store
 from talaria.core.clock import SystemClock
 from talaria.core.redaction import Redactor
-from talaria.gateway.pairing import Pairing
+from talaria.gateway.authorization import Pairing
 from talaria.platforms.base import Sender
 from talaria.store.access import Member
 from talaria.testing import Call, ModelServer, Reply

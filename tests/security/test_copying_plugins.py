@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.security.swapping import swapping
 
-from talaria.plugins.plugin_copy import LeadsElsewhere, copy_folder
+from talaria.plugins.plugin_host import LeadsElsewhere, copy_folder
 from talaria.testing.patience import PATIENCE_S
 
 KEY = "canary-key-T7pLx2QvN9kRw4ZcB6mYs1Hd"

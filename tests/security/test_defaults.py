@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from tests.scenarios.conftest import commands, environment, home, server, talaria
 
+from talaria.app.settings import read_settings
 from talaria.config.schema import Config
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadConfig
 from talaria.gateway.authorization import Gatekeeper, Rules
 from talaria.platforms.base import Address, Arrival, PlatformSettings, Sender
-from talaria.settings import read_settings
 from talaria.store.memory import MemoryStore
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call

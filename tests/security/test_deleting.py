@@ -11,10 +11,10 @@ import pytest
 from tests.scenarios.conftest import commands, environment, home, server, talaria
 from tests.scenarios.test_cli_terminal import QUESTION, Terminal
 
-from talaria.compose import Application, open_application
+from talaria.app.build import Application, open_application
+from talaria.app.settings import read_settings
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
-from talaria.settings import read_settings
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call
 from talaria.tools.person import Answer, Question

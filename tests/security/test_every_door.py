@@ -14,7 +14,7 @@ from tests.scenarios.test_cli_terminal import QUESTION, Terminal
 from tests.security.world import MCP_SERVER
 
 from talaria import Agent
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.entries import MessageAdded
 from talaria.core.messages import ToolResult
 from talaria.testing.servers.model_server import ModelServer

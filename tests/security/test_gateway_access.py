@@ -32,9 +32,9 @@ from tests.security.chats import (
     told_to_model,
 )
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.errors import BadConfig
-from talaria.gateway.pairing import ALPHABET, CODE_CHARS, LIVES_S, MAX_PENDING, Pairing, new_code
+from talaria.gateway.authorization import ALPHABET, CODE_CHARS, LIVES_S, MAX_PENDING, Pairing, new_code
 from talaria.platforms.base import Sender
 from talaria.platforms.loader import manifests, read_settings
 from talaria.store.access import MAX_FAILURES, Locked, Member

@@ -17,9 +17,9 @@ from tests.scenarios.gateway.house import House
 from tests.scenarios.gateway.test_platforms import PLACES
 from tests.security.chats import content_of, obedient
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.clock import SystemClock
-from talaria.gateway.pairing import Pairing
+from talaria.gateway.authorization import Pairing
 from talaria.store.access import Member
 from talaria.testing import ModelServer
 from talaria.testing.servers.chat_service import SeenMessage

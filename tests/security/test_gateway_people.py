@@ -30,8 +30,8 @@ from tests.security.chats import (
     told_to_model,
 )
 
-from talaria.core.disguises import disguises
-from talaria.gateway_app import open_switchboard
+from talaria.app.gateway_app import open_switchboard
+from talaria.core.redaction import disguises
 from talaria.testing import Reply
 from talaria.testing.servers.chat_service import LostAnswer, Refusal
 from talaria.testing.servers.discord_server import DiscordServer

@@ -20,7 +20,7 @@ from tests.security.chats import (
     told_to_model,
 )
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.testing import Reply, call
 from talaria.testing.servers.chat_service import Slow
 from talaria.testing.servers.scripted_replies import Faults

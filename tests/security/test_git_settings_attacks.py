@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from talaria.tools.git_files import NOT_UNDERSTOOD, entries
 from talaria.tools.git_settings import GitSettings, list_settings
-from talaria.tools.gitconfig import NOT_UNDERSTOOD, entries
 from talaria.tools.sandbox.base import SandboxPolicy
 
 PIECES = (

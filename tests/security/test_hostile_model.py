@@ -13,7 +13,7 @@ from tests.security.attack import FAMILIES, Outcome, Told, wanted
 from tests.security.payload import Defence, Payload
 from tests.security.world import Mode, World
 
-from talaria.tools.browser.chromium import installed
+from talaria.tools.browser.browser_process import installed
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 150

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.scenarios.conftest import commands, environment, home, server, talaria
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.entries import MessageAdded
 from talaria.core.messages import ToolResult
 from talaria.testing.servers.model_server import ModelServer

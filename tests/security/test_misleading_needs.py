@@ -16,7 +16,7 @@ from tests.contracts.sandboxes.desktop import Ada, Desktop
 from talaria.cli.ask_person import TerminalPerson
 from talaria.cli.screen.menu import Menu
 from talaria.cli.screen.screen import Screen
-from talaria.cli.screen.terminal_person import ScreenPerson
+from talaria.cli.screen.screen_interface import ScreenPerson
 from talaria.core.clock import SystemClock
 from talaria.core.ids import SessionId
 from talaria.gateway.chat_person import ChatPerson, Questions

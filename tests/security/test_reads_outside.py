@@ -16,11 +16,11 @@ from tests.security.chats import FRIEND, OWNER, house_at
 from tests.security.sink import Sink
 from tests.security.world import MCP_SERVER
 
-from talaria.compose import Application, open_application
+from talaria.app.build import Application, open_application
+from talaria.app.settings import read_settings
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.runtime.session import LiveSession
-from talaria.settings import read_settings
 from talaria.testing import ModelServer, Reply, call
 from talaria.tools.person import Answer, Question
 

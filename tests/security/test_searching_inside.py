@@ -12,8 +12,9 @@ import pytest
 from msgspec import structs
 from tests.security.test_searching import KEY, race
 
-from talaria.builtin_tools import BuiltinTools
+from talaria.app.builtin_tools import BuiltinTools
 from talaria.config.schema import Config
+from talaria.core.aio import in_thread
 from talaria.core.clock import SystemClock
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall
@@ -29,7 +30,6 @@ from talaria.tools.sandbox.base import ToolHost
 from talaria.tools.sandbox.project_reader import MAX_OPEN
 from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
-from talaria.waiting import in_thread
 
 SECRET = "sk-live-Qm3xT9vK2pLw8Zr5"
 ENDLESS = "(?=a)(a+)+$"

@@ -20,7 +20,8 @@ from talaria.core.errors import BadInput
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall, user
 from talaria.core.redaction import Redactor
-from talaria.gateway.uploads import NotSendable, find_file
+from talaria.core.trees import Root
+from talaria.gateway.attachments import NotSendable, find_file
 from talaria.providers.demo import ENDPOINT
 from talaria.providers.route import Route
 from talaria.runtime.prompt import build
@@ -30,8 +31,8 @@ from talaria.tools import places
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.builtin.file_tools import file_tools
+from talaria.tools.builtin.pages import ReadFiles
 from talaria.tools.builtin.search_tools import search_tools
-from talaria.tools.builtin.seen import ReadFiles
 from talaria.tools.executor import Executor
 from talaria.tools.protected import Protected
 from talaria.tools.quarantine import Quarantine
@@ -41,7 +42,6 @@ from talaria.tools.sandbox.inside import guarded, look
 from talaria.tools.sandbox.sandbox_policy import view_of
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 from talaria.tools.undo.change_recorder import ChangeRecorder, undo_file
-from talaria.trees import Root
 
 CANARY = "canary-tree-T7pLx2QvN9kRw4ZcB6mYs1Hd"
 NAMES = ("a", "b", ".git", "hooks", "config", "commondir", "AGENTS.md", ".local", "bin", "x.txt")

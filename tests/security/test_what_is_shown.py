@@ -11,7 +11,7 @@ from tests.scenarios.gateway.conftest import house, run_folder
 from tests.scenarios.gateway.house import House
 from tests.security.chats import told_to_model
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.gateway.envelope import OutgoingBody, written
 from talaria.store.mail import Outgoing
 from talaria.testing import Reply, call

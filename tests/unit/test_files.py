@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.files import read_bytes, read_text, replace_file
+from talaria.core.fs import read_bytes, read_text, replace_file
 
 
 def test_reading_ends_at_its_limit(tmp_path: Path) -> None:

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from talaria.core.clock import SystemClock
-from talaria.plugin_calls import Background, HostedPlugin, Late, PluginError, SerialExecutor, fitting, returned, within
+from talaria.core.plugin_calls import (
+    Background,
+    HostedPlugin,
+    Late,
+    PluginError,
+    SerialExecutor,
+    fitting,
+    returned,
+    within,
+)
 from talaria.testing.manual_clock import ManualClock
 
 

@@ -11,8 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from talaria.core.ids import CallId, SessionId
-from talaria.core.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
-from talaria.core.tool_spec import ToolSpec
+from talaria.core.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, ToolSpec, User, user
 from talaria.providers.base import Caching, Endpoint, ModelRequest
 from talaria.providers.message_history import History
 from talaria.providers.openai_chat import OpenAIChat

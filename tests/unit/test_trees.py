@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import talaria
-from talaria.trees import Entry, Root
+from talaria.core.trees import Entry, Root
 
 OUTSIDE = "nobody may see or change this"
 
@@ -110,7 +110,7 @@ def test_a_link_itself_can_be_looked_at_moved_and_removed(root: Root, outside: P
 FILTERED = """\
 import ctypes, struct, sys
 sys.path.insert(0, sys.argv[1])
-from talaria.trees import Root
+from talaria.core.trees import Root
 code = (0x20, 0, 0, 0), (0x15, 0, 1, 437), (0x06, 0, 0, 0x50000 | int(sys.argv[3])), (0x06, 0, 0, 0x7FFF0000)
 program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in code))
 given = struct.pack("HxxxxxxP", len(code), ctypes.addressof(program))

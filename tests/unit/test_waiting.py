@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from talaria.waiting import completed, in_thread
+from talaria.core.aio import completed, in_thread
 
 name: contextvars.ContextVar[str] = contextvars.ContextVar("name")
 

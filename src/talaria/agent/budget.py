@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import msgspec
 
 from talaria.agent.limits import USUAL_OUTPUT, Cap, Limits, PlannedCall, cost_usd, fitted
+from talaria.core.aio import completed
 from talaria.core.clock import Clock
 from talaria.core.errors import LimitReached, ProviderFailure
 from talaria.core.ids import HoldId, OwnerId, SessionId
@@ -15,7 +16,6 @@ from talaria.providers.base import Endpoint, ModelRequest
 from talaria.providers.message_history import size_tokens
 from talaria.providers.size import prompt_tokens
 from talaria.store.base import Amount, Released, Spending, Spent, Totals
-from talaria.waiting import completed
 
 
 class Account(msgspec.Struct, frozen=True):

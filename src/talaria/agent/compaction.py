@@ -2,11 +2,10 @@
 
 import msgspec
 
-from talaria.agent.sink import Sink
-from talaria.agent.turn import Turn
+from talaria.agent.turn import Sink, Turn
 from talaria.context.base import CompactionRequest
 from talaria.context.gain import is_shorter
-from talaria.core.compacted import compacted
+from talaria.core.entries import compacted
 from talaria.core.events import Notice
 from talaria.providers.size import prompt_tokens
 

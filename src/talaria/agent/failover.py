@@ -7,8 +7,7 @@ from typing import assert_never
 
 from talaria.agent.compaction import make_room
 from talaria.agent.retry import Decision, Mend, Reconnect, Retry, decide
-from talaria.agent.sink import Sink
-from talaria.agent.turn import Turn
+from talaria.agent.turn import Sink, Turn
 from talaria.core.entries import RouteChanged
 from talaria.core.errors import ProviderFailure
 from talaria.core.events import AnswerRestarted, Notice, RouteSwitched

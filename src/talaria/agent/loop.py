@@ -4,9 +4,8 @@ import msgspec
 
 from talaria.agent.failover import announce
 from talaria.agent.model_call import ask
-from talaria.agent.sink import Sink
 from talaria.agent.tool_calls import intents, run_calls
-from talaria.agent.turn import Turn
+from talaria.agent.turn import Sink, Turn
 from talaria.core.entries import MessageAdded
 from talaria.core.messages import Assistant, Text, ToolCall, user
 from talaria.tools.executor import Executor

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from talaria.core.errors import ProviderFailure, Repair
-from talaria.providers.treatment import TREATMENTS, Treatment
+from talaria.providers.provider_failures import TREATMENTS, Treatment
 
 FIRST_BACKOFF_S = 2.0
 MAX_BACKOFF_S = 60.0

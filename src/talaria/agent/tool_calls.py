@@ -11,8 +11,8 @@ import msgspec
 
 from talaria.agent.hooks import Block, Change, Doubt
 from talaria.agent.interrupted import Close, Ended, RunAgain, RunIfAllowed, Verdict, unknown
-from talaria.agent.sink import Sink
-from talaria.agent.turn import Turn
+from talaria.agent.turn import Sink, Turn
+from talaria.core.aio import completed, in_thread
 from talaria.core.entries import MessageAdded, Noted
 from talaria.core.errors import BadArguments, Denied, ModelCorrectable
 from talaria.core.events import ToolBegan, ToolEnded, ToolOutput
@@ -21,7 +21,6 @@ from talaria.core.messages import Assistant, ToolCall, ToolResult
 from talaria.store.base import CallEnded, CallIntended, CallStarted
 from talaria.tools.base import Live
 from talaria.tools.executor import Executor, Prepared, failed
-from talaria.waiting import completed, in_thread
 
 MAX_AT_ONCE = 8
 

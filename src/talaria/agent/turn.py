@@ -1,28 +1,81 @@
-"""A turn in progress: what the model is shown, where it is asked, what the person added meanwhile."""
+"""A turn in progress: what the model is shown, where it is asked, what the person added meanwhile.
 
-from collections import deque
+Where a turn puts what happens: the journal for facts, the observers for show.
+Notices a model that repeats a call and gets the same outcome: first advice, then the end of the turn's rounds.
+"""
+
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 import msgspec
 
-from talaria.agent.breaker import Breaker
 from talaria.agent.budget import Budget
 from talaria.agent.hooks import Facts, Hooks, NoHooks
 from talaria.agent.route_cursor import RouteCursor
-from talaria.agent.sink import Sink
 from talaria.context.base import ContextKeeper
-from talaria.context.thrashing import Compactions
+from talaria.context.gain import Compactions
 from talaria.core.clock import Clock
 from talaria.core.entries import Effort, MessageAdded
-from talaria.core.events import Notice
+from talaria.core.events import Event, Notice
 from talaria.core.ids import SessionId, TurnId
-from talaria.core.messages import Assistant, user
+from talaria.core.messages import Assistant, Image, ToolCall, ToolResult, ToolSpec, user
 from talaria.core.redaction import Redactor
-from talaria.core.tool_spec import ToolSpec
 from talaria.providers.base import Endpoint, ModelRequest
 from talaria.providers.message_history import History
 from talaria.providers.size import prompt_tokens
 from talaria.store.base import Write
+
+
+class Sink(Protocol):
+    async def record(self, *writes: Write) -> None:
+        """One transaction; returns once it survives a crash. Cancelled, it still waits for the outcome."""
+        ...
+
+    def emit(self, event: Event) -> None:
+        """Never fails and never decides anything."""
+        ...
+
+
+_ADVICE = "\n\n[This exact call has had this exact outcome {count} times. Do something else, or say what is wrong.]"
+
+_Outcome = tuple[str, str, str, tuple[Image, ...]]
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """After how many rounds with the same outcome the model is advised, and stopped."""
+
+    advise_at: int
+    stop_at: int
+
+
+WITH_FAILURES = Patience(3, 5)
+WITH_SUCCESSES = Patience(6, 10)
+"""Looking again at the same thing may be right for a while."""
+
+
+class Breaker:
+    def __init__(self) -> None:
+        self._rounds: Counter[_Outcome] = Counter()
+        self._this_round: set[_Outcome] = set()
+        self.has_tripped = False
+
+    def begin_round(self) -> None:
+        """Equal calls of one answer are not a repetition."""
+        self._this_round.clear()
+
+    def judge(self, call: ToolCall, result: ToolResult) -> ToolResult:
+        """The result as the model shall read it."""
+        outcome = (call.name, call.arguments, result.text, result.images)
+        if outcome not in self._this_round:
+            self._this_round.add(outcome)
+            self._rounds[outcome] += 1
+        count = self._rounds[outcome]
+        patience = WITH_FAILURES if result.is_error else WITH_SUCCESSES
+        self.has_tripped = self.has_tripped or count >= patience.stop_at
+        if count < patience.advise_at:
+            return result
+        return msgspec.structs.replace(result, text=result.text + _ADVICE.format(count=count))
 
 
 class Turn:

@@ -108,7 +108,7 @@ def _rows(question: Question) -> tuple[str, list[str], int]:
     columns, height = shutil.get_terminal_size()
     room = max(MIN_ROWS, height - OTHER_ROWS)
     if question.changes:
-        from talaria.cli.screen.question_view import question_rows  # noqa: PLC0415  (as above)
+        from talaria.cli.screen.screen_interface import question_rows  # noqa: PLC0415  (as above)
 
         rows = question_rows(question, columns - 1, is_plain=True)
         return "\n".join(rows[:room]), rows, room

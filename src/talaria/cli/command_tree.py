@@ -70,9 +70,9 @@ class LazyGroup(click.Group):
         named = _of_plugins(ctx)
         if cmd_name not in named:
             return None
-        from talaria.cli import plugin_commands  # noqa: PLC0415  (loads what plugins need)
+        from talaria.cli import plugin_view  # noqa: PLC0415  (only who calls it pays for it)
 
-        return plugin_commands.command(cmd_name, named[cmd_name])
+        return plugin_view.command(cmd_name, named[cmd_name])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

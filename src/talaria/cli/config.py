@@ -8,9 +8,10 @@ from typing import Any, cast
 import click
 import msgspec
 
+from talaria.app.settings import Settings, read_settings_leniently
 from talaria.cli import context, exits
-from talaria.cli.json_output import print_json
 from talaria.cli.notices import say
+from talaria.cli.output import print_json
 from talaria.config import paths, selection
 from talaria.config.edit import set_project_value, set_value, unset_value
 from talaria.config.load import read_yaml
@@ -19,7 +20,6 @@ from talaria.config.schema import Config
 from talaria.core.errors import BadConfig, BadInput
 from talaria.core.secret import Secret
 from talaria.gateway.claims import gateway_file, holder
-from talaria.settings import Settings, read_settings_leniently
 
 command = click.Group("config", help="Read and change settings.")
 

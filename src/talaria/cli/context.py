@@ -11,13 +11,13 @@ from typing import TypeVar
 
 import click
 
+from talaria.app.build import open_store
+from talaria.app.settings import Settings, read_settings, read_settings_leniently
 from talaria.cli.notices import complain
-from talaria.compose import open_store
 from talaria.config import paths
 from talaria.config.secrets import is_safe_mode
 from talaria.core.errors import BadConfig, BadInput
 from talaria.core.redaction import Redactor
-from talaria.settings import Settings, read_settings, read_settings_leniently
 from talaria.store.sqlite.store import SqliteStore
 
 T = TypeVar("T")

@@ -1,19 +1,24 @@
-"""A conversation at the terminal: heeds line after line, runs turns, and goes over to another one."""
+"""A conversation at the terminal: heeds line after line, runs turns, and goes over to another one.
+
+Where the person of a conversation at the terminal is: a screen, or lines.
+"""
 
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
 from talaria import __version__
+from talaria.app.build import Application, open_application, with_model
+from talaria.app.settings import Settings
 from talaria.cli import command_name, exits, risks
-from talaria.cli.attached_pictures import read_image
 from talaria.cli.options import CliOptions
-from talaria.cli.references import references, with_references
+from talaria.cli.references import read_image, references, with_references
 from talaria.cli.safe import visible
 from talaria.cli.tool_outcomes import is_unasked
-from talaria.cli.user_interface import UserInterface
-from talaria.compose import Application, open_application, with_model
+from talaria.core.aio import completed, in_thread
+from talaria.core.entries import Recorded
 from talaria.core.errors import BadInput, TalariaError, UnknownSession
 from talaria.core.events import Event, ToolEnded
 from talaria.core.ids import SessionId
@@ -26,10 +31,39 @@ from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession
 from talaria.runtime.transcript import read_latest_turns
 from talaria.runtime.turn_runner import Report
-from talaria.settings import Settings
 from talaria.store.base import Session, Sessions
+from talaria.tools.person import Person
 from talaria.tools.sandbox.base import Sandbox
-from talaria.waiting import completed, in_thread
+
+
+class UserInterface(Protocol):
+    @property
+    def person(self) -> Person | None:
+        """None: nobody can be asked."""
+        ...
+
+    def say(self, text: str) -> None: ...
+    def failed(self, error: TalariaError) -> None:
+        """A line could not be heeded, or a turn not be taken."""
+        ...
+
+    def observer(self) -> Observer:
+        """Of the turn that begins."""
+        ...
+
+    def switched(self, reason: Reason) -> None:
+        """The conversation is another one from now on."""
+        ...
+
+    async def repaint(self, row: Session, entries: Sequence[Recorded]) -> bool:
+        """Show the end of a conversation that somebody comes back to. False: nothing is painted here; a few words must
+        do."""
+        ...
+
+    def ended(self, report: Report) -> None:
+        """So did the turn that was observed."""
+        ...
+
 
 MAX_INJECTED = 20
 INTERRUPTED = "Interrupted."

@@ -8,21 +8,19 @@ from pathlib import Path
 
 import click
 
+from talaria.app.build import builtin_tools, open_store
+from talaria.app.settings import read_settings
 from talaria.cli import context, exits
 from talaria.cli.command_name import runnable
-from talaria.cli.json_output import json_option, print_json
-from talaria.cli.notices import say, show
-from talaria.cli.progress import Progress
+from talaria.cli.notices import Progress, say, show
+from talaria.cli.output import json_option, print_json
 from talaria.compat.hermes_home.conversation_import import move
-from talaria.compat.hermes_home.home import locate
 from talaria.compat.hermes_home.receivers import NoReceiver, StoreReceiver
 from talaria.compat.hermes_home.report import Item, Verdict, failed
-from talaria.compat.hermes_home.takeover import Ours, take_files
-from talaria.compose import builtin_tools, open_store
+from talaria.compat.hermes_home.takeover import Ours, locate, take_files
 from talaria.config import paths
 from talaria.core.clock import SystemClock
 from talaria.core.errors import TalariaError
-from talaria.settings import read_settings
 from talaria.tools.registry import Toolbox
 
 LINE_COLUMNS = 100

@@ -12,22 +12,21 @@ from typing import Any
 import click
 import msgspec
 
+from talaria.app.listed_servers import listed
+from talaria.app.settings import Settings
 from talaria.cli import context
 from talaria.cli.arguments import ListingGroup
 from talaria.cli.command_name import runnable
-from talaria.cli.confirming import yes_option
-from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say, show
+from talaria.cli.output import json_option, print_json, yes_option
 from talaria.cli.safe import brief, visible
 from talaria.config import edit
+from talaria.core.aio import in_thread
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, OperatorError
-from talaria.listed_servers import listed
-from talaria.settings import Settings
 from talaria.tools.mcp import cache, project_servers
 from talaria.tools.mcp.server_entries import SandboxNeeds, ServerEntry
 from talaria.tools.mcp.servers import open_servers
-from talaria.waiting import in_thread
 
 ABOUT_CHARS = 90
 

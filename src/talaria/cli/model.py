@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 import click
 import msgspec
 
+from talaria.app.settings import Settings
 from talaria.cli import context, model_status, model_trial
 from talaria.cli.arguments import ListingGroup
-from talaria.cli.json_output import json_option, print_json
 from talaria.cli.model_status import Default, KnownModel, Models, ProviderState
 from talaria.cli.model_trial import ModelTrial
 from talaria.cli.notices import say, show
+from talaria.cli.output import json_option, print_json
 from talaria.config import paths
 from talaria.config.edit import set_value
 from talaria.config.selection import DEMO, ModelChoice, as_default, choose, endpoint
 from talaria.core.errors import MissingCredential, ProviderFailure
 from talaria.runtime.accounts import dollars
-from talaria.settings import Settings
 
 _GAP = "  "
 

@@ -7,10 +7,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from talaria.app.connections import Connections, local_choice
+from talaria.app.settings import Settings
 from talaria.config import routes
 from talaria.config.schema import Config, LimitsConfig, ProviderConfig
 from talaria.config.selection import DEMO, ModelChoice, choose, endpoint
-from talaria.connections import Connections, local_choice
 from talaria.core.clock import SystemClock
 from talaria.core.errors import MissingCredential, OperatorError, TalariaError
 from talaria.providers import server_discovery
@@ -18,7 +19,6 @@ from talaria.providers.base import Endpoint, Prices
 from talaria.providers.catalog import ProviderFacts, catalog
 from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.upstream import Upstream
-from talaria.settings import Settings
 
 _ANY_MODEL = "any"
 

@@ -6,9 +6,10 @@ import msgspec
 
 from talaria.agent.limits import cost_usd
 from talaria.agent.model_call import nothing_said
-from talaria.compose import open_store
+from talaria.app.build import open_store
+from talaria.app.connections import Connections, local_choice
+from talaria.app.settings import Settings
 from talaria.config.selection import DEMO, ModelChoice, choose, endpoint, is_streaming
-from talaria.connections import Connections, local_choice
 from talaria.core.clock import SystemClock
 from talaria.core.errors import Disconnected, ProviderFailure, Repair, RequestRejected
 from talaria.core.ids import SessionId
@@ -18,7 +19,6 @@ from talaria.providers.base import Endpoint, ModelRequest, Provider
 from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.message_history import History
 from talaria.providers.upstream import Upstream
-from talaria.settings import Settings
 from talaria.store.base import Spent
 
 TRIALS = SessionId("model-try")

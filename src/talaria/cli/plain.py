@@ -1,19 +1,25 @@
-"""A conversation without a screen: one question, or what stands on standard input, line after line."""
+"""A conversation without a screen: one question, or what stands on standard input, line after line.
+
+What the person types, or what stands on standard input: line after line.
+Work in front of the person, stopped by Ctrl-C.
+"""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import signal
+import sys
+import termios
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, TypeVar
 
+from talaria.app.settings import Settings
 from talaria.cli import exits
 from talaria.cli.answer_view import AnswerView, view_for
 from talaria.cli.ask_person import TerminalPerson
 from talaria.cli.conversation import INTERRUPTED, Conversation, open_conversation
-from talaria.cli.foreground import interruptible
-from talaria.cli.json_output import print_failure
-from talaria.cli.lines import lines
 from talaria.cli.notices import complain, discard_output, say
 from talaria.cli.options import CliOptions, Format
+from talaria.cli.output import print_failure
 from talaria.core.entries import Recorded
 from talaria.core.errors import TalariaError
 from talaria.core.events import Event
@@ -21,8 +27,81 @@ from talaria.core.messages import User
 from talaria.runtime.open_chat import Reason
 from talaria.runtime.recorder import Observer
 from talaria.runtime.turn_runner import Report
-from talaria.settings import Settings
 from talaria.store.base import Session
+
+Complete = Callable[[str], Sequence[str]]
+"""What a line's beginning may become."""
+
+
+def lines(*, is_interactive: bool, complete: Complete) -> Iterator[str]:
+    """Without those that say nothing."""
+    if is_interactive:
+        _edit_with(complete)
+    read = _ask if is_interactive else _read
+    while (line := read()) is not None:
+        if line.strip():
+            yield line.strip()
+
+
+def _edit_with(complete: Complete) -> None:
+    """Gives `input` its line editing; the tab key completes."""
+    import readline  # noqa: PLC0415  (nobody else needs a terminal's library)
+
+    def option(_: str, number: int) -> str | None:
+        options = complete(readline.get_line_buffer())
+        return options[number] if number < len(options) else None
+
+    readline.set_completer_delims("")
+    readline.set_completer(option)
+    readline.parse_and_bind("tab: complete")
+
+
+def _read() -> str | None:
+    return sys.stdin.readline() or None if sys.stdin is not None else None
+
+
+def _make_sane(descriptor: int) -> None:
+    """Echo and whole lines, which a chat that was killed in the middle of a line may have left switched off."""
+    mode = termios.tcgetattr(descriptor)
+    mode[3] |= termios.ECHO | termios.ICANON
+    termios.tcsetattr(descriptor, termios.TCSANOW, mode)
+
+
+def _ask() -> str | None:
+    _make_sane(sys.stdin.fileno())
+    is_plain = not sys.stdout.isatty()
+    if is_plain:  # `input` would write its prompt among the answers
+        sys.stderr.write("› ")
+        sys.stderr.flush()
+    try:
+        return input("" if is_plain else "› ")
+    except EOFError:
+        sys.stderr.write("\n")
+        return None
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        return ""
+
+
+T = TypeVar("T")
+Interrupt = Callable[[], bool]
+"""Stops the turn under way, which then ends by itself; False if there is none."""
+
+
+async def interruptible(work: Coroutine[Any, Any, T], interrupt: Interrupt) -> T:
+    """The first Ctrl-C stops it, and a turn still ends well on the disk; a second one leaves at once."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def stop() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        if not interrupt() and task is not None:  # no turn has begun: nothing is taken yet
+            task.cancel()
+
+    loop.add_signal_handler(signal.SIGINT, stop)
+    try:
+        return await work
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
 
 
 class PlainFront:

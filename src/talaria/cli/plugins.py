@@ -8,10 +8,11 @@ from collections.abc import Iterable
 
 import click
 
+from talaria.app.settings import Settings, read_settings_leniently
 from talaria.cli import context
 from talaria.cli.command_name import runnable
-from talaria.cli.json_output import json_option, print_json
-from talaria.cli.notices import say, show
+from talaria.cli.notices import Progress, say, show
+from talaria.cli.output import json_option, print_json
 from talaria.cli.plugin_view import (
     Kind,
     about,
@@ -25,20 +26,18 @@ from talaria.cli.plugin_view import (
     only_key,
     rows,
 )
-from talaria.cli.progress import Progress
 from talaria.cli.safe import brief
 from talaria.compat.hermes.moving_in import move_in
 from talaria.config import edit, paths
 from talaria.config.schema import BUILTIN_ENGINE
 from talaria.config.secrets import is_safe_mode
 from talaria.core.errors import BadInput
-from talaria.files import read_text
+from talaria.core.fs import read_text
 from talaria.plugins import consent
-from talaria.plugins.choices import Choice
 from talaria.plugins.consent import PluginConsent
 from talaria.plugins.discovery import FoundPlugin
 from talaria.plugins.installing import AFTER, installed
-from talaria.settings import Settings, read_settings_leniently
+from talaria.plugins.plugin_host import Choice
 
 SHOWN_CHARS = 4_000
 ABOUT_CHARS = 100

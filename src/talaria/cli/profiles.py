@@ -6,12 +6,11 @@ from pathlib import Path
 import click
 
 from talaria.cli import context
-from talaria.cli.confirming import confirmed, yes_option
-from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say, show
+from talaria.cli.output import confirmed, json_option, print_json, yes_option
 from talaria.config import paths
 from talaria.core.errors import BadInput, OperatorError
-from talaria.files import replace_file
+from talaria.core.fs import replace_file
 from talaria.gateway.claims import gateway_file, holder
 from talaria.store.sqlite.presence import Presence
 

@@ -1,4 +1,7 @@
-"""`@path` in what a person says: the file goes along with the words."""
+"""`@path` in what a person says: the file goes along with the words.
+
+Images that a person adds to a question.
+"""
 
 import os
 import re
@@ -9,11 +12,31 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.cli.attached_pictures import MAX_IMAGE_BYTES, image_of
 from talaria.core.errors import BadInput
 from talaria.core.messages import Context, Image, Text, User
-from talaria.core.pictures import media_type
-from talaria.trees import Root
+from talaria.core.pictures import NO_IMAGE, encoded, media_type
+from talaria.core.trees import Root, read_file
+
+MAX_IMAGE_BYTES = 20 << 20
+
+
+def read_image(file: Path) -> Image:
+    try:
+        content = read_file(file, MAX_IMAGE_BYTES + 1)  # neither a pipe, which may wait for ever, nor a device
+    except OSError as fault:
+        raise BadInput(f"Cannot read the image {file}: {fault.strerror}.") from fault
+    return image_of(content, str(file))
+
+
+def image_of(content: bytes, file: str) -> Image:
+    """Of what is in a file."""
+    if len(content) > MAX_IMAGE_BYTES:
+        raise BadInput(f"The image {file} is larger than {MAX_IMAGE_BYTES >> 20} MB.")
+    found = media_type(content)
+    if found is None:
+        raise BadInput(f"{file} {NO_IMAGE}.")
+    return encoded(content, found)
+
 
 MOST_FILES = 8
 MAX_FILE_BYTES = 100_000

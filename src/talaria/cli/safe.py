@@ -9,7 +9,7 @@ import json
 import re
 from functools import cache
 
-from talaria.core.fences import without_blank_runs
+from talaria.core.text import without_blank_runs
 
 _CONTROLS = (range(0x09), range(0x0B, 0x20), range(0x7F, 0xA0))
 _HIDDEN = (

@@ -10,9 +10,8 @@ from msgspec import structs
 from talaria.config import paths
 from talaria.config.load import decode, expand, read_yaml
 from talaria.core.errors import BadConfig, BadInput
-from talaria.files import read_text, replace_file
-from talaria.tools.sandbox.project_state import project_folder
-from talaria.tools.sandbox.sandbox_settings import TerminalSettings
+from talaria.core.fs import read_text, replace_file
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings, project_folder
 
 NAMES = ("read", "write", "network", "ports", "env", "cache_gb", "scratch_mb", "max_processes")
 """Under `terminal`: what commands of a project reach and get."""

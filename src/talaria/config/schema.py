@@ -4,17 +4,16 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from talaria.context.threshold import SHARE
+from talaria.context.counting import SHARE
 from talaria.core.entries import Effort
 from talaria.core.secret import NO_SECRET, Secret
 from talaria.gateway.gateway_settings import GatewaySettings
-from talaria.net.timeouts import Timeouts
-from talaria.net.web_settings import WebSettings
+from talaria.net.settings import Timeouts, WebSettings
 from talaria.providers.base import Caching, Prices, Rotation, WireName
 from talaria.tools.mcp.server_entries import ServerEntry
 from talaria.tools.policy import ApprovalSettings
+from talaria.tools.registry import Switches
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
-from talaria.tools.toolsets import Switches
 from talaria.tools.undo.undo_settings import CheckpointSettings
 
 BUILTIN_ENGINE = "compressor"

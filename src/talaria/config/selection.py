@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from talaria.config.schema import Config, ModelConfig, ProviderConfig, TimeoutsConfig
-from talaria.context.threshold import threshold
+from talaria.context.counting import threshold
 from talaria.core.errors import BadConfig, MissingCredential
 from talaria.core.secret import Secret
-from talaria.net.timeouts import Timeouts
+from talaria.net.settings import Timeouts
 from talaria.providers.base import Caching, Endpoint, WireName
 from talaria.providers.catalog import ModelFacts, ProviderFacts, catalog
 

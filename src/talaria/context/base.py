@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from talaria.core.compacted import SummaryAuthor
+from talaria.core.entries import SummaryAuthor
 from talaria.core.ids import SessionId
 from talaria.core.messages import Message
 from talaria.core.usage import Usage
@@ -15,7 +15,7 @@ from talaria.providers.message_history import History
 from talaria.tools.base import Tool
 
 if TYPE_CHECKING:
-    from talaria.context.hosted import HostedEngine
+    from talaria.context.engine import HostedEngine
 
 
 class CompactionRequest(msgspec.Struct, frozen=True):

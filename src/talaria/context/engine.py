@@ -2,11 +2,17 @@
 
 Messages are dictionaries as OpenAI's chat API has them, without the system prompt. All of it is synchronous; the host
 (`host.py`) calls it in threads, one call at a time per instance.
+
+A plugin's engine as one live session has it.
 """
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+from talaria.core.plugin_calls import HostedPlugin
 
 
 class ContextEngine(ABC):
@@ -95,3 +101,11 @@ class ContextEngine(ABC):
         """Another model answers from now on, or the first one is known."""
         self.context_length = context_length
         self.threshold_tokens = int(context_length * self.threshold_percent)
+
+
+@dataclass(frozen=True, slots=True)
+class HostedEngine(HostedPlugin[ContextEngine]):
+    """An engine, and the slash commands of its plugin that reach this very engine."""
+
+    commands: Mapping[str, Callable[[str], Any]] = field(default_factory=dict[str, Callable[[str], Any]])
+    """By name."""

@@ -12,17 +12,17 @@ from typing import Any, cast
 
 from talaria.context.base import CompactionRequest, ContextKeeper, Place, Shortened
 from talaria.context.counting import as_dict, canonical
+from talaria.context.engine import HostedEngine
 from talaria.context.gain import is_shorter
-from talaria.context.hosted import HostedEngine
 from talaria.core.clock import Clock
 from talaria.core.dialect import as_dicts, from_dicts
 from talaria.core.messages import Message
+from talaria.core.plugin_calls import Late, PluginError, within
 from talaria.core.usage import Usage
-from talaria.plugin_calls import Late, PluginError, within
 from talaria.providers.base import Endpoint
 from talaria.providers.message_history import History
 from talaria.tools.base import NOTHING, Run, Tool
-from talaria.tools.schema_tool import Handler, as_result, tools_of
+from talaria.tools.function import Handler, as_result, tools_of
 
 USUAL_S = 30.0
 LEAVING_S = 10.0

@@ -1,4 +1,7 @@
-"""Messages: what the model reads. Immutable, vendor-neutral, and the unit that the journal keeps."""
+"""Messages: what the model reads. Immutable, vendor-neutral, and the unit that the journal keeps.
+
+What the model is told about a tool.
+"""
 
 from typing import Literal
 
@@ -6,6 +9,13 @@ import msgspec
 
 from talaria.core.ids import CallId
 from talaria.core.usage import Usage
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    name: str
+    description: str
+    parameters: msgspec.Raw
+    """A JSON schema of type object, kept as bytes."""
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):

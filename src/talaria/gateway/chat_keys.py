@@ -1,6 +1,10 @@
 """The key under which a chat finds its conversation: `agent:<profile>:<platform>:<kind>[:chat][:thread][:person]`; and
-how people write which chat they mean."""
+how people write which chat they mean.
 
+What the folder is called in which the agent works for somebody in a chat.
+"""
+
+import hashlib
 from typing import Literal
 from urllib.parse import quote, unquote
 
@@ -47,3 +51,10 @@ def given_address(platform: str, given: str) -> Address:
 def _joined(*parts: str) -> str:
     """A colon inside of a part must not make it two: no chat may pass for another."""
     return ":".join(["agent", *(quote(part, safe="!#@$+=,/ -") for part in parts if part)])
+
+
+def folder_name(platform: str, whose: str) -> str:
+    """No two people share one, whatever signs their ids have; what is said together has one of its own."""
+    safe = "".join(sign if sign.isalnum() or sign in "-_" else "-" for sign in whose)[:60]
+    told_apart = "" if safe == whose else f"-{hashlib.sha256(whose.encode()).hexdigest()[:8]}"
+    return f"{platform}-{safe}{told_apart}"

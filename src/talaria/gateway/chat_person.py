@@ -11,10 +11,11 @@ from functools import partial
 
 import msgspec
 
+from talaria.core.aio import completed, in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import Denied
-from talaria.core.fences import without_blank_runs
 from talaria.core.ids import SessionId
+from talaria.core.text import without_blank_runs
 from talaria.gateway.envelope import OutgoingBody, Principal, read_parcel, written
 from talaria.gateway.replies import LIVES_S, Replies
 from talaria.platforms.base import Address, Button
@@ -22,7 +23,6 @@ from talaria.runtime.placement import parked
 from talaria.store.base import Store
 from talaria.store.mail import Outbox, Outgoing
 from talaria.tools.person import ANSWERS, Answer, Instead, Question, measure
-from talaria.waiting import completed, in_thread
 
 _LABELS: dict[Answer, str] = {
     "once": "Allow once",

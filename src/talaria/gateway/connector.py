@@ -14,8 +14,8 @@ import msgspec
 from talaria.core.clock import Clock
 from talaria.core.errors import TalariaError
 from talaria.gateway.claims import bot_claimed
+from talaria.gateway.gateway_state import PlatformLinks
 from talaria.gateway.ingress import Ingress
-from talaria.gateway.links import PlatformLinks
 from talaria.platforms.base import Batch, NotTaken, Platform, PlatformFailure, Refused
 from talaria.store.mail import Inbox
 

@@ -6,23 +6,21 @@ from pathlib import Path
 import msgspec
 
 from talaria.core.ids import InboxId, SessionId
+from talaria.core.trees import Root
+from talaria.gateway.attachments import find_file
 from talaria.gateway.authorization import Gatekeeper
-from talaria.gateway.chat_keys import is_everybodys
+from talaria.gateway.chat_keys import folder_name, is_everybodys
 from talaria.gateway.chat_person import ChatPerson, Questions
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.envelope import Principal, Received
-from talaria.gateway.folders import folder_name
-from talaria.gateway.gateway_state import GatewayState
-from talaria.gateway.links import PlatformLinks
+from talaria.gateway.gateway_state import GatewayState, PlatformLinks
 from talaria.gateway.replies import Replies
-from talaria.gateway.uploads import find_file
 from talaria.platforms.base import Capabilities
 from talaria.runtime.session import LiveSession
+from talaria.runtime.session_config import Asker, TurnMail, TurnResult
 from talaria.runtime.session_pool import SessionPool
-from talaria.runtime.turn_mail import Asker, TurnMail, TurnResult
 from talaria.store.base import Session
 from talaria.store.mail import Outgoing
-from talaria.trees import Root
 
 USUAL = Capabilities(max_chars=2000)
 """Of a platform that is not connected: every one takes that much."""

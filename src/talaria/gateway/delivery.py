@@ -1,19 +1,341 @@
-"""Replies on their way out: a line for each chat to which something is due, and all of them side by side."""
+"""Replies on their way out: a line for each chat to which something is due, and all of them side by side.
+
+The line to one chat, on which everything is sent in order. A row is `started` on the disk before the wire is
+touched; what became of a send that was cut off is unknown, and it is never repeated silently.
+"""
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import msgspec
 
 from talaria.core.clock import Clock
 from talaria.core.errors import StoreUnavailable
-from talaria.gateway.chat_sender import LONGEST_WAIT_S, ChatSender, Draft, OnChatMoved, Undelivered
-from talaria.gateway.counts import Counts
-from talaria.gateway.links import PlatformLinks
-from talaria.platforms.base import Address
-from talaria.store.mail import Outbox
+from talaria.core.ids import SessionId
+from talaria.gateway.attachments import copied
+from talaria.gateway.audit import failure_kind, log_undelivered
+from talaria.gateway.envelope import OutgoingBody, read_parcel, written
+from talaria.gateway.gateway_state import Counts, PlatformLinks
+from talaria.gateway.replies import not_sent
+from talaria.platforms.base import (
+    AccessLost,
+    Address,
+    ChatMoved,
+    NotTaken,
+    Outbound,
+    Platform,
+    PlatformFailure,
+    Refused,
+    Rejected,
+    SentId,
+    Unsure,
+)
+from talaria.store.mail import Outbox, OutboxRow, Outgoing
 
-STORE_WAIT_S = 5.0
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 60.0
+AT_ONCE = 20
+MOST_TRIES = 6
+"""Of what may have arrived each time."""
 
 log = logging.getLogger(__name__)
+
+Undelivered = Callable[[OutboxRow, str], Awaitable[None]]
+"""Called with a row that is given up, and why."""
+OnChatMoved = Callable[[Address, Address], Awaitable[None]]
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """An answer as far as it is written."""
+
+    session: SessionId
+    key: str
+    text: str
+    reply_to: str
+    expires_at: float
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    key: str
+    sent: SentId
+    text: str
+
+
+class ChatSender:
+    """To one chat."""
+
+    def __init__(
+        self,
+        where: Address,
+        outbox: Outbox,
+        links: PlatformLinks,
+        clock: Clock,
+        undelivered: Undelivered,
+        moved: OnChatMoved,
+        counts: Counts,
+    ) -> None:
+        self._where = where
+        self._outbox = outbox
+        self._links = links
+        self._clock = clock
+        self._undelivered = undelivered
+        self._moved = moved
+        self._counts = counts
+        self._draft: Draft | None = None
+        self._shown: _Shown | None = None
+        self._is_woken = True
+
+    def wake(self) -> None:
+        self._is_woken = True
+
+    def show(self, draft: Draft | None) -> None:
+        """The answer that is being written there; None: it is complete."""
+        self._draft = draft
+        if draft is None:
+            self._shown = None
+        self._is_woken = True
+
+    @property
+    def is_needed(self) -> bool:
+        """It knows something that another one would not: what is shown of an answer that is being written."""
+        return self._is_woken or self._shown is not None
+
+    async def serve(self) -> None:
+        """Until nothing is left to do."""
+        while self._is_woken:
+            self._is_woken = False
+            await self._send_due()
+            if (draft := self._draft) is not None:
+                self._draft = None
+                await self._show(draft)
+
+    async def _send_due(self) -> None:
+        is_more_due = True
+        while is_more_due:  # whoever adds something later wakes us
+            platform = self._links.find(self._where.platform)
+            started, rows = await self._outbox.start_due(str(self._where), AT_ONCE, self._wanted_now(platform))
+            if started is not None and platform is not None:
+                is_more_due = not await self._sent(started, platform, is_again=False) or bool(rows)
+            else:
+                is_more_due = await self._is_more_due_after(rows)
+
+    def _wanted_now(self, platform: Platform | None) -> Callable[[OutboxRow], bool]:
+        """What may be sent at this moment, without any doubt about it."""
+        is_open, now = platform is not None and self._is_open(platform), self._clock.now()
+        return lambda row: is_open and row.expires_at > now and not read_parcel(row.body).is_draft
+
+    async def _is_more_due_after(self, rows: Sequence[OutboxRow]) -> bool:
+        parcels, now = [(row, read_parcel(row.body)) for row in rows], self._clock.now()
+        ready = [(row, parcel) for row, parcel in parcels if not parcel.is_draft or row.expires_at <= now]
+        for row, parcel in ready:
+            if not await self._delivered(row, parcel):
+                return True
+        return bool(ready) and len(rows) == AT_ONCE
+
+    async def _delivered(self, row: OutboxRow, parcel: OutgoingBody) -> bool:
+        """False: look again what is due; perhaps after a while, which has passed by now."""
+        platform = await self._ready(row.expires_at)
+        if platform is None:
+            if not parcel.is_draft:
+                log_undelivered(row, "expired")
+                await self._undelivered(row, "It could not be delivered in time.")
+            await self._outbox.expire(row.id)
+            return True
+        is_unknown = row.state == "started" and parcel.edits(row.sent_id) is None
+        if is_unknown and not await self._may_be_sent_again(row, parcel, platform):
+            return True
+        started = await self._outbox.start(row.id)
+        return started is None or await self._sent(started, platform, is_again=is_unknown)
+
+    async def _sent(self, row: OutboxRow, platform: Platform, *, is_again: bool) -> bool:
+        """What is started. As `_delivered`."""
+        parcel = read_parcel(row.body)
+        if not self._is_open(platform):
+            if parcel.is_marked or not is_again:
+                await self._outbox.defer(row.id, row.error)
+            return False
+        return await self._attempt(row, parcel, platform, is_again=is_again)
+
+    async def _ready(self, expires_at: float) -> Platform | None:
+        """The platform, once something may be sent there; None: that time has come first."""
+        name = self._where.platform
+        while (left_s := expires_at - self._clock.now()) > 0:
+            if (platform := self._links.find(name)) is None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left_s):
+                        await self._links.wait(name)
+            elif (quiet_s := self._links.quiet_s(name)) > 0:
+                await self._clock.sleep(min(quiet_s, left_s))
+            else:
+                return platform
+        return None
+
+    def _is_open(self, platform: Platform) -> bool:
+        """It still is, and has not asked another chat for a rest meanwhile."""
+        return self._links.find(platform.name) is platform and self._links.quiet_s(platform.name) <= 0
+
+    async def _may_be_sent_again(self, row: OutboxRow, parcel: OutgoingBody, platform: Platform) -> bool:
+        """What may be there already: as it was where the platform would notice, elsewhere once more and marked.
+
+        False: that was done, and nobody knows what became of it.
+        """
+        age_s = self._clock.now() - (row.started_at or row.created_at)
+        if age_s < platform.capabilities.dedup_s:
+            return True
+        if parcel.is_marked:
+            await self._give_up(row, "It is not known whether it arrived.", "unsure")
+            return False
+        marked = msgspec.structs.replace(parcel, is_marked=True)
+        await self._outbox.add(row.session, [Outgoing(row.target, written(marked), row.key, row.expires_at)])
+        return True
+
+    async def _attempt(self, row: OutboxRow, parcel: OutgoingBody, platform: Platform, *, is_again: bool) -> bool:
+        try:
+            with self._links.call(platform):
+                sent = await self._wire(row, parcel, platform, is_again=is_again)
+        except PlatformFailure as fault:
+            await self._links.heed(platform.name, fault)  # first of all: other chats are about to send
+            return await self._failed(row, parcel, fault)
+        await self._outbox.sent(row.id, sent)
+        self._counts.delivered("sent")
+        return True
+
+    async def _failed(self, row: OutboxRow, parcel: OutgoingBody, fault: PlatformFailure) -> bool:
+        """As `_delivered`."""
+        match fault:
+            case NotTaken() | Refused():
+                await self._outbox.defer(row.id, str(fault))
+                await self._rest(row, fault)
+            case Unsure():
+                log.info("line %s: unsure whether row %d arrived", self._where, row.id)
+                if parcel.is_marked and row.attempts < MOST_TRIES:
+                    await self._outbox.defer(row.id, str(fault))
+                await self._rest(row, fault)
+            case ChatMoved():
+                await self._outbox.defer(row.id, str(fault))
+                if row.attempts > 1:  # two chats may each say that they are the other now
+                    await self._rest(row, fault)
+                await self._moved(self._where, fault.to)
+            case Rejected():
+                return await self._rejected(row, parcel, str(fault))
+            case AccessLost():
+                await self._give_up(row, str(fault), failure_kind(fault))
+                return True
+            case _:
+                raise fault
+        return False
+
+    async def _wire(self, row: OutboxRow, parcel: OutgoingBody, platform: Platform, *, is_again: bool) -> SentId:
+        message = parcel.outbound(self._where, row.key)
+        edited = parcel.edits(row.sent_id)
+        if edited is None and parcel.is_empty:
+            return SentId("")
+        if edited is None:
+            async with copied(message, platform.capabilities.max_upload_bytes, parcel.content) as safe:
+                sent = await platform.send(safe)
+            if is_again and platform.capabilities.can_edit and not parcel.is_marked and not parcel.has_file:
+                await self._reword(sent, message, platform)
+            return sent
+        sent = SentId(edited)
+        if not sent:
+            return sent
+        if not parcel.is_empty:
+            await platform.edit(sent, message)
+        elif platform.capabilities.can_delete:
+            await platform.delete(sent, self._where)
+        return sent
+
+    async def _reword(self, sent: SentId, message: Outbound, platform: Platform) -> None:
+        """A message that the platform knows already stays as it was, which may have been a draft."""
+        try:
+            await platform.edit(sent, message)
+        except (NotTaken, Refused) as fault:
+            raise Unsure(str(fault), retry_after_s=getattr(fault, "retry_after_s", None)) from fault
+
+    async def _rejected(self, row: OutboxRow, parcel: OutgoingBody, why: str) -> bool:
+        """What cannot be edited is sent anew: the draft may be gone, the answer must not be. As `_delivered`."""
+        edited = parcel.edits(row.sent_id)
+        if edited is None and parcel.is_promised:
+            await self._say_instead(row, parcel, why)
+            return False
+        if edited is None and parcel.content:  # whoever asks about it sees that it failed, and refuses
+            log_undelivered(row, "file rejected")
+            self._counts.delivered("failed")
+            await self._outbox.fail(row.id, why)
+            return True
+        if edited is None:
+            await self._give_up(row, why, "rejected")
+            return True
+        log.info("line %s: row %d cannot be edited and stays as it was sent", self._where, row.id)
+        if not parcel.is_empty:
+            anew = msgspec.structs.replace(parcel, replaces=edited)
+            await self._outbox.add(row.session, [Outgoing(row.target, written(anew), row.key, row.expires_at)])
+        await self._outbox.sent(row.id, edited)
+        return parcel.is_empty
+
+    async def _say_instead(self, row: OutboxRow, parcel: OutgoingBody, why: str) -> None:
+        """The file is kept as a failed row. Said first: a crash in between says it again under the same key."""
+        text = f"({why})" if why.startswith(parcel.file_name) else not_sent(parcel.file_name, why)
+        said = Outgoing(row.target, written(OutgoingBody(text)), f"{row.key}:why", row.expires_at)
+        await self._outbox.add(row.session, [said])
+        log_undelivered(row, "file rejected")
+        self._counts.delivered("failed")
+        await self._outbox.fail(row.id, why)
+
+    async def _give_up(self, row: OutboxRow, why: str, kind: str) -> None:
+        """Told first: a crash in between tells it again, which is once. `kind` is for the log."""
+        log_undelivered(row, kind)
+        await self._undelivered(row, why)
+        await self._outbox.fail(row.id, why)
+
+    async def _rest(self, row: OutboxRow, fault: PlatformFailure) -> None:
+        self._counts.delivered("unsure" if isinstance(fault, Unsure) else "deferred")
+        asked_s: float = getattr(fault, "retry_after_s", None) or 0.0
+        wait_s = asked_s if asked_s > 0 else min(FIRST_WAIT_S * 2 ** max(0, row.attempts - 1), LONGEST_WAIT_S)
+        await self._clock.sleep(min(wait_s, max(0.0, row.expires_at - self._clock.now())))
+
+    async def _show(self, draft: Draft) -> None:
+        """Whatever goes wrong here, the answer itself comes later."""
+        platform = self._links.find(self._where.platform)
+        if platform is None or self._links.quiet_s(self._where.platform) > 0:
+            return
+        parcel = OutgoingBody(draft.text, draft.reply_to, is_draft=True)
+        try:
+            if self._shown is None or self._shown.key != draft.key:
+                await self._show_first(draft, parcel, platform)
+            elif self._shown.text != draft.text:
+                await platform.edit(self._shown.sent, parcel.outbound(self._where, draft.key))
+                self._shown = msgspec.structs.replace(self._shown, text=draft.text)
+        except PlatformFailure as fault:
+            await self._links.heed(platform.name, fault)
+            log.debug("line %s: no draft: %s", self._where, fault)
+
+    async def _show_first(self, draft: Draft, parcel: OutgoingBody, platform: Platform) -> None:
+        target = str(self._where)
+        row = await self._outbox.begin(draft.session, Outgoing(target, written(parcel), draft.key, draft.expires_at))
+        if row is None:  # as a crash left it
+            row = await self._outbox.find(draft.key)
+            if row is not None and row.state == "sent" and row.sent_id:
+                self._shown = _Shown(draft.key, SentId(row.sent_id), "")
+            return
+        if not self._is_open(platform):
+            await self._outbox.defer(row.id, row.error)
+            return
+        try:
+            with self._links.call(platform):
+                sent = await platform.send(parcel.outbound(self._where, draft.key))
+        except PlatformFailure as fault:
+            await self._links.heed(platform.name, fault)
+            if not isinstance(fault, Unsure):
+                await self._outbox.defer(row.id, str(fault))
+            raise
+        await self._outbox.sent(row.id, sent)
+        self._shown = _Shown(draft.key, sent, draft.text)
+
+
+STORE_WAIT_S = 5.0
 
 
 class Delivery:

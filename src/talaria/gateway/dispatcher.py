@@ -1,4 +1,9 @@
-"""What is done about a session's mail: in order, each once. Called for a session by one task at a time."""
+"""What is done about a session's mail: in order, each once. Called for a session by one task at a time.
+
+When a message is likely to go on, and which messages are one. Pure.
+What has arrived for each session. Of one that had no mail before it is all there is, and need not be looked up: what
+is not on the disk any more by then is refused there, when it is taken.
+"""
 
 import asyncio
 import logging
@@ -6,21 +11,19 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+from talaria.core.clock import Clock
 from talaria.core.entries import TurnOutcome
 from talaria.core.errors import SessionBusy, StoreUnavailable, TalariaError
 from talaria.core.ids import InboxId, SessionId
 from talaria.core.messages import User, user
-from talaria.gateway.arrivals import Arrivals
 from talaria.gateway.attachments import Attachments
 from talaria.gateway.audit import log_broken_turn, log_turn
 from talaria.gateway.authorization import Gatekeeper
-from talaria.gateway.burst import QUIET_S, Mail, quiet_s, together
-from talaria.gateway.chat_commands import is_command
+from talaria.gateway.chat_commands import PlatformChat, is_command
 from talaria.gateway.conversations import Conversations, reply_to
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.envelope import Received, read_received
 from talaria.gateway.gateway_state import GatewayState
-from talaria.gateway.platform_chat import PlatformChat
 from talaria.gateway.preview import LivePreview, PreviewUpdater
 from talaria.gateway.replies import Replies
 from talaria.gateway.resetting import Resetting
@@ -31,6 +34,75 @@ from talaria.runtime.session import LiveSession
 from talaria.runtime.session_pool import SessionPool
 from talaria.runtime.turn_runner import Report
 from talaria.store.mail import Inbound
+
+QUIET_S = 0.05
+"""What was sent together arrives together."""
+CONTINUED_S = 0.6
+"""For what a client has split, or the next picture of an album."""
+
+Mail = tuple[Inbound, Received]
+
+
+def quiet_s(mail: Sequence[Mail]) -> float:
+    """How long it must have been quiet before these are taken for all."""
+    return CONTINUED_S if any(received.arrival.is_continued for _, received in mail) else QUIET_S
+
+
+def together(mail: Sequence[Mail], is_command: Sequence[bool]) -> Sequence[Mail]:
+    """The first messages that one person has said in one place, up to a command or somebody else."""
+    joined: list[Mail] = []
+    for one, is_other in zip(mail, is_command, strict=True):
+        first = joined[0][1] if joined else one[1]
+        is_same = one[1].principal == first.principal and one[1].arrival.where == first.arrival.where
+        if is_other or not is_same:
+            break
+        joined.append(one)
+    return joined
+
+
+MOST_KNOWN = 4096
+"""Sessions whose mail need not be looked up; beyond that, all of it is, once."""
+
+
+class Arrivals:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_at: dict[SessionId, float] = {}
+        self._known: dict[SessionId, list[Mail]] = {}
+        self._unseen: set[SessionId] = set()
+        """Sessions for which something has come after the last look."""
+
+    def note(self, row: Inbound, received: Received) -> None:
+        self._last_at[row.session] = self._clock.monotonic()
+        if (known := self._known.get(row.session)) is not None:
+            known.append((row, received))
+        else:
+            self._unseen.add(row.session)
+
+    def loud_s(self, session: SessionId, quiet_s: float) -> float:
+        """How long it takes until nothing has come for so long; not more than 0: it has been quiet."""
+        return self._last_at.get(session, 0.0) + quiet_s - self._clock.monotonic()
+
+    def take(self, session: SessionId) -> Sequence[Mail]:
+        """Empty: it must be looked up, at once."""
+        self._unseen.discard(session)
+        return self._known.pop(session, ())
+
+    def note_empty(self, session: SessionId) -> None:
+        """It has no mail, but for what has come after the last look."""
+        if session in self._unseen:
+            return
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[session] = []
+
+    def forget(self, session: SessionId) -> None:
+        """Its mail may change by other ways than by arriving."""
+        self._known.pop(session, None)
+
+    def note_seen_to(self, session: SessionId) -> None:
+        self._last_at.pop(session, None)
+
 
 STORE_WAIT_S = 5.0
 AT_ONCE = 30

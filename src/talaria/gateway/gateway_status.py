@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
-from talaria.files import read_bytes, replace_file
+from talaria.core.fs import read_bytes, replace_file
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.connector import Health
 from talaria.store.mail import Outbox
-from talaria.waiting import in_thread
 
 EVERY_S = 2.0
 LOOK_S = 0.2

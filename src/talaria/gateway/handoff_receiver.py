@@ -23,8 +23,7 @@ from talaria.gateway.conversations import Conversations
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.dispatcher import SessionDispatcher
 from talaria.gateway.envelope import OutgoingBody, Principal, Received, written
-from talaria.gateway.gateway_state import GatewayState
-from talaria.gateway.links import PlatformLinks
+from talaria.gateway.gateway_state import GatewayState, PlatformLinks
 from talaria.gateway.replies import LIVES_S
 from talaria.platforms.base import Address, Arrival, ChatInfo, Platform, PlatformFailure, Sender
 from talaria.runtime.session import LiveSession

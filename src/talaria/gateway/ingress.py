@@ -9,17 +9,14 @@ import msgspec
 from talaria.core.errors import StoreUnavailable, TalariaError
 from talaria.core.ids import new_session_id
 from talaria.gateway.audit import Refusals
-from talaria.gateway.authorization import Gatekeeper, Verdict
-from talaria.gateway.chat_commands import is_command, is_urgent
+from talaria.gateway.authorization import LIVES_S as CODE_LIVES_S
+from talaria.gateway.authorization import Gatekeeper, Pairing, TooManyWaiting, Verdict
+from talaria.gateway.chat_commands import Control, is_command, is_urgent
 from talaria.gateway.chat_keys import session_key
 from talaria.gateway.chat_person import CLOSED, MOST_PARTS, Questions, pressed
-from talaria.gateway.control import Control
 from talaria.gateway.dispatcher import SessionDispatcher
 from talaria.gateway.envelope import OutgoingBody, Principal, Received, read_parcel, written
-from talaria.gateway.gateway_state import GatewayState
-from talaria.gateway.links import PlatformLinks
-from talaria.gateway.pairing import LIVES_S as CODE_LIVES_S
-from talaria.gateway.pairing import Pairing, TooManyWaiting
+from talaria.gateway.gateway_state import GatewayState, PlatformLinks
 from talaria.platforms.base import Arrival, Batch, Deleted, Outbound, Platform, PlatformFailure, Press
 from talaria.runtime.commands import GivenCommand, normalised
 from talaria.runtime.placement import Placement

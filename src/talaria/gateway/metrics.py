@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from talaria.core.clock import Clock
 from talaria.core.errors import OperatorError, TalariaError
-from talaria.gateway.counts import Counts
+from talaria.gateway.gateway_state import Counts
 from talaria.gateway.gateway_status import GatewayStatus, due_and_failed, is_up
 from talaria.net import tls
 from talaria.store.mail import Outbox

@@ -17,9 +17,8 @@ from talaria.core.events import (
     TurnDone,
 )
 from talaria.core.ids import SessionId, TurnId
-from talaria.gateway.chat_sender import Draft
-from talaria.gateway.delivery import Delivery
-from talaria.gateway.links import PlatformLinks
+from talaria.gateway.delivery import Delivery, Draft
+from talaria.gateway.gateway_state import PlatformLinks
 from talaria.gateway.replies import LIVES_S, MARK_CHARS, may_be_silent, without_files
 from talaria.platforms.base import Address, Platform, PlatformFailure
 from talaria.platforms.splitting import split

@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 
 from talaria.core.clock import Clock
+from talaria.gateway.attachments import FileMissing, NotSendable
 from talaria.gateway.envelope import OutgoingBody, written
-from talaria.gateway.uploads import FileMissing, NotSendable
 from talaria.platforms.base import Address, Capabilities
 from talaria.platforms.splitting import split
-from talaria.runtime.turn_mail import TurnResult
+from talaria.runtime.session_config import TurnResult
 from talaria.store.mail import Outgoing
 
 SILENCE = frozenset({"[SILENT]", "NO_REPLY", "HEARTBEAT_OK"})

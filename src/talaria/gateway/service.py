@@ -11,24 +11,21 @@ import msgspec
 from talaria.core.errors import TalariaError
 from talaria.gateway.attachments import Attachments
 from talaria.gateway.authorization import Gatekeeper, Rules
-from talaria.gateway.chat_commands import GatewayCommands
+from talaria.gateway.chat_commands import Control, GatewayCommands
 from talaria.gateway.chat_keys import given_address, session_key
 from talaria.gateway.chat_person import Questions, close_dead_questions
-from talaria.gateway.collecting import rarely_collected
 from talaria.gateway.connector import Connector, Health
-from talaria.gateway.control import Control
 from talaria.gateway.conversations import Conversations
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.dispatcher import SessionDispatcher
 from talaria.gateway.envelope import BESIDE, OutgoingBody, written
 from talaria.gateway.gateway_settings import GatewaySettings
-from talaria.gateway.gateway_state import GatewayState
+from talaria.gateway.gateway_state import GatewayState, PlatformLinks
 from talaria.gateway.handoff_receiver import HandoffWatcher
 from talaria.gateway.ingress import Ingress
-from talaria.gateway.links import PlatformLinks
 from talaria.gateway.preview import PreviewUpdater
 from talaria.gateway.replies import LIVES_S
-from talaria.gateway.retention import clear
+from talaria.gateway.retention import clear, rarely_collected
 from talaria.platforms.base import Address, Platform, PlatformSettings, Sender
 from talaria.runtime.command_host import CommandHost
 from talaria.runtime.placement import LocalPlacement

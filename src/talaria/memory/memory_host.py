@@ -11,10 +11,10 @@ from typing import Any
 from talaria.core.dialect import as_dicts
 from talaria.core.ids import SessionId
 from talaria.core.messages import Message
+from talaria.core.plugin_calls import HostedPlugin, PluginError, as_text
 from talaria.memory.base import MemoryProvider
-from talaria.plugin_calls import HostedPlugin, PluginError, as_text
 from talaria.tools.base import Run, Tool
-from talaria.tools.schema_tool import Handler, as_result, tools_of
+from talaria.tools.function import Handler, as_result, tools_of
 
 USUAL_S = 10.0
 START_S = 30.0

@@ -1,13 +1,18 @@
 """Which addresses are on the public internet, by IANA's registries of special ones. Python's `is_global` differs from
 release to release; a list of our own does not.
+
+From a host name to the addresses that may be dialled: looked up once, and every single one checked.
 """
 
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 import msgspec
 
+from talaria.core.aio import in_thread
 from talaria.core.errors import BadConfig, ToolFailed
-from talaria.net.urls import host_of
+from talaria.net.urls import WebUrl, host_of
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -98,3 +103,38 @@ def _entry(entry: str) -> str | Network:
         return host_of(entry)
     except ToolFailed as fault:
         raise BadConfig(f"web.allow_private: {entry!r} is no host name, address or network.") from fault
+
+
+Lookup = Callable[[str], Awaitable[Sequence[str]]]
+"""The addresses of a host name; none if it is not known."""
+
+
+async def system_lookup(host: str) -> Sequence[str]:
+    """In a thread that may be abandoned: a name server that does not answer holds up nobody else."""
+
+    def ask() -> list[str]:
+        try:
+            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            return []
+        return list(dict.fromkeys(str(place[0]) for *_, place in found))
+
+    return await in_thread(ask)
+
+
+async def vetted(url: WebUrl, allowance: Allowance, lookup: Lookup) -> tuple[str, ...]:
+    """What may be dialled for this host; nothing if its name is not known here. Raises `ToolFailed` if any of its
+    addresses is out of bounds: which one is tried first is not ours to say.
+    """
+    literal = url.literal
+    addresses = [literal] if literal else [_read(found, url.host) for found in await lookup(url.host)]
+    if not all(allowance.permits(url.host, address) for address in addresses):
+        raise ToolFailed(f"{url.host} is not on the public internet; it is not fetched.")
+    return tuple(map(str, addresses))
+
+
+def _read(found: str, host: str) -> Address:
+    try:
+        return ip_address(found)
+    except ValueError as fault:
+        raise ToolFailed(f"The address of {host} cannot be read.") from fault

@@ -2,6 +2,8 @@
 (`SSL_CERT_FILE`) are honoured; redirects are not followed, so that a key never travels to another host.
 
 aiohttp is known only here and in `pool.py` (docs/adr/0002).
+
+The connections to one address. A retired pool closes itself once, when its last response ends.
 """
 
 import errno
@@ -14,14 +16,52 @@ from ipaddress import ip_address
 from typing import Self
 from urllib.parse import urlsplit
 
+from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import BadConfig, CertificateRefused, Disconnected, ProviderFailure
 from talaria.net import tls
-from talaria.net.connection_pool import ConnectionPool
-from talaria.net.proxies import proxy_for
+from talaria.net.settings import Timeouts
 from talaria.net.stall import StallWatch
-from talaria.net.timeouts import Timeouts
-from talaria.waiting import in_thread
+from talaria.net.urls import proxy_for
+
+with tls.certificates_unread():
+    import aiohttp
+
+
+class ConnectionPool:
+    def __init__(self, proxy: str | None) -> None:
+        self.proxy = proxy
+        """Looked up once: that goes through the whole environment."""
+        self._session: aiohttp.ClientSession | None = None
+        self._in_use = 0
+        self._is_retired = False
+
+    @asynccontextmanager
+    async def lease(self) -> AsyncGenerator[aiohttp.ClientSession]:
+        """The session to send with; it stays open for as long as the lease."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
+            )
+        self._in_use += 1
+        try:
+            yield self._session
+        finally:
+            self._in_use -= 1
+            if self._is_retired and not self._in_use:
+                await self.close()
+
+    async def retire(self) -> None:
+        """Take no more requests; those under way come to their end."""
+        self._is_retired = True
+        if not self._in_use:
+            await self.close()
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
 
 with tls.certificates_unread():
     import aiohttp

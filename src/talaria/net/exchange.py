@@ -15,12 +15,11 @@ from typing import Literal
 
 from yarl import URL
 
+from talaria.core.aio import in_thread
 from talaria.core.errors import BadConfig, ToolFailed
 from talaria.net import tls
-from talaria.net.proxies import proxy_for
 from talaria.net.stall import StallWatch
-from talaria.net.urls import WebUrl
-from talaria.waiting import in_thread
+from talaria.net.urls import WebUrl, proxy_for
 
 with tls.certificates_unread():
     import aiohttp

@@ -4,36 +4,136 @@ What is promised for a page: only http and https; every address of the host is c
 (`lookups.py`, `exchange.py`), again at every redirect; at most `web.max_bytes` after unpacking, `web.timeout_s` in all.
 Behind a proxy (`HTTPS_PROXY`) it is the proxy that looks names up and dials. Then addresses in the URL, and names that
 are private *here*, are still refused; where the proxy ends up is for the proxy to police.
+
+From bytes to text as browsers do it: the byte order mark, what the header says, what the page says, a guess.
+Content-Encoding undone, up to a limit: a bomb costs what the limit costs.
 """
 
+import codecs
 import math
+import re
+import zlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import ToolFailed
-from talaria.net import codings
-from talaria.net.addresses import EVERYWHERE, Allowance, allowance
-from talaria.net.charsets import charset_of, decoded
-from talaria.net.lookups import Lookup, system_lookup, vetted
+from talaria.net.addresses import EVERYWHERE, Allowance, Lookup, allowance, system_lookup, vetted
+from talaria.net.settings import WebSettings
 from talaria.net.stall import StallWatch
 from talaria.net.urls import WebUrl, parse
-from talaria.net.web_settings import WebSettings
-from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
     import ssl
 
     from talaria.net.exchange import Exchange, FetchAnswer
 
+
+CHUNK_BYTES = 64 << 10
+"""Decoded at once: a thread that decodes a bad page lets others in between."""
+_HEAD_BYTES = 1024
+_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_DECLARED = re.compile(
+    rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})|^\s*<\?xml[^>]{0,100}?encoding\s*=\s*["']([\w.:-]{1,40})""",
+    re.IGNORECASE,
+)
+_USUAL = re.compile(
+    r"utf-(8|16|16-le|16-be|32|32-le|32-be)|ascii|iso8859-\d+|cp\d+|koi8-[rtu]|mac-\w+|gb\w+|big5\w*|euc_\w+|shift_jis\w*|iso2022_\w+|johab|hz|tis-620"
+)
+"""Python knows more, some of which are programs rather than alphabets (punycode takes quadratic time)."""
+_WIDER = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+}
+"""Pages that say the one are read as the other, everywhere."""
+
+
+def charset_of(body: bytes, said: str | None) -> str:
+    for mark, name in _MARKS:
+        if body.startswith(mark):
+            return name
+    declared = _DECLARED.search(body, 0, _HEAD_BYTES)
+    inside = (declared[1] or declared[2]).decode("ascii") if declared else None
+    known = _known(said) or _known(inside, is_inside=True)
+    return known or ("utf-8" if _is_utf8(body) else "cp1252")
+
+
+def decoded(body: bytes, charset: str) -> str:
+    decoder = codecs.getincrementaldecoder(charset)("replace")
+    pieces = [decoder.decode(body[at : at + CHUNK_BYTES]) for at in range(0, len(body), CHUNK_BYTES)]
+    return "".join([*pieces, decoder.decode(b"", final=True)])
+
+
+def _known(said: str | None, *, is_inside: bool = False) -> str | None:
+    try:
+        name = codecs.lookup(said or "").name
+    except (LookupError, ValueError):
+        return None
+    if is_inside and name.startswith(("utf-16", "utf-32")):
+        return "utf-8"  # it was read as ASCII just now
+    return _WIDER.get(name, name) if _USUAL.fullmatch(name) else None
+
+
+def _is_utf8(body: bytes) -> bool:
+    """The last sign may be cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(body)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+ACCEPTED = "gzip, deflate"
+MAX_LAYERS = 2
+_GZIP = zlib.MAX_WBITS | 16
+
+
+def unpacked(packed: bytes, codings: str, limit: int) -> tuple[bytes, bool]:
+    """At most `limit` bytes, and whether there was more, or should have been. Raises `ToolFailed`."""
+    layers = [name for name in (part.strip().lower() for part in codings.split(",")) if name not in ("", "identity")]
+    if len(layers) > MAX_LAYERS:
+        raise ToolFailed("The page is packed too many times over.")
+    is_cut = False
+    for layer in reversed(layers):
+        packed, is_short = _layer(packed, layer, limit)
+        is_cut = is_cut or is_short
+    return packed[:limit], is_cut or len(packed) > limit
+
+
+def _layer(packed: bytes, coding: str, limit: int) -> tuple[bytes, bool]:
+    if coding in ("gzip", "x-gzip"):
+        bits = _GZIP
+    elif coding == "deflate":
+        bits = zlib.MAX_WBITS if _has_zlib_head(packed) else -zlib.MAX_WBITS
+    else:
+        raise ToolFailed(f"The page is packed as {coding[:20]!r}, which was not asked for.")
+    inflater = zlib.decompressobj(bits)
+    try:
+        plain = inflater.decompress(packed, limit)
+    except zlib.error as fault:
+        raise ToolFailed(f"The page is said to be packed as {coding}, but it is not.") from fault
+    is_whole = inflater.eof and not inflater.unused_data
+    return plain, bool(packed) and not is_whole
+
+
+def _has_zlib_head(packed: bytes) -> bool:
+    """Some servers send deflate without it, against the standard."""
+    return len(packed) > 1 and packed[0] & 0x0F == 8 and int.from_bytes(packed[:2]) % 31 == 0
+
+
 MAX_REDIRECTS = 5
 _HEADERS = {
     "User-Agent": "Mozilla/5.0 (compatible; Talaria)",
     "Accept": "text/html, application/xhtml+xml, text/markdown, text/plain, application/json;q=0.9, */*;q=0.8",
     "Accept-Language": "en, *;q=0.5",
-    "Accept-Encoding": codings.ACCEPTED,
+    "Accept-Encoding": ACCEPTED,
 }
 
 
@@ -132,7 +232,7 @@ def _onwards(here: WebUrl, location: str) -> WebUrl:
 
 
 def _read(url: WebUrl, answer: "FetchAnswer", limit: int) -> Fetched:
-    body, is_short = codings.unpacked(answer.body, answer.headers.get("Content-Encoding", ""), limit)
+    body, is_short = unpacked(answer.body, answer.headers.get("Content-Encoding", ""), limit)
     media_type, said = _content_type(answer.headers.get("Content-Type", ""))
     return Fetched(str(url), answer.status, media_type, charset_of(body, said), body, answer.is_cut or is_short)
 

@@ -1,15 +1,18 @@
 """Addresses of pages, taken apart once. What is checked, dialled and shown is put together from the parts again, so
 that no two readers of one text can disagree about its host.
+
+Which proxy the environment names for an address (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`).
 """
 
 import re
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Literal
-from urllib.parse import quote, urljoin
+from urllib.parse import quote, urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import msgspec
 
-from talaria.core.errors import ToolFailed
+from talaria.core.errors import BadConfig, ToolFailed
 
 MAX_URL_CHARS = 8_000
 MAX_HOST_CHARS = 253
@@ -122,3 +125,16 @@ def _v6(text: str) -> str:
         return IPv6Address(text).compressed
     except ValueError as fault:
         raise ToolFailed(f"{text[:80]!r} is no valid address.") from fault
+
+
+def proxy_for(url: str) -> str | None:
+    """Raises `BadConfig` for a proxy that we cannot use: going around it might not be what its owner wants."""
+    parts = urlsplit(url)
+    proxies = getproxies()
+    if not proxies or proxy_bypass(parts.netloc):
+        return None
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if proxy and not proxy.startswith(("http://", "https://")):
+        name = f"{parts.scheme}_proxy" if parts.scheme in proxies else "all_proxy"
+        raise BadConfig(f"{name.upper()} is no proxy that can be used: it must have the form http://host:port.")
+    return proxy

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterable
 from pathlib import Path
 from typing import IO
 
+from talaria.core.aio import completed, in_thread
 from talaria.platforms.base import Rejected
-from talaria.waiting import completed, in_thread
 
 PIECE_BYTES = 1 << 18
 

@@ -6,12 +6,19 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from talaria.context.engine import ContextEngine
+from talaria.core.plugin_calls import as_text
 from talaria.memory.base import MemoryProvider
-from talaria.plugin_calls import as_text
-from talaria.plugins.platform_plugins import PlatformEntry, flaw
-from talaria.plugins.plugin_manifest import PluginManifest
-from talaria.plugins.registered import PluginCli, PluginCommand, PluginSkill, PluginTool, Registered
-from talaria.tools.schema_tool import BadSchema, spec_of
+from talaria.plugins.discovery import PluginManifest
+from talaria.plugins.registered import (
+    PlatformEntry,
+    PluginCli,
+    PluginCommand,
+    PluginSkill,
+    PluginTool,
+    Registered,
+    flaw,
+)
+from talaria.tools.function import BadSchema, spec_of
 
 _SKILL_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _COMMAND_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from talaria.core.errors import BadConfig, OperatorError
-from talaria.files import replace_file
+from talaria.core.fs import replace_file
 
 SKIPPED = frozenset({".git", ".pytest_cache", ".venv"})
 """Folders that no import finds: their names begin with a dot."""

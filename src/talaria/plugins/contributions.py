@@ -9,22 +9,28 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from talaria.context.hosted import HostedEngine
+from talaria.context.engine import HostedEngine
+from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import OperatorError, UserFacing
-from talaria.plugin_calls import PluginError, as_text, contained, fitting, returned, within
+from talaria.core.plugin_calls import PluginError, as_text, contained, fitting, returned, within
 from talaria.plugins.discovery import ENGINES
-from talaria.plugins.platform_plugins import OWN_PLATFORMS, PlatformEntry
-from talaria.plugins.plugin import Plugin
-from talaria.plugins.plugin_host import PluginHost
-from talaria.plugins.problems import Problems
-from talaria.plugins.registered import PluginCommand, PluginSkill, PluginTool, engine_name, memory_name
+from talaria.plugins.plugin_host import Plugin, PluginHost
+from talaria.plugins.registered import (
+    OWN_PLATFORMS,
+    PlatformEntry,
+    PluginCommand,
+    PluginSkill,
+    PluginTool,
+    Problems,
+    engine_name,
+    memory_name,
+)
 from talaria.runtime.chat import Chat, Outcome, Say
 from talaria.runtime.commands import Command, Commands, normalised
 from talaria.runtime.commands import Run as RunCommand
 from talaria.tools.base import Run, Tool
-from talaria.tools.schema_tool import SchemaTool, as_result
-from talaria.waiting import in_thread
+from talaria.tools.function import SchemaTool, as_result
 
 OWN_COMMANDS = (
     *("chat", "model", "sessions", "rollback", "usage", "config", "import", "tools", "approvals", "plugins", "mcp"),

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 
 from talaria.core.errors import BadInput, OperatorError
 from talaria.plugins.consent import CACHE, SKIPPED
-from talaria.plugins.plugin_copy import LeadsElsewhere, copy_folder
-from talaria.plugins.plugin_manifest import BadManifest, PluginManifest, is_file, manifest_file, read_manifest
+from talaria.plugins.discovery import BadManifest, PluginManifest, is_file, manifest_file, read_manifest
+from talaria.plugins.plugin_host import LeadsElsewhere, copy_folder
 
 CLONE_S = 120
 AFTER = "after-install.md"

@@ -1,29 +1,231 @@
 """The plugins of one application: which are loaded, what they brought, and what became of those that failed.
 
 A plugin's code is only run if the person has agreed to it as it is now. Whatever it does, the others go on.
+
+One plugin in an application: what was found of it, what became of it, and what it brought.
+Copies of plugins' folders. Others may still write where a plugin comes from, so links in it are followed only to
+files of the plugin itself, whenever they came there.
+Which of the plugins that are there shall be loaded: those that the settings want, as the person has agreed to
+them. Off the event loop: it reads all their files.
+The kinds of which one is chosen by name: what there is to choose from, as `(name, description)`.
 """
 
+import errno
 import logging
+import os
 import shlex
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import redirect_stdout
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
+from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
-from talaria.plugin_calls import PluginError, within
+from talaria.core.plugin_calls import Background, PluginError, within
+from talaria.core.trees import Entry, Root
 from talaria.plugins import consent
 from talaria.plugins.api import PluginContext, Services
-from talaria.plugins.discovery import ENGINES, FoundPlugin
-from talaria.plugins.hook_table import HookTable
-from talaria.plugins.judging import Judge, WantedPlugins
-from talaria.plugins.loading import LOAD_S, being_loaded, module_for, registered, why
-from talaria.plugins.plugin import Plugin
-from talaria.plugins.plugin_hooks import FIRED
-from talaria.plugins.problems import Problems
-from talaria.plugins.registered import Registered
-from talaria.waiting import in_thread
+from talaria.plugins.consent import CACHE, SKIPPED, Consents, PluginConsent
+from talaria.plugins.discovery import ENGINES, MODELS, FoundPlugin, Single, own_names, shared_names
+from talaria.plugins.loading import LOAD_S, Register, being_loaded, module_for, registered, why
+from talaria.plugins.plugin_hooks import FIRED, HookTable
+from talaria.plugins.registered import Problems, Registered, engine_name, memory_name
+
+Status = Literal["loaded", "available", "disabled", "not chosen", "changed", "failed"]
+
+
+@dataclass(slots=True)
+class Plugin:
+    found: FoundPlugin
+    status: Status
+    problems: list[str] = field(default_factory=list[str])
+    registered: Registered = field(default_factory=Registered)
+    register: Register | None = None
+    background: Background = field(default_factory=Background)
+    """Where its async code runs."""
+
+    @property
+    def key(self) -> str:
+        return self.found.key
+
+    @property
+    def name(self) -> str:
+        return self.found.manifest.name
+
+    @property
+    def names(self) -> AbstractSet[str]:
+        return self.found.names
+
+    def remembered(self, content: str) -> PluginConsent:
+        """What is to be known of it while it is not loaded."""
+        brought = self.registered
+        commands = {one.name: one.help for one in brought.cli}
+        return PluginConsent(content, commands, engine_name(brought.engine), memory_name(brought.memory))
+
+
+_CHUNK_BYTES = 1 << 20
+_LEADING_ELSEWHERE = frozenset({errno.EXDEV, errno.ELOOP, errno.EINVAL, errno.ENOENT, errno.ENOTDIR})
+
+
+class LeadsElsewhere(Exception):
+    """`str()` of it is the name in the plugin."""
+
+
+def copy_folder(source: Path, target: Path, *, skipped: AbstractSet[str]) -> None:
+    """`target` is made. Folders called as one of `skipped` stay behind. Raises `OSError`, and `LeadsElsewhere` for a
+    link to a folder, out of the plugin or to nothing, and for what is not a file at all."""
+    with Root.open(source) as old, Root.make(target) as new:
+        for place, entry in old.descend(lambda one: one.name not in skipped):
+            name = f"{place}/{entry.name}" if place else entry.name
+            if not entry.is_folder:
+                _copy_file(old, new, name, entry)
+            elif entry.name not in skipped:
+                new.make_folder(name, 0o700).close()
+
+
+def _copy_file(old: Root, new: Root, name: str, entry: Entry) -> None:
+    try:
+        content = old.open_file(name if entry.is_plain_file else old.follow(name))
+    except OSError as fault:
+        if fault.errno in _LEADING_ELSEWHERE:
+            raise LeadsElsewhere(name) from fault
+        raise
+    with content:
+        mode = stat.S_IMODE(os.fstat(content.fileno()).st_mode) & 0o755 | 0o600
+        with new.create(name, mode) as copy:
+            while chunk := content.read(_CHUNK_BYTES):
+                left = memoryview(chunk)
+                while left:
+                    left = left[copy.write(left) :]
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPlugins:
+    """What the settings say."""
+
+    enabled: frozenset[str] = frozenset()
+    disabled: frozenset[str] = frozenset()
+    engine: str = ""
+    memory: str = ""
+    may_override: frozenset[str] = frozenset()
+    """Plugins whose tools may stand in place of others."""
+
+
+class Judge:
+    """A plugin whose status is `loaded` shall be, once it is judged."""
+
+    def __init__(self, consents: Path, wanted: WantedPlugins, found: Mapping[str, FoundPlugin]) -> None:
+        self._file = consents
+        self._wanted = wanted
+        self._found = found
+        self._shared = shared_names(found)
+        self.first_time: list[str] = []
+        """Those that were nobody's concern before, and are pinned now."""
+
+    def plugins(self) -> dict[str, Plugin]:
+        consents = consent.read(self._file)
+        return {one.key: self._judged(one, consents) for one in self._found.values()}
+
+    def without_loading(self, obstacle: str) -> dict[str, Plugin]:
+        return {one.key: self._left_out(one, obstacle) for one in self._found.values()}
+
+    def may_override(self, found: FoundPlugin) -> bool:
+        return bool(self._names(found) & self._wanted.may_override)
+
+    def complaints(self) -> Iterator[str]:
+        """About names in the settings that nobody has, or too many."""
+        known = {name: [key for key, one in self._found.items() if name in one.names] for name in self._wanted.enabled}
+        for name, keys in sorted(known.items()):
+            if not keys:
+                yield f"Plugin {name} is enabled, but is nowhere to be found."
+            elif len(keys) > 1 and name not in keys:
+                yield f"Several plugins are called {name}; enable one of them by its full name: {', '.join(keys)}."
+
+    def _names(self, found: FoundPlugin) -> AbstractSet[str]:
+        return own_names(found, self._shared)
+
+    def _left_out(self, found: FoundPlugin, obstacle: str) -> Plugin:
+        status = self._wish(found)
+        if status != "loaded":
+            return Plugin(found, status, [found.problem] if found.problem else [])
+        return Plugin(found, "disabled", [f"is not loaded: {obstacle}"])
+
+    def _judged(self, found: FoundPlugin, consents: Consents) -> Plugin:
+        """A package takes the place of a folder only if it is the one that was agreed to."""
+        plugin = self._judged_alone(found, consents)
+        if plugin.status == "loaded" or found.behind is None:
+            return plugin
+        behind = self._judged(found.behind, consents)
+        return behind if behind.status == "loaded" else plugin
+
+    def _judged_alone(self, found: FoundPlugin, consents: Consents) -> Plugin:
+        status = self._wish(found)
+        if status != "loaded" or found.source == "bundled":
+            return Plugin(found, status, [found.problem] if found.problem else [])
+        if found.problem:
+            return Plugin(found, "failed", [found.problem])
+        try:
+            return self._agreed(found, consents)
+        except LeadsElsewhere as link:
+            return Plugin(found, "failed", [f"{link} in it is a link to a folder, or leads out of it"])
+        except (OSError, consent.TooMuch) as fault:
+            return Plugin(found, "failed", [f"cannot be read: {fault}"])
+
+    def _wish(self, found: FoundPlugin) -> Status:
+        if found.names & self._wanted.disabled:
+            return "disabled"
+        is_enabled = bool(self._names(found) & self._wanted.enabled)
+        wanted = {"engine": self._wanted.engine, "memory": self._wanted.memory}
+        is_chosen = None if found.single is None else wanted[found.single] in found.names
+        if found.source == "bundled":
+            is_needed = found.category == MODELS or found.manifest.kind == "backend"
+            return "loaded" if is_enabled or (is_needed if is_chosen is None else is_chosen) else "available"
+        if not is_enabled:
+            return "available"
+        return "not chosen" if is_chosen is False else "loaded"
+
+    def _agreed(self, found: FoundPlugin, consents: Consents) -> Plugin:
+        """A name in the settings is consent to what is there now; what changes later is not covered by it."""
+        if not found.places:
+            return Plugin(found, "failed", ["has no code"])
+        content = consent.content_of(found.places)
+        known = consents.get(found.key)
+        if known is None and found.source == "project":
+            return Plugin(found, "changed", ["came with this project, and you have not agreed to it"])
+        if known is None:
+            consents[found.key] = PluginConsent(content)
+            consent.write(self._file, consents)
+            self.first_time.append(found.key)
+        elif known.content != content:
+            return Plugin(found, "changed", ["has changed since you enabled it"])
+        if found.source == "project" and found.folder is not None:
+            found = replace(found, folder=self._copied(found.folder, content))
+        return Plugin(found, "loaded", list(found.manifest.warnings))
+
+    def _copied(self, folder: Path, content: str) -> Path:
+        """Commands of the model can write in a project: what is run is a copy of what the person has agreed to."""
+        place = self._file.parent / "cache" / "plugins" / content
+        if _holds(place / folder.name, content):
+            return place / folder.name
+        arriving = place.with_name(f"{content}.{os.urandom(6).hex()}")
+        copy_folder(folder, arriving / folder.name, skipped=SKIPPED | {CACHE})
+        if not _holds(arriving / folder.name, content):
+            raise OSError("it changed while it was read")
+        try:
+            arriving.rename(place)
+        except OSError:  # another one is there, which the plugin has changed since
+            return arriving / folder.name
+        return place / folder.name
+
+
+def _holds(folder: Path, content: str) -> bool:
+    return folder.exists() and consent.content_of((folder,)) == content
+
 
 AGAIN_S = 10.0
 """How long one waits while another is asked again."""
@@ -146,3 +348,28 @@ class PluginHost:
             return ctx.registered
         finally:
             self._asking_again.release()
+
+
+BUILTIN = ("compressor", "Built in: leaves out old tool output, then sums up the middle with a model.")
+
+Choice = tuple[str, str]
+
+
+def engine_choices(host: PluginHost) -> list[Choice]:
+    """The built-in one first."""
+    return _choices(host, "engine", lambda brought: engine_name(brought.engine), BUILTIN)
+
+
+def memory_choices(host: PluginHost) -> list[Choice]:
+    return _choices(host, "memory", lambda brought: memory_name(brought.memory))
+
+
+def _choices(host: PluginHost, kind: Single, name_in: Callable[[Registered], str], *builtin: Choice) -> list[Choice]:
+    """Those that are bundled before those of plugins; each name once. What is not loaded is known by its manifest."""
+    known = dict(builtin)
+    for plugin in sorted(host.plugins.values(), key=lambda plugin: plugin.found.source != "bundled"):
+        is_offered = plugin.found.source == "bundled" or plugin.status == "not chosen"
+        name = name_in(plugin.registered) or (plugin.name if plugin.found.single == kind and is_offered else "")
+        if name:
+            known.setdefault(name, plugin.found.manifest.description)
+    return list(known.items())

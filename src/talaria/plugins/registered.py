@@ -1,15 +1,148 @@
-"""What one plugin has registered. Whether there is room for it beside the others is decided later (`host.py`)."""
+"""What one plugin has registered. Whether there is room for it beside the others is decided later (`host.py`).
 
-from collections.abc import Callable
+What plugins do wrong while they run: each kind of fault once, and not without end.
+Model providers that plugins describe. What they say counts; what they would compute per request is not asked.
+What a plugin says of a chat service that it can speak to: how its adapter is made, and all that is known before.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from talaria.context.engine import ContextEngine
-from talaria.core.tool_spec import ToolSpec
+from talaria.core.messages import ToolSpec
+from talaria.core.plugin_calls import PluginError, as_text, contained
 from talaria.memory.base import MemoryProvider
-from talaria.plugin_calls import PluginError, as_text, contained
-from talaria.plugins.platform_plugins import PlatformEntry
+from talaria.providers.base import WireName
+
+MAX_PROBLEMS = 200
+
+
+class Problems:
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], str] = {}
+        self._untold: list[str] = []
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Of which plugin, and what."""
+        return ((plugin, problem) for (plugin, _), problem in self._known.items())
+
+    def add(self, plugin: str, what: str, fault: PluginError) -> None:
+        """`what` of it did that. Of faults that differ only in what they say the first one counts."""
+        kind = (plugin, f"{what} {str(fault).partition(':')[0]}")
+        if kind not in self._known and len(self._known) < MAX_PROBLEMS:
+            self._known[kind] = f"{what} {fault}"
+            self._untold.append(f"Plugin {plugin}: {what} {fault}.")
+
+    def untold(self) -> list[str]:
+        """For the person; each is given once."""
+        told, self._untold = self._untold, []
+        return told
+
+
+WIRES: Mapping[str, WireName] = {
+    "chat_completions": "openai_chat",
+    "codex_responses": "openai_responses",
+    "responses": "openai_responses",
+    "anthropic_messages": "anthropic_messages",
+}
+"""Of Hermes' names for them."""
+OMIT_TEMPERATURE: Any = object()
+COMPUTED = ("prepare_messages", "build_extra_body", "build_api_kwargs_extras", "get_max_tokens", "fetch_models")
+
+
+class ProviderProfile:
+    """As plugins make it: by keywords, or as a class with these names."""
+
+    name: str = ""
+    api_mode: str = "chat_completions"
+    aliases: tuple[str, ...] = ()
+    display_name: str = ""
+    description: str = ""
+    signup_url: str = ""
+    env_vars: tuple[str, ...] = ()
+    base_url: str = ""
+    models_url: str = ""
+    auth_type: str = "api_key"
+    supports_health_check: bool = True
+    supports_vision: bool = False
+    supports_vision_tool_messages: bool = True
+    fallback_models: tuple[str, ...] = ()
+    hostname: str = ""
+    default_headers: dict[str, str] = {}  # noqa: RUF012  (replaced, never changed)
+    fixed_temperature: Any = None
+    default_max_tokens: int | None = None
+    default_aux_model: str = ""
+
+    def __init__(self, **fields: Any) -> None:
+        for name, value in fields.items():
+            setattr(self, name, value)
+
+
+def overridden(profile: ProviderProfile) -> Iterator[str]:
+    """What it would compute, and is not asked for here."""
+    return (name for name in COMPUTED if getattr(type(profile), name, None) is not getattr(ProviderProfile, name, None))
+
+
+OWN_PLATFORMS = frozenset({"telegram", "discord", "slack", "matrix", "webhook"})
+"""Nobody's to take, unless the person says so."""
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_ENTRY_TEXTS = ("install_hint", "allowed_users_env", "allow_all_env", "emoji", "platform_hint", "cron_deliver_env_var")
+_ENTRY_FUNCTIONS = (
+    *("validate_config", "is_connected", "setup_fn", "env_enablement_fn", "apply_yaml_config_fn"),
+    "standalone_sender_fn",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformEntry:
+    """The names are those that plugins for Hermes pass; a keyword that is none of them is a `TypeError`."""
+
+    name: str
+    label: str
+    adapter_factory: Callable[[Any], Any]
+    check_fn: Callable[[], object]
+    """Whether what it needs is installed."""
+    validate_config: Callable[[Any], object] | None = None
+    is_connected: Callable[[Any], object] | None = None
+    required_env: list[str] = field(default_factory=list[str])
+    install_hint: str = ""
+    setup_fn: Callable[[], object] | None = None
+    source: str = "plugin"
+    plugin_name: str = ""
+    allowed_users_env: str = ""
+    allow_all_env: str = ""
+    max_message_length: int = 0
+    pii_safe: bool = False
+    emoji: str = ""
+    allow_update_command: bool = True
+    platform_hint: str = ""
+    env_enablement_fn: Callable[[], Mapping[str, Any] | None] | None = None
+    """Settings that the environment has; None: it does not set this platform up."""
+    apply_yaml_config_fn: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any] | None] | None = None
+    """Settings as the adapter calls them, of all settings and its own section."""
+    cron_deliver_env_var: str = ""
+    """The variable with the home channel."""
+    standalone_sender_fn: Callable[..., Awaitable[Any]] | None = None
+
+
+def flaw(entry: PlatformEntry) -> str:
+    """Why it cannot be used; empty if it can."""
+    if not isinstance(entry.name, str) or not _NAME.fullmatch(entry.name):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return f"{as_text(entry.name)!r} cannot be the name of a platform"
+    if not callable(entry.adapter_factory) or not callable(entry.check_fn):
+        return f"platform {entry.name} has no adapter_factory, or no check_fn"
+    for name in _ENTRY_FUNCTIONS:
+        if getattr(entry, name) is not None and not callable(getattr(entry, name)):
+            return f"{name} of platform {entry.name} is not callable"
+    for name in ("label", *_ENTRY_TEXTS):
+        if not isinstance(getattr(entry, name), str):
+            return f"{name} of platform {entry.name} is not text"
+    if not isinstance(entry.max_message_length, int) or entry.max_message_length < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+        return f"max_message_length of platform {entry.name} is not a length"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

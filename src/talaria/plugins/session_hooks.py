@@ -1,18 +1,47 @@
-"""The plugins beside one live session: their hooks, tools and skills, and the memory provider that is chosen."""
+"""The plugins beside one live session: their hooks, tools and skills, and the memory provider that is chosen.
 
-from collections.abc import Callable, Sequence
+Skills that plugins bring: texts that the model reads when it wants to, by their full name.
+The hooks around a question of the gate. Whoever listens changes nothing: the person decides, and what a callback
+returns is ignored.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, Any
 
 from talaria.agent.hooks import Equipment, Facts, Leaving, Tell
 from talaria.core.clock import Clock
 from talaria.core.entries import TurnOutcome
+from talaria.core.errors import BadArguments, ToolFailed
+from talaria.core.fs import read_text
 from talaria.core.ids import SessionId
 from talaria.core.messages import Message
 from talaria.memory.memory_host import MemoryHost
 from talaria.plugins.contributions import Contributions, usable
-from talaria.plugins.hook_table import HookTable
-from talaria.plugins.plugin_hooks import PluginHooks
-from talaria.plugins.skills import skill_tool
+from talaria.plugins.plugin_hooks import HookTable, PluginHooks
+from talaria.plugins.registered import PluginSkill
+from talaria.tools.approval import Choice, Consulted
+from talaria.tools.base import NOTHING, READS, Tool
+from talaria.tools.function import tool
+
+MAX_BYTES = 200_000
+
+
+def skill_tool(skills: Mapping[str, PluginSkill]) -> Tool:
+    listed = "\n".join(f"- {skill.name}: {skill.description}" for skill in skills.values())
+
+    def skill_view(name: Annotated[str, "as listed, `plugin:name`"]) -> str:
+        skill = skills.get(name)
+        if skill is None:
+            raise BadArguments(f"There is no skill {name!r}. There are: {', '.join(skills)}.")
+        text = read_text(skill.path, MAX_BYTES)
+        if text is None:
+            raise ToolFailed(f"The file of skill {name} cannot be read.")
+        return text
+
+    skill_view.__doc__ = f"Read one of these skills, which tell how to do something, before you do it:\n{listed}"
+    return tool(skill_view, after_crash="repeat", effect=READS, claim=NOTHING)
+
 
 MakeMemory = Callable[[Tell], MemoryHost]
 
@@ -72,3 +101,35 @@ class SessionHooks(PluginHooks):
         await super().session_left(facts, messages, successor, reason)
         if self._memory:
             await self._memory.leave(messages, successor)
+
+
+class ApprovalHooks:
+    """Satisfies `ApprovalObserver`, for one session."""
+
+    def __init__(self, table: HookTable, session: SessionId, conversation: str, platform: str) -> None:
+        self._table = table
+        self._facts: dict[str, Any] = {
+            "session_id": session,
+            "session_key": conversation,
+            "platform": platform,
+            "surface": "cli" if platform == "cli" else "gateway",
+        }
+
+    async def asked(self, what: Consulted) -> None:
+        await self._fire("pre_approval_request", what)
+
+    async def answered(self, what: Consulted, choice: Choice) -> None:
+        await self._fire("post_approval_response", what, choice=choice)
+
+    async def _fire(self, name: str, what: Consulted, **more: Any) -> None:
+        if self._table.callbacks.get(name):
+            told = {
+                "command": what.command,
+                "description": what.reason,
+                "pattern_key": what.call.name,
+                "pattern_keys": [what.call.name],
+                "tool_name": what.call.name,
+                "tool_call_id": what.call.id,
+                "turn_id": what.turn,
+            }
+            await self._table.invoke(name, **self._facts, **told, **more)

@@ -9,10 +9,9 @@ from talaria.core.entries import Effort
 from talaria.core.errors import Repair
 from talaria.core.events import TextDelta, ThinkingDelta
 from talaria.core.ids import SessionId
-from talaria.core.messages import Assistant, Message
+from talaria.core.messages import Assistant, Message, ToolSpec
 from talaria.core.secret import NO_SECRET, Secret
-from talaria.core.tool_spec import ToolSpec
-from talaria.net.timeouts import Timeouts
+from talaria.net.settings import Timeouts
 from talaria.providers.message_history import History
 
 WireName = Literal["openai_chat", "openai_responses", "anthropic_messages"]

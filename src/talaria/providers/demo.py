@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 
 from talaria.core.events import TextDelta
-from talaria.core.fences import fenced
 from talaria.core.ids import new_call_id
 from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, User
 from talaria.core.secret import Secret
+from talaria.core.text import fenced
 from talaria.core.usage import Usage
 from talaria.providers.base import Delta, Endpoint, ModelRequest
 

@@ -14,8 +14,8 @@ from talaria.core.messages import Assistant, Message
 from talaria.core.pictures import has_images, without_images
 from talaria.core.secret import Secret
 from talaria.net.client import MAX_ERROR_BODY_BYTES, HttpClient, Response
+from talaria.net.settings import Timeouts
 from talaria.net.sse import EventSplitter
-from talaria.net.timeouts import Timeouts
 from talaria.providers import provider_failures
 from talaria.providers.base import Decoder, Delta, Endpoint, ModelRequest, Wire
 from talaria.providers.catalog import catalog

@@ -19,17 +19,15 @@ from talaria.core.messages import (
     Thinking,
     ToolCall,
     ToolResult,
+    ToolSpec,
     User,
     UserPart,
 )
-from talaria.core.tool_spec import ToolSpec
 from talaria.core.usage import Usage
-from talaria.providers import openai, prefix, provider_failures
+from talaria.providers import openai, provider_failures, request_parts
 from talaria.providers.base import Delta, Endpoint, ModelRequest
 from talaria.providers.decoding import ABSENT, leniently, read
-from talaria.providers.identifiers import fitting, returning
-from talaria.providers.repairs import drops_extras, repaired
-from talaria.providers.tool_arguments import as_object
+from talaria.providers.request_parts import as_object, drops_extras, fitting, repaired, returning
 
 _encode = msgspec.json.Encoder().encode
 _USER = b'{"role":"user"'
@@ -74,7 +72,7 @@ class OpenAIChat:
         if endpoint.caching == "markers":
             messages = _with_mark(messages)
         system = _system(request, endpoint)
-        return prefix.body(head, "messages", b",".join((*system, *messages)), _tail(request, endpoint))
+        return request_parts.body(head, "messages", b",".join((*system, *messages)), _tail(request, endpoint))
 
     def decoder(self, endpoint: Endpoint) -> "ChatDecoder":
         return ChatDecoder(endpoint)
@@ -107,7 +105,7 @@ def _tail(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     elif request.effort is not None:
         tail["reasoning_effort"] = openai.effort(request, endpoint)
     if endpoint.caching == "automatic":
-        tail["cache_control"] = prefix.MARK
+        tail["cache_control"] = request_parts.MARK
     return tail
 
 
@@ -136,7 +134,7 @@ def _marked(message: bytes) -> bytes:
     else:
         before, part, behind = _around_last_text(message)
     has_words = part and msgspec.json.decode(part[len(_TEXT) : -1], type=str).strip()
-    return before + prefix.marked(part) + behind if has_words else b""
+    return before + request_parts.marked(part) + behind if has_words else b""
 
 
 def _around_last_text(message: bytes) -> tuple[bytes, bytes, bytes]:

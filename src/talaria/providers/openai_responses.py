@@ -1,15 +1,21 @@
-"""The OpenAI Responses wire, used statelessly: nothing is stored there, and reasoning travels encrypted with us."""
+"""The OpenAI Responses wire, used statelessly: nothing is stored there, and reasoning travels encrypted with us.
 
-from collections.abc import Sequence
-from typing import Any
+Puts an answer on the OpenAI Responses wire together: item by item from a stream, or from one document.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
+from talaria.core.events import TextDelta, ThinkingDelta
+from talaria.core.ids import CallId
 from talaria.core.messages import (
     Assistant,
     AssistantPart,
     Image,
     Message,
+    StopReason,
     Text,
     Thinking,
     ToolCall,
@@ -17,17 +23,191 @@ from talaria.core.messages import (
     User,
     UserPart,
 )
-from talaria.providers import openai, prefix
-from talaria.providers.base import Endpoint, ModelRequest
-from talaria.providers.identifiers import fitting
-from talaria.providers.openai_responses_stream import ResponsesDecoder
-from talaria.providers.repairs import drops_extras, repaired
-from talaria.providers.tool_arguments import as_object
+from talaria.core.usage import Usage
+from talaria.providers import openai, provider_failures, request_parts
+from talaria.providers.base import Delta, Endpoint, ModelRequest
+from talaria.providers.decoding import ABSENT, decoded, is_present, leniently, read
+from talaria.providers.request_parts import as_object, drops_extras, fitting, repaired
+
+_encode = msgspec.json.Encoder().encode
+_INCOMPLETE: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "refused"}
+_FINAL = (None, "completed", "incomplete")
+
+
+class _Piece(msgspec.Struct):
+    """Of a message (text or refusal) or of a reasoning item (summary or content)."""
+
+    text: str | None = None
+    refusal: str | None = None
+
+    @property
+    def words(self) -> str:
+        return self.text or self.refusal or ""
+
+
+class _Item(msgspec.Struct):
+    type: str = ""
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+    content: list[_Piece] | None = None
+    summary: list[_Piece] | None = None
+    encrypted_content: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: openai.PromptDetails | None = None
+    output_tokens_details: openai.OutputDetails | None = None
+
+
+class _Incomplete(msgspec.Struct):
+    reason: str | None = None
+
+
+class _Response(msgspec.Struct):
+    status: str | None = None
+    error: msgspec.Raw = ABSENT
+    incomplete_details: _Incomplete | None = None
+    output: list[msgspec.Raw] | None = None
+    usage: msgspec.Raw = ABSENT
+
+
+class _Event(msgspec.Struct):
+    type: str = ""
+    output_index: int = 0
+    summary_index: int = 0
+    delta: str | None = None
+    arguments: str | None = None
+    item: msgspec.Raw = ABSENT
+    response: msgspec.Raw = ABSENT
+    error: msgspec.Raw = ABSENT
+    code: str | int | None = None
+    message: str | None = None
+
+
+_EVENTS = msgspec.json.Decoder(_Event, strict=False)
+_ITEMS = msgspec.json.Decoder(_Item, strict=False)
+_RESPONSES = msgspec.json.Decoder(_Response, strict=False)
+_USAGES = msgspec.json.Decoder(_Usage, strict=False)
+
+
+class _Reported(NamedTuple):
+    item: _Item
+    raw: msgspec.Raw
+    is_whole: bool
+
+
+class ResponsesDecoder:
+    """Items as they are reported done; what grew by deltas stands in for an item that was never reported whole."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._items: dict[int, _Reported] = {}
+        self._grown: dict[int, list[str]] = {}
+        self._whole: set[int] = set()
+        """Calls whose arguments were said to be complete."""
+        self._response = _Response()
+        self.is_complete = False
+
+    def feed(self, data: bytes) -> Iterable[Delta]:
+        if data.strip() == b"[DONE]":
+            return
+        event = read(_EVENTS, data, self._endpoint.label)
+        match event.type:
+            case "response.output_text.delta" | "response.refusal.delta" if event.delta:
+                yield TextDelta(self._grow(event, event.delta))
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" if event.delta:
+                yield ThinkingDelta(self._grow(event, event.delta))
+            case "response.reasoning_summary_part.added" if event.summary_index:
+                yield ThinkingDelta(self._grow(event, "\n\n"))
+            case "response.function_call_arguments.delta" if event.delta:
+                self._grow(event, event.delta)
+            case "response.function_call_arguments.done" if event.arguments is not None:
+                self._grown[event.output_index] = [event.arguments]
+                self._whole.add(event.output_index)
+            case "response.output_item.added" | "response.output_item.done" if is_present(event.item):
+                self._report(event.output_index, event.item, is_whole=event.type == "response.output_item.done")
+            case "response.completed" | "response.incomplete" | "response.failed" if is_present(event.response):
+                self.take_response(event.response, has_failed=event.type == "response.failed")
+            case "error":
+                error = _encode({"code": event.code, "message": event.message or ""})
+                raise provider_failures.in_stream(self._endpoint.label, error)
+            case _:
+                pass
+
+    def _report(self, index: int, raw: msgspec.Raw, *, is_whole: bool) -> None:
+        self._items[index] = _Reported(decoded(_ITEMS, raw, self._endpoint.label), raw.copy(), is_whole)
+
+    def _grow(self, event: _Event, words: str) -> str:
+        self._grown.setdefault(event.output_index, []).append(words)
+        return words
+
+    def take_response(self, data: bytes | msgspec.Raw, *, has_failed: bool = False) -> None:
+        """The whole response: the last event of a stream, or a document."""
+        response = read(_RESPONSES, data, self._endpoint.label)
+        if has_failed or response.status == "failed":
+            raise provider_failures.in_stream(self._endpoint.label, b"{}")
+        self._response = response
+        for index, raw in enumerate(() if self._items else response.output or ()):
+            self._report(index, raw, is_whole=True)
+        self.is_complete = response.status in _FINAL
+
+    def finish(self) -> Assistant:
+        if not self.is_complete:
+            raise provider_failures.broken_off()
+        parts = tuple(part for index in sorted(self._items) if (part := self._part(index)) is not None)
+        return Assistant(parts, self._stop(parts), self._counted(), self._endpoint.origin)
+
+    def _part(self, index: int) -> AssistantPart | None:
+        item, raw, is_whole = self._items[index]
+        grown = "".join(self._grown.get(index, ()))
+        match item.type:
+            case "message":
+                text = "".join(piece.words for piece in item.content or ()) or grown
+                return Text(text) if text else None
+            case "reasoning":
+                text = "\n\n".join(piece.words for piece in item.summary or item.content or ()) or grown
+                seal = _seal(raw) if is_whole and (item.encrypted_content or item.content) else ""
+                return Thinking(text, seal) if text or seal else None
+            case "function_call":
+                return ToolCall(CallId(item.call_id or ""), item.name or "", _written(item) or grown)
+            case _:
+                return None
+
+    def _stop(self, parts: Sequence[AssistantPart]) -> StopReason:
+        details = self._response.incomplete_details
+        if self._response.status == "incomplete" or (details is not None and details.reason):
+            return _INCOMPLETE.get((details and details.reason) or "", "length")
+        if any(self._is_torn_call(index) for index in self._items):
+            return "length"
+        return "calls" if any(isinstance(part, ToolCall) for part in parts) else "end"
+
+    def _is_torn_call(self, index: int) -> bool:
+        item, _, is_whole = self._items[index]
+        return item.type == "function_call" and not is_whole and index not in self._whole
+
+    def _counted(self) -> Usage | None:
+        said = leniently(_USAGES, self._response.usage)
+        if said is None:
+            return None
+        details = said.input_tokens_details, said.output_tokens_details
+        return openai.counted(said.input_tokens, said.output_tokens, *details)
+
+
+def _written(item: _Item) -> str | None:
+    return _encode(item.arguments).decode() if isinstance(item.arguments, dict) else item.arguments
+
+
+def _seal(raw: msgspec.Raw) -> str:
+    """The item without what ties it to the vendor's store: an id that is not kept there gets a request refused."""
+    item = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    return _encode({key: value for key, value in item.items() if key not in ("id", "status")}).decode()
+
 
 MIN_OUTPUT_TOKENS = 16
 """A limit below it is refused."""
-
-_encode = msgspec.json.Encoder().encode
 _WITHOUT_REASONING = ("gpt-3", "gpt-4", "chatgpt-")
 """Models that refuse a request which asks for encrypted reasoning."""
 
@@ -51,7 +231,7 @@ class OpenAIResponses:
     def body(self, request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes:
         request, endpoint = repaired(request, endpoint)
         history = b",".join(message for message in messages if message)
-        return prefix.body(_head(request, endpoint), "input", history, _tail(request, endpoint))
+        return request_parts.body(_head(request, endpoint), "input", history, _tail(request, endpoint))
 
     def document(self, body: bytes, endpoint: Endpoint) -> Assistant:
         decoder = ResponsesDecoder(endpoint)

@@ -8,7 +8,7 @@ import msgspec
 
 from talaria.core.errors import TalariaError
 from talaria.net.client import HttpClient
-from talaria.net.timeouts import Timeouts
+from talaria.net.settings import Timeouts
 from talaria.providers import provider_failures
 from talaria.providers.catalog import ProviderFacts
 from talaria.providers.decoding import listed_models

@@ -10,9 +10,8 @@ from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId
 from talaria.core.messages import Assistant, Message, User
 from talaria.runtime.chat import Ask, Chat, Leave, Outcome, Say
-from talaria.runtime.commands import Command, Commands
+from talaria.runtime.commands import GATEWAY_COMMANDS, SCREEN_COMMANDS, Command, Commands
 from talaria.runtime.rollback import parse_number
-from talaria.runtime.surface_commands import GATEWAY_COMMANDS, SCREEN_COMMANDS
 from talaria.store.base import Session
 
 LATEST = 10

@@ -10,7 +10,7 @@ from talaria.core.ids import SessionId
 from talaria.store.base import Session
 
 if TYPE_CHECKING:
-    from talaria.context.hosted import HostedEngine
+    from talaria.context.engine import HostedEngine
 
 
 class Say(msgspec.Struct, frozen=True):

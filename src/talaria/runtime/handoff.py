@@ -2,11 +2,11 @@
 
 import asyncio
 
+from talaria.core.aio import completed
 from talaria.core.clock import Clock
 from talaria.core.errors import UserFacing
 from talaria.core.ids import SessionId
 from talaria.store.base import Handoffs, Store
-from talaria.waiting import completed
 
 LOOK_S = 0.5
 PATIENCE_S = 60.0

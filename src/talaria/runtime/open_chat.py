@@ -4,11 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from talaria.core.aio import completed, in_thread
 from talaria.core.entries import Effort, MessageAdded
 from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId, TurnId, new_session_id
 from talaria.core.messages import Message
 from talaria.runtime.accounts import summary
+from talaria.runtime.auxiliary import title_for
 from talaria.runtime.builtin_commands import recalled
 from talaria.runtime.command_host import CommandHost
 from talaria.runtime.commands import Surface, help_text
@@ -16,15 +18,13 @@ from talaria.runtime.recorder import Observer
 from talaria.runtime.rollback import after_undo, differences, rolled_back
 from talaria.runtime.sandbox_report import describe_grant, describe_sandbox, place_of, take_grant_back
 from talaria.runtime.session import LiveSession
-from talaria.runtime.titles import title_for
 from talaria.runtime.transcript import read_latest_turns, without_undone
 from talaria.store.base import Session
+from talaria.tools.registry import toolset_of
 from talaria.tools.sandbox_permissions import SANDBOX, read_grant
-from talaria.tools.toolsets import toolset_of
-from talaria.waiting import completed, in_thread
 
 if TYPE_CHECKING:
-    from talaria.context.hosted import HostedEngine
+    from talaria.context.engine import HostedEngine
     from talaria.tools.undo.checkpoints import Checkpoints
 
 Reason = Literal["new", "resume", "branch"]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from talaria.files import read_text
+from talaria.core.fs import read_text
+from talaria.core.trees import Root, read_all
 from talaria.runtime.session_config import SessionConfig
-from talaria.trees import Root, read_all
 
 CONTEXT_FILES = ("TALARIA.md", "AGENTS.md", "CLAUDE.md")
 """The first of these in a folder counts."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from talaria.core.aio import completed
 from talaria.core.clock import Clock
 from talaria.core.entries import Entry
 from talaria.core.errors import Fenced, StoreUnavailable
@@ -15,7 +16,6 @@ from talaria.core.redaction import Redactor
 from talaria.runtime.lease import SessionLease
 from talaria.runtime.transcript import Transcript
 from talaria.store.base import Write
-from talaria.waiting import completed
 
 PATIENCE_S = 120.0
 FIRST_WAIT_S = 0.25

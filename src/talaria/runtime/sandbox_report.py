@@ -5,13 +5,13 @@ from pathlib import Path
 
 from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId
+from talaria.core.text import show_size
 from talaria.store.permissions import Grant, Grants
 from talaria.tools.gate import ANYTHING, READING
 from talaria.tools.policy import BELOW
 from talaria.tools.sandbox.base import Level
 from talaria.tools.sandbox_permissions import EVERYWHERE, SANDBOX, read_grant
 from talaria.tools.sandbox_state import SandboxState
-from talaria.tools.sizes import show_size
 
 ID_CHARS = 8
 MOST_NAMED = 3

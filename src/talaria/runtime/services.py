@@ -1,23 +1,23 @@
-"""Those beside one live session: what keeps its context, who hears of its turns, the tools, and what these own."""
+"""Those beside one live session: what keeps its context, who hears of its turns, the tools, and what these own.
+
+What a session has beside its conversation: a shell, background processes, a browser.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from talaria.agent.hooks import Equipment, Facts, Hooks, Leaving, NoHooks
 from talaria.context.base import ContextKeeper, Place
 from talaria.core.ids import SessionId, TurnId
-from talaria.core.messages import Assistant, Message
+from talaria.core.messages import Assistant, Message, ToolSpec
 from talaria.core.redaction import Redactor
-from talaria.core.tool_spec import ToolSpec
 from talaria.providers.message_history import History
-from talaria.runtime.resources import NoResources, SessionResources
-from talaria.runtime.session_config import SessionConfig, spill_folder
+from talaria.runtime.session_config import Asker, SessionConfig, spill_folder
 from talaria.runtime.transcript import Transcript
-from talaria.runtime.turn_mail import Asker
 from talaria.tools.approval import Gate
 from talaria.tools.base import Scope
 from talaria.tools.executor import Executor
@@ -25,8 +25,38 @@ from talaria.tools.person import Person
 from talaria.tools.registry import Toolbox
 
 if TYPE_CHECKING:
-    from talaria.context.hosted import HostedEngine
+    from talaria.context.engine import HostedEngine
     from talaria.tools.undo.change_recorder import ChangeRecorder
+
+
+class SessionResources(Protocol):
+    @property
+    def recorder(self) -> "ChangeRecorder | None":
+        """What makes changes of files undoable; None: nothing does."""
+        ...
+
+    def take_news(self, session: SessionId) -> Sequence[str]:
+        """What has happened there since this was last asked."""
+        ...
+
+    def has_shell(self, session: SessionId) -> bool: ...
+    async def close(self, session: SessionId) -> None:
+        """Nothing of it is left running."""
+        ...
+
+
+class NoResources:
+    recorder = None
+
+    def take_news(self, session: SessionId) -> Sequence[str]:  # noqa: ARG002
+        return ()
+
+    def has_shell(self, session: SessionId) -> bool:  # noqa: ARG002
+        return False
+
+    async def close(self, session: SessionId) -> None:  # noqa: ARG002
+        return None
+
 
 SHELL_GONE = "[Your shell and its background processes of before are gone; files are not.]"
 SHELL_TOOLS = frozenset({"terminal", "process", "execute_code"})

@@ -12,6 +12,7 @@ from talaria.agent.loop import run_turn
 from talaria.agent.tool_calls import run_calls
 from talaria.agent.turn import Turn
 from talaria.context.base import CompactionRequest, ContextKeeper
+from talaria.core.aio import completed, in_thread
 from talaria.core.clock import Clock
 from talaria.core.entries import Effort, EffortChanged, Undone
 from talaria.core.errors import ModelCorrectable, SessionBusy
@@ -21,18 +22,13 @@ from talaria.core.messages import Assistant, ToolCall, User
 from talaria.core.redaction import Redactor
 from talaria.providers.size import prompt_tokens
 from talaria.providers.upstream import Upstream
-from talaria.runtime import current
-from talaria.runtime.closing import closing
-from talaria.runtime.lease import SessionLease
+from talaria.runtime import session_config
+from talaria.runtime.lease import NEVER_HELD, SessionLease, SessionState
 from talaria.runtime.recorder import Observer, Recorder
-from talaria.runtime.resources import SessionResources
-from talaria.runtime.services import SessionServices
-from talaria.runtime.session_config import SessionConfig, TurnOptions
-from talaria.runtime.session_state import NEVER_HELD, SessionState
+from talaria.runtime.services import SessionResources, SessionServices
+from talaria.runtime.session_config import Asker, SessionConfig, TurnMail, TurnOptions
 from talaria.runtime.transcript import Transcript
-from talaria.runtime.turn_factory import TurnFactory
-from talaria.runtime.turn_mail import Asker, TurnMail
-from talaria.runtime.turn_runner import Report, RunningTurn, TurnRunner
+from talaria.runtime.turn_runner import Report, RunningTurn, TurnFactory, TurnRunner, closing
 from talaria.store.base import Session, Store
 from talaria.store.mail import InboxDone, InboxTaken
 from talaria.tools.approval import Gate
@@ -40,10 +36,9 @@ from talaria.tools.base import AfterCrash
 from talaria.tools.executor import Executor
 from talaria.tools.person import Person
 from talaria.tools.registry import Toolbox
-from talaria.waiting import completed, in_thread
 
 if TYPE_CHECKING:
-    from talaria.context.hosted import HostedEngine
+    from talaria.context.engine import HostedEngine
 
 T = TypeVar("T")
 Work = Callable[[Turn, Recorder, Executor], Awaitable[Assistant]]
@@ -437,13 +432,13 @@ class LiveSession:
         """So that code which is called meanwhile knows for whom: for `asker`, or for whose turn it is."""
         facts = self.companions.facts()
         person = asker.id if asker else facts.person
-        token = current.serving.set(
-            current.Serving(self.id, facts.conversation, facts.platform, person, lambda: self._executor(asker))
+        token = session_config.serving.set(
+            session_config.Serving(self.id, facts.conversation, facts.platform, person, lambda: self._executor(asker))
         )
         try:
             yield
         finally:
-            current.serving.reset(token)
+            session_config.serving.reset(token)
 
     def _declared(self, call: ToolCall) -> AfterCrash:
         try:

@@ -1,15 +1,26 @@
-"""What a live session is made from, besides the things it works with; and what may differ from turn to turn."""
+"""What a live session is made from, besides the things it works with; and what may differ from turn to turn.
 
+For which conversation code runs: known to all that a turn calls, in whatever thread that is.
+The mail that a turn answers. It is taken in the commit that starts the turn and done in the one that ends it,
+together with the replies.
+"""
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 
 import msgspec
 
 from talaria.agent.limits import Limits
-from talaria.core.entries import Effort, TurnOrigin
-from talaria.core.ids import SessionId
-from talaria.files import harmless
+from talaria.core.entries import Effort, TurnOrigin, TurnOutcome
+from talaria.core.fs import harmless
+from talaria.core.ids import InboxId, SessionId, TurnId
 from talaria.providers.route import Route
+from talaria.store.base import Write
+from talaria.store.mail import InboxDone, InboxTaken, Outgoing
+from talaria.tools.executor import Executor
 from talaria.tools.output import SpillLimits
+from talaria.tools.person import Person
 
 
 def spill_folder(home: Path, session: SessionId) -> Path:
@@ -48,3 +59,49 @@ class TurnOptions(msgspec.Struct, frozen=True):
     effort: Effort | None = None
     """Where the conversation has none of its own; None: as hard as the model does by itself."""
     is_streaming: bool = True
+
+
+class Serving(msgspec.Struct, frozen=True):
+    session: SessionId
+    conversation: str
+    platform: str
+    person: str
+    tools: Callable[[], Executor]
+    """As they are now."""
+
+
+serving: ContextVar[Serving | None] = ContextVar("serving", default=None)
+
+
+class TurnResult(msgspec.Struct, frozen=True):
+    """What a reply can tell of its turn."""
+
+    turn: TurnId
+    outcome: TurnOutcome
+    text: str
+    error: str = ""
+
+
+class Asker(msgspec.Struct, frozen=True):
+    """For whom tools are called."""
+
+    id: str
+    person: Person | None = None
+    """Who can be asked; None: nobody is there."""
+
+
+class TurnMail(msgspec.Struct, frozen=True):
+    ids: tuple[InboxId, ...]
+    """Empty: nobody has written, but somebody is to be answered."""
+    reply: Callable[[TurnResult], Sequence[Outgoing]]
+    asker: Asker | None = None
+    """Who wrote it; None: for whom the session was made."""
+    turn: TurnId | None = None
+    """The id under which the turn is to run, so that whoever asked finds it again after a crash; None: any."""
+
+    def opening(self, turn: TurnId) -> tuple[Write, ...]:
+        return (InboxTaken(turn, self.ids),) if self.ids else ()
+
+    def closing(self, ending: TurnResult) -> tuple[Write, ...]:
+        done = (InboxDone(self.ids),) if self.ids else ()
+        return (*done, *self.reply(ending))

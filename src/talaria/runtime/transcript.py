@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from talaria.context.thrashing import Compactions
-from talaria.core.compacted import Compacted, expanded
+from talaria.context.gain import Compactions
 from talaria.core.entries import (
+    Compacted,
     Effort,
     EffortChanged,
     Entry,
@@ -16,6 +16,7 @@ from talaria.core.entries import (
     TurnOutcome,
     TurnStarted,
     Undone,
+    expanded,
 )
 from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Assistant, Context, Message, ToolResult, User

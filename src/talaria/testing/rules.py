@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from talaria.core.transcripts import transcript_problems
+from talaria.core.dialect import transcript_problems
 
 __all__ = ["chat_problems", "messages_problems", "responses_problems", "transcript_problems"]
 

@@ -8,11 +8,10 @@ import msgspec
 
 from talaria.core.clock import Clock
 from talaria.core.errors import BadArguments
+from talaria.core.fs import harmless
 from talaria.core.ids import CallId, SessionId
-from talaria.core.messages import FileChange, Image, Outcome, ToolCall, ToolResult
+from talaria.core.messages import FileChange, Image, Outcome, ToolCall, ToolResult, ToolSpec
 from talaria.core.redaction import Redactor
-from talaria.core.tool_spec import ToolSpec
-from talaria.files import harmless
 from talaria.tools.output import SpillLimits
 from talaria.tools.person import Person, Proposal
 from talaria.tools.sandbox_permissions import Kind, Permission

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from typing import TypeVar
 
-from talaria.waiting import completed, in_thread
+from talaria.core.aio import completed, in_thread
 
 T = TypeVar("T")
 

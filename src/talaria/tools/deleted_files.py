@@ -14,10 +14,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from talaria.tools.git_index import MAX_BYTES, GitIndex, IndexEntry, read_index
+from talaria.core.trees import Entry, Root
+from talaria.tools.git_files import MAX_INDEX_BYTES, GitIndex, IndexEntry, read_index
 from talaria.tools.repositories import is_repository
 from talaria.tools.undo.scan import REGENERABLE
-from talaria.trees import Entry, Root
 
 MAX_UNASKED = 20
 """So many files that git has are deleted without asking."""
@@ -441,7 +441,7 @@ def _open_repository(tree: Root, path: str, folder: str, found: os.stat_result) 
 
 def _with_index(tree: Root, file: str, folder: str) -> Repository | None:
     written = tree.info(file)
-    index = read_index(tree.read(file, MAX_BYTES)) if written.st_size <= MAX_BYTES else None
+    index = read_index(tree.read(file, MAX_INDEX_BYTES)) if written.st_size <= MAX_INDEX_BYTES else None
     return None if index is None else Repository(folder, bool(folder), index, written.st_mtime_ns)
 
 

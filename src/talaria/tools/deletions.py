@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from talaria.core.trees import Entry, Root
 from talaria.tools.base import Language
 from talaria.tools.deleted_files import UNKNOWN, ProjectFiles, escape, is_plain, unescape
 from talaria.tools.python_deletions import FileDeletion, find_deletions
@@ -26,7 +27,6 @@ from talaria.tools.shell_commands import (
     parse,
     render,
 )
-from talaria.trees import Entry, Root
 
 MAX_WORDS = 5_000
 MAX_CHARS = 200_000

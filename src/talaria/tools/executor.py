@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from talaria.core.aio import in_thread
 from talaria.core.errors import BadArguments, Denied, ModelCorrectable, TalariaError, ToolFailed
 from talaria.core.ids import CallId
 from talaria.core.messages import Outcome, ToolCall, ToolResult
@@ -17,7 +18,6 @@ from talaria.tools.base import NOTHING, PRIVATE, Invocation, Live, Run, Scope, S
 from talaria.tools.output import cap
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox_permissions import Kind
-from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
     from talaria.tools.undo.change_recorder import ChangeRecorder, RecordedChanges

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from talaria.trees import Root
+from talaria.core.trees import Root
 
 _EVENT = struct.Struct("iIII")
 _CREATE, _MOVED_TO, _LOST, _GONE, _IS_FOLDER = 0x100, 0x80, 0x4000, 0x8000, 0x40000000

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from talaria.core.aio import completed, in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import Denied
 from talaria.core.ids import OwnerId, SessionId, TurnId, new_approval_id, new_grant_id
@@ -23,7 +24,6 @@ from talaria.tools.base import Claim, Invocation, Scope, decoded
 from talaria.tools.person import ARGUMENTS, MAX_INSTEAD_CHARS, Answer, Instead, Person, Proposal, Question, pretty_json
 from talaria.tools.policy import BELOW, Policy, PolicyRequest, Verdict
 from talaria.tools.sandbox_permissions import EVERYWHERE, SANDBOX, Kind, granted, is_granted, stays_inside
-from talaria.waiting import completed, in_thread
 
 log = logging.getLogger(__name__)
 

@@ -18,10 +18,10 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from talaria.tools import gitconfig
+from talaria.core.trees import Root, read_file
+from talaria.tools import git_files
 from talaria.tools.sandbox.base import Bind, SandboxPolicy
 from talaria.tools.sandbox.system import PYTHON
-from talaria.trees import Root, read_file
 
 GIT_S = 5.0
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
@@ -133,8 +133,8 @@ def compare(before: Settings, after: Settings, file: Path) -> list[SettingChange
 
 
 def judge_change(change: SettingChange) -> str:
-    """As `gitconfig.judge`, of all its values. What is removed counts by its name alone."""
-    verdicts = [gitconfig.judge(change.key, value) for value in change.after or (None,)]
+    """As `git_files.judge`, of all its values. What is removed counts by its name alone."""
+    verdicts = [git_files.judge(change.key, value) for value in change.after or (None,)]
     refused = [one for one in verdicts if one not in ("save", "ask")]
     return refused[0] if refused else "ask" if "ask" in verdicts else "save"
 
@@ -239,7 +239,7 @@ class GitSettings:
             lines = [_line(key, known[key][-1]) for key in sorted(_OF_PERSON & known.keys())]
             named = (Path(value).expanduser() for value in known.get("core.excludesfile", ())[-1:])
             with suppress(OSError, RuntimeError):
-                ignored = read_file(next(named, Path.home() / ".config/git/ignore"), gitconfig.MAX_BYTES)
+                ignored = read_file(next(named, Path.home() / ".config/git/ignore"), git_files.MAX_CONFIG_BYTES)
                 _write_new(root, "shown/ignore", ignored)
                 lines.append(_line("core.excludesfile", f"{self._shown}/ignore"))
             _write_new(root, "shown/settings", "".join(lines).encode("utf-8", "surrogateescape"))
@@ -327,7 +327,7 @@ class GitSettings:
         self._session_stamp = stamp
         settings: Settings | None = None
         with suppress(OSError), Root.open(self._folder / "copies") as copies:
-            settings = list_settings(copies.read("global", gitconfig.MAX_BYTES))
+            settings = list_settings(copies.read("global", git_files.MAX_CONFIG_BYTES))
         before, self._session_settings = self._session_settings, settings or {}
         new = [key for key, values in self._session_settings.items() if values != before.get(key)]
         names = ", ".join(key if key.isprintable() else ascii(key) for key in new[:MAX_TOLD])
@@ -341,7 +341,7 @@ class GitSettings:
             with Root.open(file.anchor) as top, top.folder(str(file.parent.relative_to(file.anchor))) as folder:
                 folder.create(lock, 0o600).close()  # as git does: nobody else writes it meanwhile
                 try:
-                    real = folder.read(file.name, gitconfig.MAX_BYTES)
+                    real = folder.read(file.name, git_files.MAX_CONFIG_BYTES)
                     edited = self._edit(real, changes)
                     if edited != real:
                         with changing(file, edited):
@@ -372,7 +372,7 @@ class GitSettings:
                 expected.pop(change.key, None)
                 if change.after:
                     expected[change.key] = change.after
-            edited = root.read("work/settings", gitconfig.MAX_BYTES + 1)
+            edited = root.read("work/settings", git_files.MAX_CONFIG_BYTES + 1)
         if list_settings(edited) != expected:
             raise ValueError("git would have changed something else, too")
         return edited
@@ -380,8 +380,8 @@ class GitSettings:
     def _read_copy(self, file: Path) -> bytes | None:
         """None: it is gone, too large, or not a plain file."""
         with suppress(OSError), Root.open(self._folder / "copies") as copies:
-            content = copies.read(f"{self._copies[file]}/config", gitconfig.MAX_BYTES + 1)
-            return content if len(content) <= gitconfig.MAX_BYTES else None
+            content = copies.read(f"{self._copies[file]}/config", git_files.MAX_CONFIG_BYTES + 1)
+            return content if len(content) <= git_files.MAX_CONFIG_BYTES else None
         return None
 
     def _reset(self, file: Path, content: bytes) -> None:
@@ -560,10 +560,10 @@ def _read(file: Path) -> bytes | None:
     """None: it is gone, too large, a link, or behind one."""
     try:
         with Root.open(file.anchor) as top:
-            content = top.read(str(file.relative_to(file.anchor)), gitconfig.MAX_BYTES + 1)
+            content = top.read(str(file.relative_to(file.anchor)), git_files.MAX_CONFIG_BYTES + 1)
     except OSError:
         return None
-    return content if len(content) <= gitconfig.MAX_BYTES else None
+    return content if len(content) <= git_files.MAX_CONFIG_BYTES else None
 
 
 def _is_in_repository(file: Path) -> bool:

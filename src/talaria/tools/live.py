@@ -10,7 +10,7 @@ from talaria.tools.sandbox.running_command import OutputSink
 
 PAUSE_S = 0.125
 """Between two looks: a command that prints without end costs no more than one that prints a line."""
-TAIL_BYTES = 4_000
+LIVE_TAIL_BYTES = 4_000
 
 
 class _Heard:
@@ -54,6 +54,6 @@ async def _show(news: asyncio.Event, output: Output, live: Live) -> None:
 
 def _tail(output: Output) -> str:
     """The last lines, the first of them whole if there is more than one."""
-    start = max(0, output.size_bytes - TAIL_BYTES)
+    start = max(0, output.size_bytes - LIVE_TAIL_BYTES)
     text = output.since(start).decode("utf-8", "replace")
     return text.partition("\n")[2] or text if start else text

@@ -7,8 +7,8 @@ from typing import IO
 import msgspec
 
 from talaria.core.redaction import Redactor
-from talaria.tools.sizes import show_size
-from talaria.trees import Root
+from talaria.core.text import show_size
+from talaria.core.trees import Root
 
 HEAD_BYTES = 16_000
 TAIL_BYTES = 16_000

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from talaria.trees import Root
+from talaria.core.trees import Root
 
 Stamp = tuple[int, int, int, int]
 """Device, inode, size, time of change in ns: other than before means that somebody has changed it."""

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from talaria.tools.gitconfig import has_new_address, is_harmless
+from talaria.core.trees import Entry, Root
+from talaria.tools.git_files import has_new_address, is_harmless
 from talaria.tools.protected import ANYWHERE, policy_place
 from talaria.tools.quarantine import Quarantine, first_strange
-from talaria.trees import Entry, Root
 
 if TYPE_CHECKING:
     from talaria.tools.folder_events import Subscription

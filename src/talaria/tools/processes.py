@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import Outcome
+from talaria.core.text import show_size
 from talaria.tools.base import Shown
 from talaria.tools.output import Output
 from talaria.tools.sandbox.running_command import ExitStatus, RunningCommand, SandboxCommand
-from talaria.tools.sizes import show_size
 
 MAX_RUNNING = 16
 MAX_KEPT = 64

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.fs import harmless
 from talaria.core.ids import SessionId
-from talaria.files import harmless
-from talaria.trees import Root
+from talaria.core.trees import Root
 
 MAX_COPIED_BYTES = 16 << 20
 MAX_COPIED_FILES = 1_000

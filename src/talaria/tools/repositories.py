@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from talaria.tools import gitconfig
-from talaria.trees import Entry, Root, read_file
+from talaria.core.trees import Entry, Root, read_file
+from talaria.tools import git_files
 
 MAX_FOLDERS = 2_000
 """That are looked into below `.git` folders."""
@@ -111,10 +111,10 @@ def _pointed(file: Path) -> Path | None:
 
 def _work_tree(git: Path, name: str) -> Path | None:
     try:
-        content = read_file(git / name, gitconfig.MAX_BYTES)
+        content = read_file(git / name, git_files.MAX_CONFIG_BYTES)
     except OSError:
         return None
-    named = _named(str(git), dict(gitconfig.entries(content)).get("core.worktree", ""))
+    named = _named(str(git), dict(git_files.entries(content)).get("core.worktree", ""))
     return Path(named).resolve() if named is not None else None
 
 
@@ -146,7 +146,7 @@ class _Settings(NamedTuple):
 def _summary(content: bytes) -> _Settings:
     found: dict[str, str] = {}
     includes: dict[str, None] = {}
-    for key, value in gitconfig.entries(content):
+    for key, value in git_files.entries(content):
         section, _, rest = key.partition(".")
         if section in ("include", "includeif") and rest.rpartition(".")[2] == "path":
             includes[value] = None
@@ -280,7 +280,7 @@ class Repositories:
     def _settings_in(self, file: str) -> "_Settings":
         """With the true names of what they include, which is guarded."""
         if file not in self._settings:
-            content = self._content(file, gitconfig.MAX_BYTES) if len(self._settings) < MAX_SETTINGS else None
+            content = self._content(file, git_files.MAX_CONFIG_BYTES) if len(self._settings) < MAX_SETTINGS else None
             settings = _summary(content or b"")
             included: dict[str, None] = {}
             for value in settings.includes:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from talaria.core.aio import in_thread
 from talaria.core.errors import BadArguments, Denied, ToolFailed
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall
+from talaria.core.trees import Root
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
 from talaria.tools.person import Proposal
 from talaria.tools.sandbox.running_command import RunningCommand
 from talaria.tools.sandbox_permissions import SANDBOX, Kind, Permission, is_covered, network
-from talaria.trees import Root
-from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
     from talaria.tools.workspace import Workspace

@@ -9,7 +9,7 @@ import msgspec
 
 from talaria.core.ids import SessionId
 from talaria.tools.sandbox.base import Level
-from talaria.tools.sandbox.project_state import project_folder
+from talaria.tools.sandbox.sandbox_settings import project_folder
 
 if TYPE_CHECKING:
     from talaria.tools.workspaces import Workspaces

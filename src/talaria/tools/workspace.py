@@ -20,7 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from talaria.core.aio import completed, in_thread
 from talaria.core.errors import ToolFailed
+from talaria.core.trees import Root
 from talaria.tools.blocking import in_threads
 from talaria.tools.git_settings import GIT_LOGIN, PROGRAM_HOST, AddressChange, GitSettings
 from talaria.tools.policy_files import HeldChange, PolicyFiles
@@ -32,8 +34,6 @@ from talaria.tools.sandbox.running_command import ExitStatus, OutputSink, Runnin
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 from talaria.tools.sandbox_grants import RunningConsent
 from talaria.tools.sandbox_permissions import Permission
-from talaria.trees import Root
-from talaria.waiting import completed, in_thread
 
 if TYPE_CHECKING:
     from talaria.net.egress import Serve
@@ -298,7 +298,7 @@ class Workspace:
         """To run one command that a person has allowed to leave. What sandboxed commands have changed is looked at
         before, so that it does not pass for the person's own doing."""
         await self.tidy()
-        from talaria.tools.sandbox.outside import opened_outside  # noqa: PLC0415  (rarely)
+        from talaria.tools.sandbox.local import opened_outside  # noqa: PLC0415  (rarely)
 
         async with opened_outside(self.project, self.roots, environment) as host:
 

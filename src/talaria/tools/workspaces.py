@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from talaria.core.aio import completed, in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import BadConfig, ToolFailed
+from talaria.core.fs import harmless
 from talaria.core.ids import SessionId
-from talaria.files import harmless
 from talaria.tools.base import Scope
 from talaria.tools.git_settings import GitSettings
 from talaria.tools.protected import Protected
@@ -27,12 +28,10 @@ from talaria.tools.sandbox.base import Sandbox, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.chooser import SandboxChooser
 from talaria.tools.sandbox.egress_proxy import EgressProxy
 from talaria.tools.sandbox.project_reader import LEVELS, MAX_OPEN, Reader
-from talaria.tools.sandbox.project_state import project_folder
 from talaria.tools.sandbox.sandbox_policy import NEVER, view_of
-from talaria.tools.sandbox.sandbox_settings import TerminalSettings
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings, project_folder
 from talaria.tools.sandbox_permissions import Permission
 from talaria.tools.workspace import Workspace
-from talaria.waiting import completed, in_thread
 
 if TYPE_CHECKING:
     from talaria.tools.folder_events import FolderEvents

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from talaria.compose import Application, open_application
+from talaria.app.build import Application, open_application
+from talaria.app.settings import Settings
 from talaria.config.load import decode
 from talaria.core.clock import Clock
 from talaria.core.events import Event, Notice
@@ -20,7 +21,6 @@ from talaria.runtime.commands import obey
 from talaria.runtime.open_chat import OpenChat
 from talaria.runtime.session import LiveSession
 from talaria.runtime.turn_runner import Report
-from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.contracts.engines.conftest import RECORDER, REGISTER
 
+from talaria.app.settings import Settings
 from talaria.cli.conversation import open_conversation
 from talaria.cli.options import CliOptions
 from talaria.config.load import decode
 from talaria.core.errors import TalariaError
 from talaria.runtime.session import ignore
-from talaria.settings import Settings
 from talaria.testing.servers.model_server import ModelServer
 
 Install = Callable[..., Path]

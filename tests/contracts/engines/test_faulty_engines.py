@@ -11,7 +11,7 @@ import pytest
 from tests.contracts.engines.conftest import OpenWorld, World
 
 from talaria.core.clock import SystemClock
-from talaria.core.compacted import Compacted
+from talaria.core.entries import Compacted
 from talaria.runtime.session import LiveSession
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer

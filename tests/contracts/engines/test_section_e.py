@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.contracts.engines.conftest import RECORDER, REGISTER, OpenWorld, World, WorldChat, write_plugin
 
-from talaria.compose import Application
-from talaria.plugins.choices import engine_choices
+from talaria.app.build import Application
+from talaria.plugins.plugin_host import engine_choices
 from talaria.runtime.commands import GivenCommand
 from talaria.runtime.session import LiveSession
 from talaria.testing.servers.model_server import ModelServer

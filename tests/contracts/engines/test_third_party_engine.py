@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.contracts.engines.conftest import OpenWorld, World
 
-from talaria.core.compacted import Compacted
+from talaria.core.entries import Compacted
 from talaria.runtime.session import LiveSession
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, ReplyUsage, call

@@ -14,7 +14,8 @@ from typing import Protocol
 import msgspec
 import pytest
 
-from talaria.compose import OpenStore, open_application
+from talaria.app.build import OpenStore, open_application
+from talaria.app.settings import Settings
 from talaria.config.schema import AgentConfig, Config, LimitsConfig, ModelConfig, ProviderConfig, TimeoutsConfig
 from talaria.core.clock import Clock
 from talaria.core.entries import MessageAdded, Recorded, TurnEnded
@@ -25,7 +26,6 @@ from talaria.core.secret import Secret
 from talaria.providers.base import WireName
 from talaria.runtime.session import LiveSession
 from talaria.runtime.turn_runner import Report
-from talaria.settings import Settings
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock

@@ -17,11 +17,11 @@ import pytest
 from aiohttp import web
 from tests.scenarios.gateway.house import OWNER, House
 
+from talaria.app.gateway_app import GatewayApp, open_switchboard
 from talaria.core.secret import Secret
 from talaria.gateway.connector import Health
 from talaria.gateway.service import Gateway
-from talaria.gateway_app import GatewayApp, open_switchboard
-from talaria.platforms.webhook import body_signatures
+from talaria.platforms.webhook import config
 from talaria.store.mail import OutboxRow, OutboxState
 from talaria.testing import ModelServer
 from talaria.testing.patience import PATIENCE_S
@@ -99,7 +99,7 @@ class WebhookServer:
     async def post(self, message: Mapping[str, str]) -> int:
         """The status of the answer."""
         body = json.dumps(message).encode()
-        headers = body_signatures.signed(Secret(SECRET), body, time.time())
+        headers = config.signed(Secret(SECRET), body, time.time())
         address = f"http://127.0.0.1:{self._gateway_port}/webhook/ci"
         async with aiohttp.ClientSession() as session, session.post(address, data=body, headers=headers) as answer:
             return answer.status

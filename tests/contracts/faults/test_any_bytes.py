@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from talaria.compose import open_application
+from talaria.app.build import open_application
+from talaria.app.settings import Settings
 from talaria.config.schema import AgentConfig, Config, ModelConfig, ProviderConfig
 from talaria.core.clock import Clock
 from talaria.core.entries import MessageAdded
 from talaria.core.errors import ProviderFailure
 from talaria.core.messages import user
-from talaria.settings import Settings
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.config.schema import LimitsConfig, TurnCapConfig
 from talaria.core.errors import LimitReached
 from talaria.providers.base import WireName

@@ -28,7 +28,7 @@ from tests.contracts.faults.platform_stage import (
     staged,
 )
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.clock import Clock
 from talaria.core.ids import SessionId
 from talaria.gateway import preview

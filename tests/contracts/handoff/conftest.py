@@ -8,7 +8,7 @@ from tests.contracts.pool.travelling import TravellingClock
 from tests.scenarios.gateway.conftest import house, run_folder
 from tests.scenarios.gateway.house import OWNER, House
 
-from talaria.compose import Application, open_application
+from talaria.app.build import Application, open_application
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.gateway.handoff_receiver import EVERY_S

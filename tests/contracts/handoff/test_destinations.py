@@ -11,7 +11,7 @@ from tests.contracts.pool.travelling import TravellingClock
 from tests.scenarios.gateway.conftest import house, run_folder
 from tests.scenarios.gateway.house import OWNER, House
 
-from talaria.compose import open_application
+from talaria.app.build import open_application
 from talaria.testing.servers.chat_service import ChatService, Refusal
 from talaria.testing.servers.discord_server import DiscordServer
 from talaria.testing.servers.slack_server import SlackServer

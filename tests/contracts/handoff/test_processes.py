@@ -10,7 +10,7 @@ from tests.scenarios.conftest import environment, home
 from tests.scenarios.gateway.test_operation import OWNER, Station, station
 from tests.scenarios.test_cli_terminal import Terminal
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.ids import SessionId
 from talaria.store.base import HandoffState
 from talaria.testing import Reply

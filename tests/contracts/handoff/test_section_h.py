@@ -7,7 +7,8 @@ import pytest
 from tests.contracts.handoff.conftest import FORUM, Terminal
 from tests.scenarios.gateway.house import OWNER, House
 
-from talaria.compose import open_application
+from talaria.app.build import open_application
+from talaria.app.settings import Settings
 from talaria.config.load import decode
 from talaria.core.entries import MessageAdded, TurnStarted
 from talaria.core.errors import BadInput
@@ -17,7 +18,6 @@ from talaria.gateway.service import Gateway
 from talaria.runtime.builtin_commands import BUILTIN
 from talaria.runtime.commands import Commands
 from talaria.runtime.handoff import GIVEN_UP, NOBODY, HandoffFailed, hand_off
-from talaria.settings import Settings
 from talaria.store.base import HandoffState, NewSession, Store
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock

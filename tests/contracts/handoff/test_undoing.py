@@ -12,12 +12,12 @@ from tests.contracts.handoff.conftest import FORUM, Terminal, house, in_chat, in
 from tests.scenarios.gateway.house import OWNER
 from tests.security.chats import logged
 
+from talaria.app.gateway_app import wanted
 from talaria.cli.gateway import log as gateway_log
 from talaria.core.entries import MessageAdded
 from talaria.core.ids import SessionId
 from talaria.core.redaction import Redactor
 from talaria.gateway.handoff_receiver import EVERY_S
-from talaria.gateway_app import wanted
 from talaria.platforms.base import Address, ChatInfo, Platform, Sender
 from talaria.runtime.handoff import TOO_SLOW, HandoffFailed
 from talaria.runtime.transcript import without_undone

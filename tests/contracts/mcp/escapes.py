@@ -16,8 +16,7 @@ import msgspec
 from talaria.core.clock import SystemClock
 from talaria.tools.mcp.sandboxing import ServerSandboxes
 from talaria.tools.mcp.server_entries import SandboxNeeds, ServerEntry
-from talaria.tools.mcp.server_tools import McpTool
-from talaria.tools.mcp.servers import open_servers
+from talaria.tools.mcp.servers import McpTool, open_servers
 from talaria.tools.sandbox.base import Level
 from talaria.tools.sandbox.canaries import Canaries
 from talaria.tools.sandbox.probes import ProbeResult, judge

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from talaria.compose import open_application
+from talaria.app.build import open_application
+from talaria.app.settings import read_settings
 from talaria.core.clock import SystemClock
 from talaria.core.entries import MessageAdded
 from talaria.core.errors import StoreUnavailable
 from talaria.core.events import Event, Notice
 from talaria.core.ids import Epoch, SessionId
 from talaria.core.messages import Assistant, Message, ToolResult, User, user
-from talaria.settings import read_settings
 from talaria.store.base import CallEnded, CallIntended, Journal, Write
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.port_proxies import JournalProxy, StoreProxy

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from talaria.core.errors import BadInput
 from talaria.core.secret import Secret
-from talaria.platforms.webhook import body_signatures, incoming
+from talaria.platforms.webhook import config, intake
 from talaria.platforms.webhook.config import WebhookRoute
-from talaria.platforms.webhook.rate_limits import Pace, Recent
+from talaria.platforms.webhook.server import Pace, Recent
 
 MESSAGES = WebhookRoute(reply_url="https://example.org")
 EVENTS = WebhookRoute(reply_url="https://example.org", kind="github")
@@ -29,7 +29,7 @@ bodies = st.binary() | jsonish.map(lambda value: json.dumps(value).encode())
 def test_any_body_is_an_arrival_or_refused(body: bytes) -> None:
     for route in (MESSAGES, EVENTS):
         try:
-            arrival = incoming.arrival("ci", route, body, {"X-GitHub-Event": "push"}, 1.0)
+            arrival = intake.arrival("ci", route, body, {"X-GitHub-Event": "push"}, 1.0)
         except BadInput:
             continue
         assert arrival.sender.id == "ci"
@@ -39,13 +39,13 @@ def test_any_body_is_an_arrival_or_refused(body: bytes) -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from([body_signatures.TIMESTAMP, body_signatures.SIGNATURE, body_signatures.GITHUB_SIGNATURE]),
+        st.sampled_from([config.TIMESTAMP, config.SIGNATURE, config.GITHUB_SIGNATURE]),
         st.text(),
     )
 )
 def test_any_headers_prove_nothing(headers: dict[str, str]) -> None:
     for route in (MESSAGES, EVENTS):
-        proof = body_signatures.proof(route, headers)
+        proof = config.proof(route, headers)
         assert proof is None or not proof.holds(Secret("s" * 16), b"{}")
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from tests.contracts.engines.conftest import World, home, install, server, write_plugin
 
-from talaria.compose import open_application, open_store
+from talaria.app.build import open_application, open_store
+from talaria.app.extensions import Extensions
+from talaria.app.settings import Settings
 from talaria.config.load import decode
 from talaria.core.clock import Clock
-from talaria.extensions import Extensions
-from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer

@@ -15,7 +15,7 @@ from tests.contracts.plugins.conftest import (
     write_plugin,
 )
 
-from talaria.compose import builtin_names
+from talaria.app.build import builtin_names
 from talaria.core.messages import user
 from talaria.runtime.commands import Command
 from talaria.testing.manual_clock import ManualClock

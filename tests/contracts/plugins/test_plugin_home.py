@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.plugins.conftest import Install, OpenWorld, module
 
-from talaria.settings import read_settings
+from talaria.app.settings import read_settings
 
 READS = """
 import os

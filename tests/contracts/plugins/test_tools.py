@@ -22,20 +22,19 @@ from tests.contracts.plugins.conftest import (
 
 from talaria.core.errors import UserFacing
 from talaria.core.ids import CallId, SessionId
-from talaria.core.messages import ToolCall
-from talaria.core.tool_spec import ToolSpec
+from talaria.core.messages import ToolCall, ToolSpec
 from talaria.plugins.bridge import Bridge
-from talaria.plugins.dispatching import dispatch
+from talaria.plugins.services import dispatch
 from talaria.runtime.chat import Say
 from talaria.runtime.commands import Command
-from talaria.runtime.current import Serving, serving
+from talaria.runtime.session_config import Serving, serving
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Call, Failure, Reply, ReplyUsage, call
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Run, Scope
 from talaria.tools.executor import Executor
+from talaria.tools.function import SchemaInvocation, SchemaTool, spec_of
 from talaria.tools.registry import Toolbox
-from talaria.tools.schema_tool import SchemaInvocation, SchemaTool, spec_of
 
 SCHEMA = '{"description": "Looks.", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}'
 

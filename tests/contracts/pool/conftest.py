@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from talaria.compose import Application, open_application, open_store
+from talaria.app.build import Application, open_application, open_store
+from talaria.app.settings import Settings
 from talaria.config.load import decode
 from talaria.core.ids import SessionId
 from talaria.core.messages import Assistant, user
@@ -20,7 +21,6 @@ from talaria.runtime.session import LiveSession, ignore
 from talaria.runtime.session_config import SessionConfig
 from talaria.runtime.session_pool import SessionPool
 from talaria.runtime.turn_runner import Report
-from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.scripted_provider import ScriptedProvider

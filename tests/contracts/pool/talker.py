@@ -5,13 +5,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from talaria.compose import open_application
+from talaria.app.build import open_application
+from talaria.app.settings import read_settings
 from talaria.core.errors import SessionBusy
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.providers.upstream import Upstream
 from talaria.runtime.session_pool import SessionPool
-from talaria.settings import read_settings
 from talaria.testing.scripted_provider import ScriptedProvider
 
 CAP, TALKERS, EACH = 16, 8, 20

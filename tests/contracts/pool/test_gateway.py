@@ -10,14 +10,14 @@ from tests.scenarios.gateway.conftest import house as gateway_house
 from tests.scenarios.gateway.conftest import run_folder
 from tests.scenarios.gateway.house import OWNER, House
 
-from talaria.compose import open_application, open_store
+from talaria.app.build import open_application, open_store
+from talaria.app.settings import Settings
 from talaria.config.load import decode
 from talaria.core.clock import Clock
 from talaria.core.ids import InboxId, SessionId
 from talaria.core.messages import user
 from talaria.gateway.service import Gateway
 from talaria.runtime.session import LiveSession
-from talaria.settings import Settings
 from talaria.store.base import Store
 from talaria.store.mail import Inbox, Outgoing
 from talaria.store.memory import MemoryStore

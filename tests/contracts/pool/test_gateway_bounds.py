@@ -12,11 +12,11 @@ from tests.scenarios.gateway.conftest import house as gateway_house
 from tests.scenarios.gateway.conftest import run_folder
 from tests.scenarios.gateway.house import House
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
+from talaria.app.gateway_app import GatewayApp
 from talaria.core.clock import Clock
 from talaria.core.ids import SessionId
 from talaria.gateway.service import SWEEP_S
-from talaria.gateway_app import GatewayApp
 from talaria.store.base import Session, Sessions, Store
 from talaria.testing import Reply, call
 from talaria.testing.port_proxies import SessionsProxy, StoreProxy

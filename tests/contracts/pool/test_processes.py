@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.entries import MessageAdded, TurnEnded
 from talaria.core.messages import User
 from talaria.testing.patience import PATIENCE_S

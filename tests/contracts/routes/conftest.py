@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from talaria.compose import Application, open_application
+from talaria.app.build import Application, open_application
+from talaria.app.settings import Settings
 from talaria.config.load import decode
 from talaria.core.entries import Entry
 from talaria.core.events import Event, RouteSwitched, TurnBegan
@@ -20,7 +21,6 @@ from talaria.providers.base import Provider
 from talaria.providers.upstream import Upstream
 from talaria.runtime.recorder import Observer
 from talaria.runtime.turn_runner import Report
-from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer

@@ -9,7 +9,7 @@ from talaria.core.entries import MessageAdded
 from talaria.core.errors import BadConfig, BadInput, LimitReached, RequestRejected
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
-from talaria.runtime.titles import title_for
+from talaria.runtime.auxiliary import title_for
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Reply
 

@@ -15,6 +15,7 @@ from talaria.core.clock import SystemClock
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import SessionId
 from talaria.core.messages import ToolResult
+from talaria.core.trees import Root
 from talaria.tools.base import Scope
 from talaria.tools.output import Output
 from talaria.tools.quarantine import MAX_COPIED_BYTES, Quarantine
@@ -27,7 +28,6 @@ from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
 from talaria.tools.sandbox.system import own_code
 from talaria.tools.workspace import Workspace
 from talaria.tools.workspaces import Workspaces
-from talaria.trees import Root
 
 Use = Callable[..., Awaitable[ToolResult]]
 

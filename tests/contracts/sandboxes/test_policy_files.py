@@ -21,8 +21,8 @@ from talaria.core.messages import ToolCall, ToolResult
 from talaria.tools.approval import Gate, OpenGate
 from talaria.tools.base import Invocation, Scope
 from talaria.tools.builtin.file_tools import file_tools
+from talaria.tools.builtin.pages import ReadFiles
 from talaria.tools.builtin.process import process_tools
-from talaria.tools.builtin.seen import ReadFiles
 from talaria.tools.builtin.terminal import terminal_tools
 from talaria.tools.executor import Executor
 from talaria.tools.folder_events import FolderEvents

@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from talaria.compose import Application, OpenStore, open_application, open_store
+from talaria.app.build import Application, OpenStore, open_application, open_store
+from talaria.app.settings import Settings
 from talaria.config.load import decode
 from talaria.context.summary import OPENING, SYSTEM
 from talaria.core.clock import Clock
-from talaria.core.compacted import Compacted
-from talaria.core.entries import MessageAdded, Recorded
+from talaria.core.entries import Compacted, MessageAdded, Recorded
 from talaria.core.errors import Overloaded, RequestRejected
 from talaria.core.ids import CallId, Epoch, SessionId
 from talaria.core.messages import Assistant, Message, Text, ToolCall, ToolResult, User, user
@@ -24,7 +24,6 @@ from talaria.providers.base import Delta, ModelRequest
 from talaria.providers.upstream import Upstream
 from talaria.providers.wires import wire_for
 from talaria.runtime.session import LiveSession
-from talaria.settings import Settings
 from talaria.store.base import Write
 from talaria.store.memory import MemoryStore
 from talaria.testing import ManualClock, ScriptedProvider, transcript_problems

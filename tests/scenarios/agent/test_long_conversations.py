@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from talaria.compose import Application, open_application
+from talaria.app.build import Application, open_application
+from talaria.app.settings import Settings
 from talaria.config.load import decode
-from talaria.core.compacted import Compacted
-from talaria.core.entries import Entry, MessageAdded
+from talaria.core.entries import Compacted, Entry, MessageAdded
 from talaria.core.events import Event, Notice
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
-from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.rules import chat_problems, transcript_problems

@@ -18,10 +18,10 @@ from aiohttp import web
 from talaria.core.clock import SystemClock
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import CallId, SessionId
-from talaria.net.web_settings import WebSettings
+from talaria.net.settings import WebSettings
 from talaria.testing.manual_clock import ManualClock
 from talaria.tools.base import Run, Scope, Shown, Tool
-from talaria.tools.browser import chromium
+from talaria.tools.browser import browser_process
 from talaria.tools.browser.browser import Browser, is_available
 from talaria.tools.browser.browser_tools import browser_tools
 
@@ -229,7 +229,7 @@ async def bare_browser(needs_chromium: None, names: Names, clock: ManualClock) -
     """Another one: without bubblewrap, impatient, and with a clock that is turned by hand."""
     browser = Browser(WebSettings(allow_private=(PUBLIC,), timeout_s=IMPATIENT_S), clock, lookup=names)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chromium, "BWRAP", "/nonexistent/bwrap")
+        patch.setattr(browser_process, "BWRAP", "/nonexistent/bwrap")
         async with browser.visiting(SessionId("keeps it open"), opens=True):
             pass
     yield browser

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.browser.conftest import Site, Visitor, command, processes, works
 
-from talaria.tools.browser import chromium
+from talaria.tools.browser import browser_process
 
 BASH = "/usr/bin/bash"
 
@@ -22,13 +22,13 @@ def found() -> Found:
 
     def run(script: str) -> str:
         environment = {**os.environ, "OPENAI_API_KEY": "secret-key"}
-        words = (*chromium.confinement(), BASH, "-c", script)
+        words = (*browser_process.confinement(), BASH, "-c", script)
         done = subprocess.run(
             words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, timeout=20, check=False
         )
         return done.stdout
 
-    if not os.access(chromium.BWRAP, os.X_OK) or run("echo works") != "works\n":
+    if not os.access(browser_process.BWRAP, os.X_OK) or run("echo works") != "works\n":
         pytest.skip("needs bubblewrap, and that it works on this machine")
     return run
 
@@ -61,12 +61,12 @@ def test_browser_sees_no_other_processes(found: Found) -> None:
 
 async def test_own_sandbox_of_the_browser_is_on(found: Found, visitor: Visitor, site: Site) -> None:
     await works(visitor, site)
-    confined = [pid for pid in processes("--remote-debugging-pipe") if chromium.BWRAP in command(pid)]
+    confined = [pid for pid in processes("--remote-debugging-pipe") if browser_process.BWRAP in command(pid)]
     assert confined != []
     assert not any("--no-sandbox" in command(pid) for pid in confined)
     assert any("--type=renderer" in command(pid) for pid in processes("--type="))
 
 
 def test_without_bubblewrap_there_is_no_wrapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chromium, "BWRAP", "/nonexistent/bwrap")
-    assert chromium.confined(Path(BASH), tmp_path) is None
+    monkeypatch.setattr(browser_process, "BWRAP", "/nonexistent/bwrap")
+    assert browser_process.confined(Path(BASH), tmp_path) is None

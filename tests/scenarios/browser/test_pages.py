@@ -10,7 +10,7 @@ from tests.scenarios.browser.conftest import PUBLIC, Names, Site, Visitor, ref
 
 from talaria.core.errors import ToolFailed
 from talaria.tools.base import Claim, Shown
-from talaria.tools.browser.snapshots import MAX_LINE_CHARS, PAGE_CHARS
+from talaria.tools.browser.tabs import MAX_LINE_CHARS, PAGE_CHARS
 from talaria.tools.browser.window import PAUSE_S
 
 FORM = """

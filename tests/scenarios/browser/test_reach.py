@@ -190,7 +190,7 @@ import asyncio, sys
 from pathlib import Path
 from talaria.core.clock import SystemClock
 from talaria.core.ids import CallId, SessionId
-from talaria.net.web_settings import WebSettings
+from talaria.net.settings import WebSettings
 from talaria.tools.base import Run, Scope
 from talaria.tools.browser.browser import Browser
 from talaria.tools.browser.browser_tools import browser_tools
@@ -206,7 +206,7 @@ asyncio.run(main())
 """
 
 
-async def test_nothing_is_left_when_we_are_killed(chromium: None, site: Site) -> None:
+async def test_nothing_is_left_when_we_are_killed(needs_chromium: None, site: Site) -> None:
     site.pages["/"] = "<p>page</p>"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", dedent(PROGRAM), site.url(), stdout=asyncio.subprocess.PIPE

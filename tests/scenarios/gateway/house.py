@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from talaria.app.gateway_app import GatewayApp, open_switchboard
+from talaria.app.settings import Settings, read_settings
 from talaria.config.load import decode
 from talaria.core.ids import SessionId
-from talaria.gateway_app import GatewayApp, open_switchboard
-from talaria.settings import Settings, read_settings
 from talaria.store.base import Store
 from talaria.testing import ModelServer
 from talaria.testing.patience import PATIENCE_S

@@ -11,7 +11,7 @@ from tests.contracts.faults.platform_stage import QuickClock
 from tests.scenarios.gateway.house import OWNER, House
 from tests.scenarios.gateway.test_conversing import last_request
 
-from talaria.compose import open_application
+from talaria.app.build import open_application
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.testing import Reply

@@ -17,16 +17,16 @@ import msgspec
 import pytest
 
 import talaria
-from talaria.compose import open_store
+from talaria.app.build import open_store
+from talaria.app.gateway_app import wanted
+from talaria.app.settings import read_settings
 from talaria.core.clock import SystemClock
 from talaria.core.secret import Secret
+from talaria.gateway.authorization import LET_IN, Pairing
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.gateway_status import read_status
-from talaria.gateway.pairing import LET_IN, Pairing
-from talaria.gateway_app import wanted
 from talaria.platforms.base import Sender
-from talaria.platforms.webhook import body_signatures
-from talaria.settings import read_settings
+from talaria.platforms.webhook import config
 from talaria.testing import ModelServer
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.discord_server import DiscordServer
@@ -266,9 +266,7 @@ async def test_the_signature_in_the_reference_is_right(somebody: Somebody) -> No
     example = re.search(r"`(\w+)`, the timestamp (\d+) and the body `(.+?)` the signature is\s+`(v1=\w+)`", told)
     assert example is not None
     secret, timestamp, body, signature = example.groups()
-    assert (
-        body_signatures.signed(Secret(secret), body.encode(), float(timestamp))[body_signatures.SIGNATURE] == signature
-    )
+    assert config.signed(Secret(secret), body.encode(), float(timestamp))[config.SIGNATURE] == signature
     signs = next(line for line in blocks("reference/webhook.md", "sh")[0].splitlines() if line.startswith("signature="))
     somebody.environment |= {"WEBHOOK_SECRET": secret, "timestamp": timestamp, "body": body}
     assert await somebody.does(f'{signs}\nprintf %s "v1=$signature"') == signature

@@ -8,7 +8,8 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from talaria.compose import Application, open_application
+from talaria.app.build import Application, open_application
+from talaria.app.settings import Settings
 from talaria.config.schema import Config, ModelConfig
 from talaria.gateway.gateway_settings import GatewaySettings
 from talaria.gateway.service import Gateway, PlatformSpec
@@ -26,7 +27,6 @@ from talaria.platforms.base import (
     Sender,
     SentId,
 )
-from talaria.settings import Settings
 from talaria.testing import ModelServer
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import RecordedRequest

@@ -22,7 +22,7 @@ from tests.scenarios.gateway.house import House
 from tests.scenarios.gateway.test_conversing import user_texts
 from tests.scenarios.gateway.test_files import PIXEL
 
-from talaria.compose import open_application
+from talaria.app.build import open_application
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import LostAnswer

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.gateway_status import read_status, status_file
 from talaria.testing import ModelServer, Reply, call

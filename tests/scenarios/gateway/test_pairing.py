@@ -6,9 +6,9 @@ import time
 
 from tests.scenarios.gateway.house import House
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.clock import SystemClock
-from talaria.gateway.pairing import LET_IN, MAX_PENDING, Pairing
+from talaria.gateway.authorization import LET_IN, MAX_PENDING, Pairing
 from talaria.gateway.service import LOOK_S
 from talaria.store.access import Member
 

@@ -12,9 +12,9 @@ import pytest
 from tests.scenarios.gateway.house import House
 from tests.scenarios.gateway.test_files import PIXEL
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
 from talaria.core.clock import SystemClock
-from talaria.gateway.pairing import LET_IN, Pairing
+from talaria.gateway.authorization import LET_IN, Pairing
 from talaria.store.access import Member
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.servers.chat_service import ChatService, LostAnswer, Refusal

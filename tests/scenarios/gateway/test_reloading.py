@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import msgspec
 from tests.scenarios.gateway.house import House
 
-from talaria.gateway_app import wanted
+from talaria.app.gateway_app import wanted
 from talaria.platforms.base import Platform, Sender
 
 

@@ -10,14 +10,14 @@ from tests.contracts.faults.platform_stage import QuickClock
 from tests.contracts.pool.travelling import TravellingClock
 from tests.scenarios.gateway.house import OWNER, House
 
-from talaria.compose import open_store
+from talaria.app.build import open_store
+from talaria.app.gateway_app import open_switchboard
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.ids import SessionId
 from talaria.gateway.connector import REFUSED_WAIT_S
 from talaria.gateway.dispatcher import HELD, TOLD_AFTER_S
 from talaria.gateway.envelope import BESIDE, MARK, OutgoingBody, written
-from talaria.gateway.links import PAUSE
-from talaria.gateway_app import open_switchboard
+from talaria.gateway.gateway_state import PAUSE
 from talaria.store.base import Held
 from talaria.store.mail import Outgoing
 from talaria.testing import Reply

@@ -8,7 +8,7 @@ import pytest
 from tests.contracts.engines.conftest import write_plugin
 from tests.scenarios.screen.conftest import OpenScreen
 
-from talaria.cli.screen.screen_commands import ScreenCommands, Steered
+from talaria.cli.screen.chat_screen import ScreenCommands, Steered
 from talaria.runtime.builtin_commands import builtin_commands
 from talaria.runtime.commands import NameTaken
 from talaria.testing.servers.model_server import ModelServer

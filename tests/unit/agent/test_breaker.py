@@ -1,6 +1,6 @@
 """A model that repeats itself: what counts as the same outcome."""
 
-from talaria.agent.breaker import WITH_SUCCESSES, Breaker
+from talaria.agent.turn import WITH_SUCCESSES, Breaker
 from talaria.core.ids import CallId
 from talaria.core.messages import Image, ToolCall, ToolResult
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from talaria.agent.retry import AttemptState, Decision, Mend, Reconnect, Retry, decide
 from talaria.core.errors import FailureKind, ProviderFailure, Repair
-from talaria.providers.treatment import TREATMENTS
+from talaria.providers.provider_failures import TREATMENTS
 
 KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 REPAIRS: tuple[Repair, ...] = get_args(Repair)

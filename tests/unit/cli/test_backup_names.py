@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from talaria.cli.backup.backup_manifest import is_cache, is_secret, secrets_in
+from talaria.cli.backup.archive import is_cache, is_secret, secrets_in
 
 
 def test_secrets_are_known_by_their_names() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.cli.piped_answer import NOT_YET, VOID, PipedAnswer
+from talaria.cli.answer_view import NOT_YET, VOID, PipedAnswer
 from talaria.core.entries import TurnOutcome
 from talaria.core.events import AnswerRestarted, Event, RoundEnded, TextDelta
 from talaria.core.ids import CallId, SessionId, TurnId

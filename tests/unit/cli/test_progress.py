@@ -5,7 +5,7 @@ import io
 import pyte
 import pytest
 
-from talaria.cli.progress import Progress
+from talaria.cli.notices import Progress
 
 
 class Clock:

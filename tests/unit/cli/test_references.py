@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.cli.attached_pictures import read_image
-from talaria.cli.references import MAX_FILE_BYTES, MOST_FILES, with_references
+from talaria.cli.references import MAX_FILE_BYTES, MOST_FILES, read_image, with_references
 from talaria.core.errors import BadInput
 from talaria.core.messages import Context, Image, Text, User, user
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from talaria.cli.backup.unpack import unpack
+from talaria.app.build import open_store
+from talaria.cli.backup.archive import unpack
 from talaria.cli.main import main
-from talaria.cli.progress import Progress
-from talaria.compose import open_store
+from talaria.cli.notices import Progress
 from talaria.core.errors import BadInput
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from tests.unit.tools.undo_scenario import SESSION, Project
 
-from talaria.cli.backup.backup_manifest import is_kept
-from talaria.cli.sessions.session_files import remove_files
+from talaria.cli.backup.archive import is_kept
+from talaria.cli.sessions.remarks import remove_files
 from talaria.core.ids import SessionId
+from talaria.core.trees import Root
 from talaria.tools.quarantine import Quarantine
-from talaria.trees import Root
 
 
 def test_what_was_moved_to_quarantine_goes_with_its_conversation_and_nothing_else(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.cli.gateway.systemd import unit, unit_file, unit_name
+from talaria.cli.gateway.daemon import unit, unit_file, unit_name
 from talaria.core.errors import BadInput
 
 COMMAND = ("/opt/my python/bin/python", "-m", "talaria", "gateway", "run")

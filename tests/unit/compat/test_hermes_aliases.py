@@ -23,19 +23,18 @@ from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, Denied
 from talaria.core.ids import SessionId
 from talaria.core.messages import ToolCall
+from talaria.core.plugin_calls import Background
 from talaria.core.usage import Usage
 from talaria.memory.base import MemoryProvider
-from talaria.plugin_calls import Background
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.contributions import gather, usable
 from talaria.plugins.discovery import Places, discover
-from talaria.plugins.judging import WantedPlugins
-from talaria.plugins.llm import LlmAnswer, LlmQuestion
-from talaria.plugins.model_providers import ProviderProfile
-from talaria.plugins.plugin_host import PluginHost
+from talaria.plugins.plugin_host import PluginHost, WantedPlugins
+from talaria.plugins.registered import ProviderProfile
+from talaria.plugins.services import LlmAnswer, LlmQuestion
 from talaria.runtime.builtin_commands import BUILTIN
 from talaria.runtime.commands import Commands
-from talaria.runtime.current import Serving, serving
+from talaria.runtime.session_config import Serving, serving
 from talaria.tools.approval import Gate, OpenGate
 from talaria.tools.base import Invocation, Scope
 from talaria.tools.executor import Executor

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from talaria.cli import progress
+from talaria.cli import notices
 from talaria.cli.main import main
 from talaria.compat.hermes_home.conversation_import import move
+from talaria.compat.hermes_home.hermes_database import HermesSession
 from talaria.compat.hermes_home.receivers import StoreReceiver
 from talaria.compat.hermes_home.report import Item
-from talaria.compat.hermes_home.rows import HermesSession
 from talaria.core.entries import Recorded
 from talaria.core.errors import StoreUnavailable
 from talaria.store.memory import MemoryStore
@@ -85,7 +85,7 @@ def test_long_work_is_shown_beside_the_report(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TALARIA_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(notices, "LINE_EVERY_S", 0.0)
 
     assert main(["import", "hermes", str(file.parent)]) == 0
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.compat.hermes_home.file_copy import Way, file_step, folder_step
+from talaria.compat.hermes_home.home_files import Way, file_step, folder_step
 from talaria.compat.hermes_home.report import ImportStep, carried_out
 
 

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from talaria.compat.hermes_home.conversation_import import journal
 from talaria.compat.hermes_home.exchanges import NO_ANSWER, NO_BEGINNING, NO_RESULT, NO_WORDS
-from talaria.compat.hermes_home.journals import journal
-from talaria.compat.hermes_home.rows import MessageRow
-from talaria.core.compacted import Compacted
-from talaria.core.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
+from talaria.compat.hermes_home.hermes_database import MessageRow
+from talaria.core.entries import Compacted, Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
 from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, Context, Image, Message, Text, Thinking, ToolCall, ToolResult, User
 from talaria.runtime.transcript import Transcript

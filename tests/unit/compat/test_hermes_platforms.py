@@ -50,7 +50,7 @@ from talaria.platforms.base import (
     Sender,
     Unsure,
 )
-from talaria.plugins.platform_plugins import PlatformEntry
+from talaria.plugins.registered import PlatformEntry
 
 
 @pytest.fixture

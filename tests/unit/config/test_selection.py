@@ -8,7 +8,7 @@ from talaria.config.schema import Config
 from talaria.config.selection import LOCAL_TIMEOUTS, ModelChoice, check, choose, endpoint, is_streaming, local_servers
 from talaria.core.errors import BadConfig, MissingCredential
 from talaria.core.secret import Secret, decode_secret
-from talaria.net.timeouts import Timeouts
+from talaria.net.settings import Timeouts
 from talaria.providers.base import Endpoint
 from talaria.providers.catalog import catalog
 

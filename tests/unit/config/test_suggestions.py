@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from talaria.cli.first_run.candidate import BEGINNING
+from talaria.app.settings import read_settings
+from talaria.cli.first_run.setup import BEGINNING
 from talaria.config.routes import plan
 from talaria.config.schema import Config
 from talaria.config.selection import ModelChoice, endpoint
 from talaria.core.clock import SystemClock
-from talaria.settings import read_settings
 from talaria.tools.base import Claim
 from talaria.tools.policy import ApprovalSettings, Policy, PolicyRequest
 from talaria.tools.protected import Protected
 from talaria.tools.sandbox.egress_proxy import EgressProxy
-from talaria.tools.sandbox.variables import listed_variables
+from talaria.tools.sandbox.sandbox_settings import listed_variables
 
 SUGGESTIONS = re.findall(r"^#   (\w+: .*?)(?:   *[a-z].*)?$", BEGINNING, re.MULTILINE)
 

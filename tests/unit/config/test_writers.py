@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from talaria.config.writers import can_others_write, check_writers
+from talaria.app.settings import read_settings
+from talaria.config.edit import can_others_write, check_writers
 from talaria.core.errors import BadConfig
-from talaria.settings import read_settings
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import pytest
 from talaria.context import summary
 from talaria.context.base import CompactionRequest
 from talaria.context.compactor import BuiltinCompactor
-from talaria.context.pruning import fitted, pruned
+from talaria.context.summary import fitted, pruned
+from talaria.core.dialect import transcript_problems
 from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, Image, Message, Text, ToolCall, ToolResult, User, user
-from talaria.core.transcripts import transcript_problems
 from talaria.core.usage import Usage
 from talaria.providers.message_history import CHARS_PER_TOKEN, History, size_tokens
 

@@ -1,7 +1,7 @@
 """What is known of a session's mail without a look: all of it, or nothing."""
 
 from talaria.core.ids import InboxId, SessionId
-from talaria.gateway.arrivals import MOST_KNOWN, Arrivals
+from talaria.gateway.dispatcher import MOST_KNOWN, Arrivals
 from talaria.gateway.envelope import Principal, Received
 from talaria.platforms.base import Address, Arrival, Sender
 from talaria.store.mail import Inbound

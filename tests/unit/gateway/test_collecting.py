@@ -2,7 +2,7 @@
 
 import gc
 
-from talaria.gateway.collecting import THRESHOLDS, rarely_collected
+from talaria.gateway.retention import THRESHOLDS, rarely_collected
 
 
 def test_the_collector_is_as_it_was_afterwards() -> None:

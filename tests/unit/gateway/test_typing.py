@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, cast
 
 from talaria.core.ids import SessionId
-from talaria.gateway.links import PlatformLinks
+from talaria.gateway.gateway_state import PlatformLinks
 from talaria.gateway.preview import SHOWN_AFTER_S, TICK_S, PreviewUpdater
 from talaria.platforms.base import Address, Capabilities, Platform
 from talaria.store.memory import MemoryStore

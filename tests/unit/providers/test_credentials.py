@@ -8,7 +8,7 @@ import pytest
 from talaria.core.errors import KeyRejected, ProviderFailure, RateLimited
 from talaria.core.secret import NO_SECRET, Secret
 from talaria.providers.base import Rotation
-from talaria.providers.credentials import KeyPool
+from talaria.providers.upstream import KeyPool
 from talaria.testing.manual_clock import ManualClock
 
 A, B, C = (Secret(f"sk-{letter}") for letter in "abc")

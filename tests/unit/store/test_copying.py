@@ -9,8 +9,7 @@ from talaria.core.errors import StoreUnavailable
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.store.base import NewSession
-from talaria.store.sqlite.copying import STEP_PAGES
-from talaria.store.sqlite.search import FEED_BATCH
+from talaria.store.sqlite.search import FEED_BATCH, STEP_PAGES
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.manual_clock import ManualClock
 

@@ -11,8 +11,8 @@ from talaria.core.messages import ToolCall, ToolResult
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.builtin.file_tools import file_tools
+from talaria.tools.builtin.pages import ReadFiles
 from talaria.tools.builtin.search_tools import search_tools
-from talaria.tools.builtin.seen import ReadFiles
 from talaria.tools.executor import Executor
 from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from talaria.core.errors import ToolFailed
 from talaria.tools.builtin.edits import Edit, edited
-from talaria.tools.builtin.texts import TextFile, decoded
+from talaria.tools.builtin.pages import TextFile, decoded
 from talaria.tools.diffs import MAX_DIFF_LINES, unified
 
 LINES = st.lists(st.sampled_from(["a", "b", "  a", "\ta", "a ", "", "}", "é", "a b", "a  b", "\udce9"]), max_size=6)

@@ -111,7 +111,7 @@ async def test_tool_that_hangs_is_stopped_with_a_sentence(scope: Scope, is_async
 def test_tool_that_hangs_does_not_keep_the_process_alive(tmp_path: Path) -> None:
     script = (
         "import asyncio, threading\n"
-        "from talaria.waiting import in_thread\n"
+        "from talaria.core.aio import in_thread\n"
         "async def main():\n"
         "    async with asyncio.timeout(0.01):\n"
         "        await in_thread(threading.Event().wait)\n"

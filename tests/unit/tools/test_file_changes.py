@@ -13,7 +13,7 @@ from talaria.core.redaction import Redactor
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.builtin import file_tools
-from talaria.tools.builtin.seen import ReadFiles
+from talaria.tools.builtin.pages import ReadFiles
 from talaria.tools.executor import Executor
 from talaria.tools.person import Proposal
 from talaria.tools.registry import Toolbox

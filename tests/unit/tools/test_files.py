@@ -16,8 +16,7 @@ from talaria.store.sqlite.undo import SqliteUndoStore
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.builtin.file_tools import file_tools
-from talaria.tools.builtin.pages import MAX_FILE_BYTES, MAX_LINE_CHARS, MAX_SHOWN_BYTES
-from talaria.tools.builtin.seen import ReadFiles
+from talaria.tools.builtin.pages import MAX_FILE_BYTES, MAX_LINE_CHARS, MAX_SHOWN_BYTES, ReadFiles
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
 from talaria.tools.undo.change_recorder import ChangeRecorder

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.tools.gitconfig import MAX_BYTES, NOT_UNDERSTOOD, entries, is_harmless
+from talaria.tools.git_files import MAX_CONFIG_BYTES, NOT_UNDERSTOOD, entries, is_harmless
 
 BY_GIT = rb"""
 [core]
@@ -87,7 +87,7 @@ def test_what_git_writes_for_a_new_repository_or_clone_is_harmless(tmp_path: Pat
         *('[branch "main"] remote = ext::sh -c evil', '[branch "main"] mergeOptions = -s evil', "[init] templateDir=x"),
         *('[submodule "m"] update = !evil', '[submodule "m"] url = ext::x', "[pull] twohead = evil", "[new] key = 1"),
         *("[extensions] partialClone = origin", "[core.x] bare = 1", "bare = true", "[gpg] program = x"),
-        *('[branch "a.mergeoptions\0b"] merge = -s evil', "[core]\n" + "#" * MAX_BYTES),
+        *('[branch "a.mergeoptions\0b"] merge = -s evil', "[core]\n" + "#" * MAX_CONFIG_BYTES),
     ],
 )
 def test_what_could_run_or_redirect_something_is_not_harmless(text: str) -> None:

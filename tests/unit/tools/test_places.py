@@ -21,8 +21,8 @@ from talaria.tools.approval import OpenGate
 from talaria.tools.base import Invocation, Scope
 from talaria.tools.builtin.file_tools import file_tools
 from talaria.tools.builtin.located import is_outside
+from talaria.tools.builtin.pages import ReadFiles
 from talaria.tools.builtin.search_tools import search_tools
-from talaria.tools.builtin.seen import ReadFiles
 from talaria.tools.executor import Executor
 from talaria.tools.person import Proposal
 from talaria.tools.protected import Protected

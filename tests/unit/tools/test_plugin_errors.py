@@ -9,8 +9,8 @@ from talaria.core.messages import Outcome, ToolCall
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Run, Scope
 from talaria.tools.executor import Executor
+from talaria.tools.function import SchemaTool, spec_of
 from talaria.tools.registry import Toolbox
-from talaria.tools.schema_tool import SchemaTool, spec_of
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from talaria.core.compacted import Compacted
-from talaria.core.entries import Entry, MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted, Undone
+from talaria.core.entries import Compacted, Entry, MessageAdded, Noted, RouteChanged, TurnEnded, TurnStarted, Undone
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.ids import CallId, SessionId, TurnId
 from talaria.core.messages import Assistant, Context, Image, Message, Text, Thinking, ToolCall, ToolResult, User, user

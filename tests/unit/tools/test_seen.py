@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from talaria.core.ids import SessionId
-from talaria.tools.builtin.seen import ReadFiles, Sight
+from talaria.tools.builtin.pages import ReadFiles, Sight
 
 ONE, TWO, THREE = (SessionId(name) for name in ("one", "two", "three"))
 SIGHT = Sight((1, 2, 3, 4), "x")

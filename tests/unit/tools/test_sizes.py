@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from talaria.core.text import parse_size, show_size
 from talaria.tools.sandbox.sandbox_settings import LimitSettings, TerminalSettings
-from talaria.tools.sizes import parse_size, show_size
 
 
 @pytest.mark.parametrize(

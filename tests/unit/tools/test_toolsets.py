@@ -3,22 +3,21 @@ from pathlib import Path
 import pytest
 
 from talaria import tool
-from talaria.compose import builtin_tools
+from talaria.app.build import builtin_tools
+from talaria.app.settings import Settings
 from talaria.config.schema import Config
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadArguments, Denied
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall
-from talaria.settings import Settings
 from talaria.store.memory import MemoryStore
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Run, Scope, Tool
 from talaria.tools.builtin.clarify import clarify
 from talaria.tools.builtin.todo import todo
 from talaria.tools.executor import Executor
-from talaria.tools.registry import Toolbox
-from talaria.tools.schema_tool import SchemaTool, spec_of
-from talaria.tools.toolsets import EVERYTHING, OTHERS, Switches, toolset_of
+from talaria.tools.function import SchemaTool, spec_of
+from talaria.tools.registry import EVERYTHING, OTHERS, Switches, Toolbox, toolset_of
 
 
 def named(name: str, toolset: str = "") -> Tool:

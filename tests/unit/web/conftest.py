@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from talaria.net.fetch import Fetch
-from talaria.net.web_settings import WebSettings
+from talaria.net.settings import WebSettings
 from talaria.testing.manual_clock import ManualClock
 
 PUBLIC = "127.0.0.2"

@@ -2,7 +2,7 @@ import codecs
 
 import pytest
 
-from talaria.net.charsets import CHUNK_BYTES, charset_of, decoded
+from talaria.net.fetch import CHUNK_BYTES, charset_of, decoded
 
 GREETING = "Grüße, мир, 世界"
 

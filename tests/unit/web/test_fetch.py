@@ -10,9 +10,8 @@ import pytest
 from tests.unit.web.conftest import PUBLIC, Names, Site, answer, redirect
 
 from talaria.core.errors import ToolFailed
-from talaria.net.codings import unpacked
-from talaria.net.fetch import Fetch
-from talaria.net.web_settings import WebSettings
+from talaria.net.fetch import Fetch, unpacked
+from talaria.net.settings import WebSettings
 from talaria.testing.manual_clock import ManualClock
 
 HTML = b"<p>Hello.</p>"

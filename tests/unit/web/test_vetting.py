@@ -6,9 +6,9 @@ import pytest
 from tests.unit.web.conftest import PRIVATE, PUBLIC, Names, Serve, Site, answer, redirect
 
 from talaria.core.errors import BadConfig, ToolFailed
+from talaria.net.addresses import system_lookup
 from talaria.net.fetch import MAX_REDIRECTS, Fetch
-from talaria.net.lookups import system_lookup
-from talaria.net.web_settings import WebSettings
+from talaria.net.settings import WebSettings
 from talaria.testing.manual_clock import ManualClock
 
 REFUSED = "is not on the public internet; it is not fetched."

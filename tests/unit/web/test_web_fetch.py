@@ -12,7 +12,7 @@ from talaria.core.errors import MissingCredential
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall, ToolResult
 from talaria.net.fetch import Fetch
-from talaria.net.web_settings import WebSettings
+from talaria.net.settings import WebSettings
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.builtin.web_tools import MAX_KEPT, NAMES, PAGE_BYTES, web_tools

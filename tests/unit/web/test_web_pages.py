@@ -2,7 +2,7 @@
 
 import pytest
 
-from talaria.tools.builtin.html_blocks import MAIN_CHARS
+from talaria.tools.builtin.html_text import MAIN_CHARS
 from talaria.tools.builtin.html_tokens import CHUNK_CHARS
 from talaria.tools.builtin.web_pages import MAX_CHARS, page
 

@@ -11,14 +11,10 @@ from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.ids import CallId, SessionId
 from talaria.core.secret import Secret
 from talaria.net.fetch import Fetch
-from talaria.net.web_settings import WebSettings
+from talaria.net.settings import WebSettings
 from talaria.tools.base import Run, Scope
-from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, SearchService, WebHit
-from talaria.tools.builtin.web_search.brave import Brave
-from talaria.tools.builtin.web_search.choice import choose
-from talaria.tools.builtin.web_search.duckduckgo import DuckDuckGo
-from talaria.tools.builtin.web_search.searxng import SearXNG
-from talaria.tools.builtin.web_search.tavily import Tavily
+from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, SearchService, WebHit, choose
+from talaria.tools.builtin.web_search.engines import Brave, DuckDuckGo, SearXNG, Tavily
 from talaria.tools.builtin.web_tools import web_tools
 
 KEY = "key-very-secret"

@@ -9,20 +9,17 @@ from pathlib import Path
 import click
 import msgspec
 
+from talaria.app.build import open_store
+from talaria.app.settings import Settings
 from talaria.cli import context, exits
-from talaria.cli.confirming import confirmed, yes_option
-from talaria.cli.json_output import json_option, print_json
-from talaria.cli.notices import complain, say, show
-from talaria.cli.progress import Progress
-from talaria.cli.sessions.session_files import remove_files
-from talaria.compose import open_store
+from talaria.cli.notices import Progress, complain, say, show
+from talaria.cli.output import confirmed, json_option, print_json, yes_option
+from talaria.cli.sessions.remarks import remove_files
 from talaria.core.errors import BadInput, StoreUnavailable
-from talaria.files import read_text
-from talaria.gateway.chat_keys import KeyRules, session_key
+from talaria.core.fs import read_text
+from talaria.gateway.chat_keys import KeyRules, folder_name, session_key
 from talaria.gateway.envelope import read_received
-from talaria.gateway.folders import folder_name
 from talaria.platforms.base import Address
-from talaria.settings import Settings
 from talaria.store.forgetting import Traces, Whose
 
 MENTIONING = ("SOUL.md", "config.yaml", "memories/**/*", "logs/*")

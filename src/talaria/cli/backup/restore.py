@@ -1,7 +1,14 @@
-"""`talaria restore`: a backup becomes the home. It is unpacked beside it and looked at before anything is replaced."""
+"""`talaria restore`: a backup becomes the home. It is unpacked beside it and looked at before anything is replaced.
 
+Puts a new home in the place of the old one. Where the kernel can exchange two names in one step, there is always a
+whole home in that place, wherever a crash strikes; elsewhere there may be none, and both are whole beside it.
+"""
+
+import ctypes
+import errno
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Generator
@@ -12,17 +19,63 @@ from pathlib import Path
 import click
 
 from talaria.cli import context
-from talaria.cli.backup.backup_manifest import BackupManifest, secrets_in
-from talaria.cli.backup.home_exchange import replace_home
-from talaria.cli.backup.unpack import unpack
-from talaria.cli.confirming import confirmed, yes_option
-from talaria.cli.json_output import json_option, print_json
-from talaria.cli.notices import say
-from talaria.cli.progress import Progress
+from talaria.cli.backup.archive import BackupManifest, secrets_in, unpack
+from talaria.cli.notices import Progress, say
+from talaria.cli.output import confirmed, json_option, print_json, yes_option
 from talaria.cli.sessions.remarks import when
 from talaria.core.errors import BadInput, OperatorError, SessionBusy, StoreDamaged
 from talaria.gateway.claims import claimed, gateway_file
 from talaria.store.sqlite.presence import Presence
+
+PROFILES = "profiles"
+
+_AT_FDCWD = -100
+_SWAP = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
+_CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+
+
+def replace_home(home: Path, new: Path, aside: Path) -> None:
+    """What was at `home` is at `aside` then. The homes of other profiles inside it stay where they are."""
+    has_profiles = (home / PROFILES).is_dir()
+    if has_profiles:  # where the old ones are as soon as the homes are exchanged
+        (new / PROFILES).symlink_to(new / PROFILES)
+    _exchange(home, new)
+    if has_profiles:
+        _exchange(home / PROFILES, new / PROFILES)
+        (new / PROFILES).unlink()
+    new.rename(aside)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    try:
+        _exchange_in_one_step(one, other)
+    except OSError as fault:
+        if fault.errno not in _CANNOT:
+            raise
+        between = one.with_name(f"{one.name}.{os.urandom(4).hex()}")
+        one.rename(between)
+        try:
+            other.rename(one)
+        except OSError:
+            between.rename(one)
+            raise
+        between.rename(other)
+
+
+def _exchange_in_one_step(one: Path, other: Path) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    names = (os.fsencode(one), os.fsencode(other))
+    try:
+        if sys.platform == "darwin":
+            failed = library.renamex_np(*names, _SWAP)
+        else:
+            failed = library.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _SWAP)
+    except AttributeError as fault:  # a C library without it
+        raise OSError(errno.ENOSYS, "cannot exchange") from fault
+    if failed:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), str(one))
+
 
 PLATFORMS = "platforms"
 RUNNING = "A gateway runs on this home; stop it first: talaria gateway stop"

@@ -8,6 +8,7 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
+from talaria.app.settings import read_settings
 from talaria.cli import context, model_status
 from talaria.cli.gateway.send import platforms
 from talaria.config import paths
@@ -15,7 +16,6 @@ from talaria.config.schema import Config
 from talaria.config.selection import DEMO
 from talaria.platforms.loader import EVERYWHERE, manifests
 from talaria.providers.catalog import catalog
-from talaria.settings import read_settings
 
 Found = Iterable[tuple[str, str]]
 """Values, each with what is told beside it."""

@@ -1,31 +1,165 @@
 """`talaria setup`: finds what is there, asks what it must, tries the choice with a real call, and only then writes it
-down. Every step can be skipped."""
+down. Every step can be skipped.
+
+A model that may become the default: what is known of it, the settings with it, and how it is written down.
+Questions of `talaria setup`: on stderr, a line each. Ctrl-D raises `EOFError`, Ctrl-C `KeyboardInterrupt`.
+"""
 
 import asyncio
 import os
 import signal
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+import termios
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from getpass import getpass
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 import msgspec
 
+from talaria.app.settings import Settings
 from talaria.cli import context, exits, importing, model_status, model_trial
 from talaria.cli.command_name import link_advice
-from talaria.cli.first_run import questions as ask
-from talaria.cli.first_run.candidate import Candidate
 from talaria.cli.model_status import Default, ProviderState
 from talaria.cli.notices import say
-from talaria.compat.hermes_home.home import locate
+from talaria.cli.safe import printable
+from talaria.compat.hermes_home.takeover import locate
 from talaria.config import paths
-from talaria.config.selection import DEMO, ModelChoice, endpoint, split
+from talaria.config.edit import set_value
+from talaria.config.schema import Config, ProviderConfig
+from talaria.config.selection import DEMO, ModelChoice, as_default, endpoint, general_for, split
 from talaria.core.errors import BadConfig, BadInput, KeyRejected, MissingCredential, OperatorError, TalariaError
-from talaria.providers.catalog import catalog
-from talaria.settings import Settings
+from talaria.core.fs import replace_file
+from talaria.core.secret import NO_SECRET, Secret
+from talaria.providers.catalog import ProviderFacts, catalog
 from talaria.tools.sandbox.chooser import SandboxChooser
+
+BEGINNING = """\
+# Settings of Talaria. API keys do not belong here, but into the file .env beside it.
+# `talaria config get` prints them all with their defaults, `talaria config check` says whether all is right.
+# What may be useful, besides the model (provider:model, and `talaria model list` shows which there are):
+#   fallback_providers: [openai:gpt-5]        asked, in order, when the model does not answer
+#   limits: {day: {cost_usd: 5.00}}           what may be spent; also for turn, session, person
+#   terminal: {network: [pypi.org], ports: [5432], env: [DJANGO_SETTINGS_MODULE]}    what commands reach without a
+#       question, and variables that they get; `talaria config set --project` sets it for one project
+#   approvals: {allow: ["read_file(~/notes/**)"]}    calls that are not asked about; also ask, deny
+"""
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    provider: str
+    model: str | None = None
+    """None: its default, if it has one."""
+    base_url: str | None = None
+    key: Secret = NO_SECRET
+    """Not written down yet."""
+
+    @property
+    def name(self) -> str:
+        """As for `-m`."""
+        return DEMO if self.provider == DEMO else f"{self.provider}:{self.model or ''}"
+
+    @property
+    def facts(self) -> ProviderFacts:
+        return catalog().get(self.provider) or ProviderFacts(self.provider, self.provider, "")
+
+    @property
+    def key_name(self) -> str:
+        """In .env."""
+        return self.facts.keys[0] if self._has_usual_key else f"{_as_variable(self.provider)}_API_KEY"
+
+    @property
+    def _has_usual_key(self) -> bool:
+        """It is looked for under that name by itself."""
+        return bool(self.facts.keys) and self.provider != "custom"
+
+    def lacks_address(self, config: Config) -> bool:
+        own, general = config.providers.get(self.provider, ProviderConfig()), general_for(self.provider, config)
+        places = (self.base_url, general.base_url, own.base_url, self.facts.base_url)
+        return self.provider != DEMO and not any(places)
+
+    def key_is_elsewhere(self, config: Config) -> str:
+        """Where a key stands that goes before one in .env; empty: nowhere."""
+        own, general = config.providers.get(self.provider, ProviderConfig()), general_for(self.provider, config)
+        if self._has_usual_key and (own.api_key or own.api_keys or own.key_command or general.api_key):
+            return "config.yaml"
+        return "the environment" if self.key_name in os.environ else ""
+
+    def over(self, settings: Settings) -> Settings:
+        """The settings as they would be with it."""
+        config, environment = settings.config, settings.environment
+        given = {"base_url": self.base_url, "api_key": None if self._has_usual_key else self.key}
+        changes = {name: value for name, value in given.items() if value}
+        if self.key:
+            environment = {**environment, self.key_name: self.key.reveal()}
+            settings.redactor.learn([self.key.reveal()])
+        if general_for(self.provider, config) is config.model:
+            model = msgspec.structs.replace(config.model, default=self.name, **changes)
+            config = msgspec.structs.replace(config, model=model)
+        elif changes:
+            own = msgspec.structs.replace(config.providers.get(self.provider, ProviderConfig()), **changes)
+            config = msgspec.structs.replace(config, providers={**config.providers, self.provider: own})
+        return replace(settings, config=config, environment=environment)
+
+    def keep(self, settings: Settings) -> list[str]:
+        """Write it down, and answer which settings, with their files."""
+        home, written = settings.home, self._settings(settings.config)
+        if self.key:
+            set_value(home, self.key_name, self.key.reveal())
+        _begin(paths.config_file(home))
+        for name, value in written.items():
+            set_value(home, name, value)
+        keys = [f"{self.key_name} in {paths.secrets_file(home)}"] if self.key else []
+        return [*keys, f"{' and '.join(written)} in {paths.config_file(home)}"]
+
+    def _settings(self, config: Config) -> dict[str, str]:
+        is_general = general_for(self.provider, config) is config.model
+        section = "model" if is_general else f"providers.{self.provider}"
+        written = as_default(ModelChoice(self.provider, self.model), config)
+        if self.base_url:
+            written[f"{section}.base_url"] = self.base_url
+        if self.key and not self._has_usual_key:
+            written[f"{section}.api_key"] = f"${{{self.key_name}}}"
+        return written
+
+
+def _as_variable(name: str) -> str:
+    return "".join(sign if sign.isalnum() else "_" for sign in name).upper()
+
+
+def _begin(file: Path) -> None:
+    """A new file begins with what helps whoever opens it."""
+    if file.exists():
+        return
+    with suppress(OSError):  # the first value that cannot be set says why
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(file, BEGINNING.encode(), mode=0o600)
+
+
+def line(prompt: str) -> str:
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question does not answer it
+    sys.stderr.write(printable(prompt))
+    sys.stderr.flush()
+    answer = sys.stdin.readline()
+    if not answer:
+        raise EOFError
+    return answer.strip()
+
+
+def secret(prompt: str) -> Secret:
+    """Typed or pasted without a trace on the screen."""
+    return Secret(getpass(printable(prompt), stream=sys.stderr).strip())
+
+
+def one_of(prompt: str, answers: Mapping[str, str]) -> str:
+    """What the answer stands for; asked until it is one."""
+    while (given := line(prompt).lower()) not in answers:
+        say("That is no answer.")
+    return answers[given]
+
 
 _USE = {"": "yes", "y": "yes", "yes": "yes", "n": "other", "no": "other", "s": "skip", "skip": "skip"}
 _FAILED = {"a": "again", "o": "other", "k": "keep", "": "skip", "s": "skip"}
@@ -118,7 +252,7 @@ def _offered_import(ctx: click.Context, settings: Settings, kept: list[str]) -> 
     if root is None or paths.config_file(settings.home).exists():
         return settings
     say(f"There is a Hermes home at {root}: settings, conversations, memories and skills can be brought along.")
-    answer = ask.one_of("Bring them along? [y]es, yes with its [k]eys, [N]o: ", _BRING)
+    answer = one_of("Bring them along? [y]es, yes with its [k]eys, [N]o: ", _BRING)
     if answer == "skip":
         say("`talaria import hermes` does it later.")
         return settings
@@ -172,7 +306,7 @@ def _chosen(wanted: Candidate | None, settings: Settings) -> Candidate | None:
     found = _look(settings)
     candidate = wanted
     if candidate is None and found.clear is not None:
-        answer = ask.one_of(f"Use {found.clear.name}? [Y/n] (s: skip) ", _USE)
+        answer = one_of(f"Use {found.clear.name}? [Y/n] (s: skip) ", _USE)
         if answer == "skip":
             return None
         candidate = found.clear if answer == "yes" else None
@@ -188,7 +322,7 @@ def _chosen(wanted: Candidate | None, settings: Settings) -> Candidate | None:
             _try(complete, settings)
         except TalariaError as failure:
             say(str(failure))
-            answer = ask.one_of("[a]gain, [o]ther, [k]eep it all the same, [S]kip: ", _FAILED)
+            answer = one_of("[a]gain, [o]ther, [k]eep it all the same, [S]kip: ", _FAILED)
             if answer == "skip":
                 return None
             if answer != "keep":
@@ -201,7 +335,7 @@ def _picked(rows: Sequence[ProviderState], settings: Settings) -> Candidate | No
     """One that the person names; None: none."""
     for number, row in enumerate(rows, 1):
         say(f"{number:>4}  {row.name:<12}{row.state}")
-    while answer := ask.line("Which? A number, a name, or name:model (Enter: skip) "):
+    while answer := line("Which? A number, a name, or name:model (Enter: skip) "):
         if answer.isdecimal() and 1 <= int(answer) <= len(rows):
             return Candidate(rows[int(answer) - 1].name)
         try:
@@ -220,7 +354,7 @@ def _picked(rows: Sequence[ProviderState], settings: Settings) -> Candidate | No
 def _completed(candidate: Candidate, settings: Settings) -> Candidate | None:
     """With the address, key and model that it lacks, from the person; None: back."""
     if candidate.lacks_address(settings.config):
-        address = ask.line("Its address, such as http://host:8000/v1 (Enter: back) ")
+        address = line("Its address, such as http://host:8000/v1 (Enter: back) ")
         if not address:
             return None
         address = address if "://" in address else f"http://{address}"
@@ -234,7 +368,7 @@ def _completed(candidate: Candidate, settings: Settings) -> Candidate | None:
     if len(models) > 1:
         say(f"It has {', '.join(models[:SHOWN_MODELS])}{' …' if len(models) > SHOWN_MODELS else ''}")
     otherwise = models[0] if models else ""
-    model = otherwise if len(models) == 1 else ask.line(f"Which model? (Enter: {otherwise or 'back'}) ") or otherwise
+    model = otherwise if len(models) == 1 else line(f"Which model? (Enter: {otherwise or 'back'}) ") or otherwise
     return msgspec.structs.replace(candidate, model=model) if model else None
 
 
@@ -250,7 +384,7 @@ def _lacks_key(candidate: Candidate, settings: Settings) -> bool:
 def _with_key(candidate: Candidate, otherwise: str) -> Candidate:
     facts = candidate.facts
     origin = f"made at {facts.signup}, " if facts.signup else ""
-    key = ask.secret(f"The API key of {facts.label} ({origin}not shown; Enter: {otherwise}) ")
+    key = secret(f"The API key of {facts.label} ({origin}not shown; Enter: {otherwise}) ")
     return msgspec.structs.replace(candidate, key=key) if key else candidate
 
 

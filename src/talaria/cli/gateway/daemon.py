@@ -1,5 +1,9 @@
-"""The gateway as a process of its own: started, waited for, and ended."""
+"""The gateway as a process of its own: started, waited for, and ended.
 
+The gateway as a service of systemd, of this person: the unit as text, and what `systemctl --user` does with it.
+"""
+
+import hashlib
 import os
 import signal
 import subprocess
@@ -10,15 +14,98 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from talaria.app.settings import read_settings
 from talaria.cli.gateway import log as gateway_log
-from talaria.cli.gateway import systemd
 from talaria.cli.notices import say
 from talaria.config import paths
-from talaria.core.errors import OperatorError, TalariaError
+from talaria.core.errors import BadInput, OperatorError, TalariaError
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.gateway_settings import GatewaySettings
 from talaria.gateway.gateway_status import GatewayStatus, read_status
-from talaria.settings import read_settings
+
+SPARE_S = 15
+"""More than the gateway itself takes for its end."""
+_QUESTION_S = 10.0
+
+
+def unit_name(home: Path) -> str:
+    usual = Path("~/.talaria").expanduser()
+    if home == usual:
+        return "talaria-gateway.service"
+    if home.parent == usual / "profiles":
+        return f"talaria-gateway-{home.name}.service"
+    return f"talaria-gateway-{hashlib.sha256(os.fsencode(home)).hexdigest()[:8]}.service"
+
+
+def unit_file(home: Path) -> Path:
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
+    return folder / "systemd" / "user" / unit_name(home)
+
+
+def unit(home: Path, command: Sequence[str], environment: Mapping[str, str], drain_s: float) -> str:
+    """Only the gateway itself hears the signal to end: its turns may go on for a while."""
+    words = (str(home), *command, *environment.values())
+    if any(ord(sign) < 32 for word in words for sign in word):
+        raise BadInput("A path with line breaks or the like in it cannot stand in a unit.")
+    variables = "".join(f"Environment={_quoted(f'{name}={value}')}\n" for name, value in environment.items())
+    return f"""\
+[Unit]
+Description=Talaria gateway ({_specified(str(home))})
+StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+ExecStart={" ".join(_quoted(word).replace("$", "$$") for word in command)}
+ExecReload=/bin/kill -HUP $MAINPID
+WorkingDirectory={_specified(str(home))}
+{variables}Restart=always
+RestartSec=2
+KillMode=mixed
+TimeoutStopSec={drain_s + SPARE_S:.0f}
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def _specified(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+def _quoted(word: str) -> str:
+    escaped = _specified(word).replace("\\", r"\\").replace('"', r"\"")
+    return f'"{escaped}"'
+
+
+def is_at_hand() -> bool:
+    """Whether there is a systemd of this person to talk to."""
+    try:
+        return _systemctl("show-environment", timeout_s=_QUESTION_S).returncode == 0
+    except OperatorError:
+        return False
+
+
+def is_active(home: Path) -> bool:
+    """Whether it keeps the gateway of this home running."""
+    if not unit_file(home).exists() or not is_at_hand():
+        return False
+    return _systemctl("is-active", unit_name(home), timeout_s=_QUESTION_S).returncode == 0
+
+
+def order(*words: str) -> None:
+    """Raises `OperatorError`."""
+    ended = _systemctl(*words)
+    if ended.returncode:
+        raise OperatorError(f"`systemctl --user {' '.join(words)}` failed: {' '.join(ended.stderr.split())}")
+
+
+def _systemctl(*words: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
+    command = ("systemctl", "--user", *words)
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        raise OperatorError(f"`{' '.join(command)}` failed: {fault}.") from fault
+
 
 START_S = 60.0
 CONNECT_S = 10.0
@@ -40,8 +127,8 @@ def environment() -> Mapping[str, str]:
 
 def start(home: Path, profile: str | None) -> GatewayStatus:
     """Once it is up. Raises `OperatorError` with what it said if it does not come up."""
-    if systemd.unit_file(home).exists() and systemd.is_at_hand():
-        systemd.order("start", systemd.unit_name(home))
+    if unit_file(home).exists() and is_at_hand():
+        order("start", unit_name(home))
         return _up(home, None)
     with _output(home) as said:
         process = subprocess.Popen(  # noqa: S603
@@ -107,8 +194,8 @@ def stop(home: Path) -> bool:
     pid = holder(gateway_file(home))
     if pid is None:
         return False
-    if systemd.is_active(home):
-        systemd.order("stop", systemd.unit_name(home))  # it would be started again
+    if is_active(home):
+        order("stop", unit_name(home))  # it would be started again
         return True
     try:
         os.kill(pid, signal.SIGTERM)
@@ -119,7 +206,7 @@ def stop(home: Path) -> bool:
 
 
 def _wait_for_end(home: Path, pid: int) -> None:
-    limit_s = drain_s(home) + systemd.SPARE_S
+    limit_s = drain_s(home) + SPARE_S
     began = told_at = time.monotonic()
     while holder(gateway_file(home)) == pid:
         now = time.monotonic()

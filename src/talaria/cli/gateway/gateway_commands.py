@@ -8,15 +8,15 @@ from pathlib import Path
 import click
 
 from talaria.cli import context, exits
-from talaria.cli.gateway import daemon, gateway_view, systemd
+from talaria.cli.gateway import daemon, gateway_view
 from talaria.cli.gateway import log as gateway_log
-from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import complain, say, show
+from talaria.cli.output import json_option, print_json
 from talaria.config import paths
 from talaria.config.secrets import read_env
 from talaria.core.errors import BadInput, OperatorError, StoreUnavailable
+from talaria.core.fs import replace_file
 from talaria.core.ids import OutboxId
-from talaria.files import replace_file
 from talaria.gateway.claims import gateway_file, holder
 from talaria.gateway.gateway_status import GatewayStatus, due_and_failed, read_status
 from talaria.gateway.replies import LIVES_S
@@ -151,18 +151,18 @@ def logs(ctx: click.Context, count: int, is_followed: bool) -> None:
 def install(ctx: click.Context, is_printed: bool) -> None:
     home, profile = context.home(ctx).absolute(), ctx.find_root().obj
     variables = {**daemon.environment(), "PATH": os.environ.get("PATH", os.defpath)}
-    unit = systemd.unit(home, daemon.command_line(profile), variables, daemon.drain_s(home))
+    unit = daemon.unit(home, daemon.command_line(profile), variables, daemon.drain_s(home))
     if is_printed:
         click.echo(unit, nl=False)
         return
-    file, name = systemd.unit_file(home), systemd.unit_name(home)
+    file, name = daemon.unit_file(home), daemon.unit_name(home)
     _write(file, unit)
     say(f"Wrote {file}.")
-    if not systemd.is_at_hand():
+    if not daemon.is_at_hand():
         say(f"Nobody answers `systemctl --user` here. Where it does: systemctl --user enable --now {name}")
         return
-    systemd.order("daemon-reload")
-    systemd.order("enable", "--now", name)
+    daemon.order("daemon-reload")
+    daemon.order("enable", "--now", name)
     say(f"{name} runs. So that it does without a login, too: loginctl enable-linger")
     for variable in _only_here(home):
         complain(f"{variable} is set in this shell only: `talaria config set {variable} …` keeps it for the service.")
@@ -172,14 +172,14 @@ def install(ctx: click.Context, is_printed: bool) -> None:
 @click.pass_context
 def uninstall(ctx: click.Context) -> None:
     home = context.home(ctx).absolute()
-    file = systemd.unit_file(home)
+    file = daemon.unit_file(home)
     if not file.exists():
         raise BadInput(f"There is no {file}.")
-    if systemd.is_at_hand():
-        systemd.order("disable", "--now", systemd.unit_name(home))
+    if daemon.is_at_hand():
+        daemon.order("disable", "--now", daemon.unit_name(home))
     file.unlink()
-    if systemd.is_at_hand():
-        systemd.order("daemon-reload")
+    if daemon.is_at_hand():
+        daemon.order("daemon-reload")
     say(f"Removed {file}.")
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.app.gateway_app import wanted
+from talaria.app.settings import Settings
 from talaria.core.clock import SystemClock
 from talaria.gateway.connector import Health
 from talaria.gateway.envelope import read_parcel
 from talaria.gateway.gateway_status import GatewayStatus
-from talaria.gateway_app import wanted
 from talaria.platforms.loader import install_hint, manifests, missing_modules
-from talaria.settings import Settings
 from talaria.store.mail import OutboxRow
 
 SHOWN_CHARS = 60

@@ -19,7 +19,7 @@ from talaria.cli.context import RedactedLines
 from talaria.cli.safe import printable
 from talaria.config import paths
 from talaria.core.redaction import Redactor
-from talaria.runtime.current import serving
+from talaria.runtime.session_config import serving
 
 MAX_BYTES = 10 << 20
 KEPT = 5

@@ -7,12 +7,12 @@ from datetime import datetime
 import click
 
 from talaria.cli.context import home, with_store
-from talaria.cli.json_output import json_option, print_json
 from talaria.cli.notices import say
+from talaria.cli.output import json_option, print_json
 from talaria.cli.safe import visible
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, OperatorError
-from talaria.gateway.pairing import LIVES_S, Pairing
+from talaria.gateway.authorization import LIVES_S, Pairing
 from talaria.store.access import Locked, Member, PairingRequest
 from talaria.store.base import Store
 

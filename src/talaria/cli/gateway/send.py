@@ -11,10 +11,11 @@ from typing import Literal
 import click
 import msgspec
 
-from talaria.cli import context, exits, piped
-from talaria.cli.json_output import error_document, json_option, print_json
+from talaria.app.build import open_store
+from talaria.app.settings import Settings
+from talaria.cli import context, exits, question
 from talaria.cli.notices import complain, say
-from talaria.compose import open_store
+from talaria.cli.output import error_document, json_option, print_json
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, UserFacing
 from talaria.gateway.chat_keys import given_address
@@ -25,7 +26,6 @@ from talaria.gateway.replies import LIVES_S, Replies
 from talaria.platforms.base import Address, Capabilities
 from talaria.platforms.loader import given, is_wanted, manifests
 from talaria.platforms.splitting import units
-from talaria.settings import Settings
 from talaria.store.base import Store
 from talaria.store.mail import OutboxRow, Outgoing
 
@@ -105,8 +105,8 @@ def platforms(settings: Settings) -> Sequence[str]:
 
 
 def _words(text: str | None, *, may_be_none: bool) -> str:
-    is_read = text == "-" or (text is None and not may_be_none and piped.is_piped())
-    words = piped.read_all() if is_read else (text or "").encode("utf-8", "replace").decode().strip()
+    is_read = text == "-" or (text is None and not may_be_none and question.is_piped())
+    words = question.read_all() if is_read else (text or "").encode("utf-8", "replace").decode().strip()
     if not words and not may_be_none:
         raise BadInput("There is nothing to send: give the text, or pipe it in.")
     if len(words) > MAX_TEXT_CHARS:

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from talaria import __version__
+from talaria.app.gateway_app import GatewayApp, open_switchboard
+from talaria.app.settings import read_settings
 from talaria.cli import risks
 from talaria.cli.gateway import log as gateway_log
 from talaria.cli.notices import complain, say
 from talaria.config.secrets import known_secrets
+from talaria.core.aio import in_thread
 from talaria.core.errors import BadConfig, OperatorError, TalariaError
 from talaria.gateway.claims import claimed, gateway_file, holder
 from talaria.gateway.connector import Health
 from talaria.gateway.gateway_status import GatewayStatus, keep_status
-from talaria.gateway_app import GatewayApp, open_switchboard
-from talaria.settings import read_settings
-from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
     from talaria.gateway.metrics import Numbers

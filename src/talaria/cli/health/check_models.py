@@ -1,15 +1,21 @@
 """What `talaria doctor` finds out about models: which providers have a key, whether the default and its fallbacks
-answer, and whether their clock and ours agree."""
+answer, and whether their clock and ours agree.
+
+What `talaria doctor` finds out about the gateway; nothing where no platform is set up.
+"""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
+from talaria.app.build import Application, open_application
+from talaria.app.gateway_app import wanted
+from talaria.app.settings import Settings
 from talaria.cli import model_status
-from talaria.cli.health.finding import Finding
-from talaria.compose import Application, open_application
+from talaria.cli.health.checks import Finding
 from talaria.config.selection import DEMO
 from talaria.core.clock import SystemClock
 from talaria.core.errors import (
@@ -21,16 +27,19 @@ from talaria.core.errors import (
     StoreUnavailable,
     TalariaError,
 )
+from talaria.gateway.claims import gateway_file, holder
+from talaria.gateway.gateway_status import read_status
+from talaria.gateway.service import PlatformSpec
 from talaria.net.client import HttpClient
+from talaria.platforms.loader import manifests
 from talaria.providers.base import Endpoint
 from talaria.providers.http_provider import LOOKING
-from talaria.settings import Settings
 
 SKEW_S = 60.0
 SANE_YEARS = range(2025, 2100)
 
 
-async def examine(settings: Settings) -> list[Finding]:
+async def check_models(settings: Settings) -> list[Finding]:
     keys = await _keys(settings)
     try:
         return [keys, *await _route(settings)]
@@ -138,3 +147,42 @@ def _seconds(told: str | None) -> float | None:
         return None if told is None else parsedate_to_datetime(told).timestamp()
     except ValueError:
         return None
+
+
+OF_A_PLUGIN = "not one of ours: a plugin may bring it"
+
+
+def check_platforms(settings: Settings) -> Iterator[Finding]:
+    found = wanted(settings, SystemClock())
+    if not found.doors and not found.problems:
+        return
+    yield _process(settings)
+    may_be_theirs = settings.config.wants_plugins
+    for name, problem in found.problems.items():
+        if may_be_theirs and name not in manifests():
+            yield Finding(f"platform {name}", "warn", OF_A_PLUGIN, "`talaria gateway status` says how it is")
+        else:
+            remedy = "set it right in config.yaml or .env; `talaria gateway platforms` says what it needs"
+            yield Finding(f"platform {name}", "fail", problem, remedy)
+    yield from (_platform(door, settings) for door in found.doors)
+
+
+def _process(settings: Settings) -> Finding:
+    if (pid := holder(gateway_file(settings.home))) is None:
+        return Finding("gateway", "warn", "platforms are set up, and it does not run", "`talaria gateway start`")
+    status = read_status(settings.home)
+    complaints = status.complaints(time.time()) if status else ["It has not come up yet."]
+    if complaints:
+        return Finding("gateway", "warn", " ".join(complaints), "`talaria gateway status` and `logs` tell more")
+    return Finding("gateway", "ok", f"runs as process {pid}")
+
+
+def _platform(door: PlatformSpec, settings: Settings) -> Finding:
+    subject, given = f"platform {door.name}", door.settings
+    if given.allow_all_users:
+        text = "allow_all_users is on: anybody who finds the bot commands the agent"
+        return Finding(subject, "warn", text, "take it out, and set its allowed_users")
+    people, has_pairing = len({*given.allowed_users, *given.admin_users}), settings.config.gateway.pairing
+    if not people and not has_pairing:
+        return Finding(subject, "warn", "nobody may speak", "set its allowed_users, or gateway.pairing to true")
+    return Finding(subject, "ok", f"{people} may speak{', others by pairing' if has_pairing else ''}")

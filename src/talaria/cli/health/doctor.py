@@ -7,16 +7,16 @@ from pathlib import Path
 
 import click
 
+from talaria.app.settings import Settings, read_settings_leniently
 from talaria.cli import context, exits
 from talaria.cli.command_name import runnable
-from talaria.cli.health import check_home, check_settings, check_store, versions
-from talaria.cli.health.finding import Finding
-from talaria.cli.json_output import json_option, print_json
+from talaria.cli.health import checks
+from talaria.cli.health.checks import Finding
 from talaria.cli.notices import show
+from talaria.cli.output import json_option, print_json
 from talaria.cli.risks import BUBBLEWRAP, WITHOUT_BUBBLEWRAP
 from talaria.config.project_settings import gone_projects, project_file
 from talaria.core.errors import BadInput, TalariaError
-from talaria.settings import Settings, read_settings_leniently
 from talaria.tools.mcp.server_entries import ServerEntry
 
 FIXES = "Put right what is harmless: permissions, leftovers, settings that plugins wrote among yours, the index."
@@ -61,18 +61,18 @@ def _security(home: Path) -> Iterator[Finding]:
     from talaria.cli.health.security import examine  # noqa: PLC0415  (only who asks for it pays for it)
 
     settings = read_settings_leniently(home)
-    yield from check_settings.problems(settings)
+    yield from checks.problems(settings)
     yield from examine(settings)
 
 
 def _examine(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
-    yield from versions.examine()
-    yield from check_home.examine(home, is_fixing=is_fixing)
+    yield from checks.check_versions()
+    yield from checks.check_home(home, is_fixing=is_fixing)
     if os.geteuid() == 0:
         text = "running as root: what is not confined has every right on this machine"
         yield Finding("user", "warn", text, "run it as a person without such rights")
-    yield from check_settings.examine(home, is_fixing=is_fixing)
-    yield from asyncio.run(check_store.examine(home, is_fixing=is_fixing))
+    yield from checks.check_settings(home, is_fixing=is_fixing)
+    yield from asyncio.run(checks.check_store(home, is_fixing=is_fixing))
     settings = read_settings_leniently(home)
     if not any(problem.is_unreadable for problem in settings.problems):
         yield from _of(settings)
@@ -80,15 +80,15 @@ def _examine(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
 
 def _of(settings: Settings) -> Iterator[Finding]:
     """What only settings that can be read tell of; a wrong one counts as if it were not there."""
-    from talaria.cli.health import check_models, check_platforms  # noqa: PLC0415
+    from talaria.cli.health import check_models  # noqa: PLC0415  (loads the http client)
 
-    yield from asyncio.run(check_models.examine(settings))
+    yield from asyncio.run(check_models.check_models(settings))
     yield _sandbox(settings)
     yield from _gone_projects(settings)
     if settings.config.wants_plugins:
         yield from _plugins(settings)
     yield from _mcp(settings)
-    yield from check_platforms.examine(settings)
+    yield from check_models.check_platforms(settings)
 
 
 def _gone_projects(settings: Settings) -> Iterator[Finding]:
@@ -137,7 +137,7 @@ def _mcp(settings: Settings) -> Iterator[Finding]:
     servers = settings.config.all_mcp_servers
     if not servers:
         return
-    from talaria.tools.mcp.earlier import earlier  # noqa: PLC0415  (who has none does not wait for it)
+    from talaria.tools.mcp.cache import earlier  # noqa: PLC0415  (who has none does not wait for it)
 
     outside = earlier(servers, settings.home)
     for name, entry in servers.items():

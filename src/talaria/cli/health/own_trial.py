@@ -8,9 +8,8 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from talaria.cli.backup.home_exchange import replace_home
-from talaria.cli.backup.restore import reserve_aside
-from talaria.cli.health.finding import Finding
+from talaria.cli.backup.restore import replace_home, reserve_aside
+from talaria.cli.health.checks import Finding
 from talaria.core.clock import SystemClock
 from talaria.core.errors import Denied
 from talaria.core.ids import CallId, OwnerId, SessionId
@@ -19,7 +18,7 @@ from talaria.store.base import NewSession
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import Scope
 from talaria.tools.builtin.file_tools import file_tools
-from talaria.tools.builtin.seen import ReadFiles
+from talaria.tools.builtin.pages import ReadFiles
 from talaria.tools.gate import MAX_SHOWN_BYTES, PolicyGate
 from talaria.tools.person import Answer, Question
 from talaria.tools.policy import ApprovalSettings, Policy

@@ -6,11 +6,12 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from talaria.app.settings import Settings
 from talaria.cli.health import own_trial
-from talaria.cli.health.finding import Finding, Verdict
+from talaria.cli.health.checks import Finding, Verdict
 from talaria.config import paths
 from talaria.core.errors import TalariaError
-from talaria.settings import Settings
+from talaria.core.text import show_size
 from talaria.tools.sandbox import probes
 from talaria.tools.sandbox.base import Level, Sandbox
 from talaria.tools.sandbox.chooser import SandboxChooser
@@ -18,7 +19,6 @@ from talaria.tools.sandbox.escape_trial import attempted
 from talaria.tools.sandbox.launching import USUAL_WEIGHT
 from talaria.tools.sandbox.resource_limits import enforced
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
-from talaria.tools.sizes import show_size
 
 _VERDICTS: dict[probes.Verdict, Verdict] = {"pass": "ok", "warn": "warn", "fail": "fail", "skip": "skip"}
 _PROMISES: dict[Level, str] = {

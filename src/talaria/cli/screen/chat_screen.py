@@ -1,27 +1,144 @@
-"""The talk on the screen: lines are heeded one after the other, and the person can step in."""
+"""The talk on the screen: lines are heeded one after the other, and the person can step in.
+
+Conversations beside the one on the screen: each is asked once, and reports when it is done.
+The slash commands that only the screen has: what can be done while a turn runs, and beside it.
+"""
 
 import asyncio
 import shlex
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from talaria.cli import context, exits
 from talaria.cli.conversation import INTERRUPTED, Conversation, open_conversation
 from talaria.cli.options import CliOptions
 from talaria.cli.safe import readable, visible
 from talaria.cli.screen import pickers
-from talaria.cli.screen.asides import Asides
-from talaria.cli.screen.completing import LineCompleter, Suggestion
-from talaria.cli.screen.painting import warm_up
+from talaria.cli.screen.completing import LineCompleter, Suggestion, Typed
+from talaria.cli.screen.painting import BOLD, DIM, RED, document, styled, warm_up
 from talaria.cli.screen.screen import Screen
-from talaria.cli.screen.screen_commands import ScreenCommands
 from talaria.cli.screen.screen_interface import ScreenFront
-from talaria.cli.screen.typed import Typed
+from talaria.core.aio import in_thread
 from talaria.core.clock import SystemClock
+from talaria.core.errors import BadInput, TalariaError
+from talaria.core.messages import user
 from talaria.runtime.accounts import cost_phrase, total
-from talaria.runtime.commands import GivenCommand, PlainMessage
+from talaria.runtime.chat import Chat, Outcome, Say
+from talaria.runtime.commands import SCREEN_COMMANDS, Command, GivenCommand, PlainMessage
 from talaria.runtime.open_chat import Reason
-from talaria.waiting import in_thread
+from talaria.runtime.session import LiveSession
+
+_NAME_CHARS = 50
+
+
+class Asides:
+    def __init__(self, screen: Screen, changed: Callable[[], None]) -> None:
+        self._screen = screen
+        self._changed = changed
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._count = 0
+
+    @property
+    def running(self) -> int:
+        return len(self._tasks)
+
+    def begin(self, live: LiveSession, text: str) -> int:
+        """Its number."""
+        self._count += 1
+        number = self._count
+        self._tasks[number] = asyncio.create_task(self._run(number, live, text), name=f"background {number}")
+        self._changed()
+        return number
+
+    async def close(self) -> None:
+        """What runs is stopped; it can be gone on with."""
+        for task in self._tasks.values():
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())
+
+    async def _run(self, number: int, live: LiveSession, text: str) -> None:
+        try:
+            report = await live.ask(user(text))
+            name = " ".join(readable(text).split())[:_NAME_CHARS]
+            head = styled(f"Background #{number}: {name}", BOLD) + styled(f"  /resume {live.id} goes on with it", DIM)
+            failure = styled(readable(str(report.error or "It was stopped.")), RED)
+            told = document(report.text, self._screen.columns) if report.text else failure
+            self._screen.print(f"\n{head}\n\n{told}\n")
+        except TalariaError as error:
+            self._screen.print(styled(f"Background #{number}: {readable(str(error))}", RED))
+        finally:
+            del self._tasks[number]
+            self._changed()
+            await live.close()
+
+
+class Steered(Protocol):
+    """A talk, as far as one can step in."""
+
+    @property
+    def conversation(self) -> Conversation: ...
+    @property
+    def asides(self) -> Asides: ...
+    def stop(self) -> bool:
+        """False: nothing runs."""
+        ...
+
+    def forget_lines(self) -> int:
+        """How many waited."""
+        ...
+
+    def enqueue(self, text: str) -> None: ...
+    def steered(self, text: str) -> None: ...
+    def wants_details(self) -> None: ...
+
+
+class ScreenCommands:
+    def __init__(self, talk: Steered) -> None:
+        self._talk = talk
+
+    def all(self) -> tuple[Command, ...]:
+        return tuple(spec.command(getattr(self, f"_{spec.name}")) for spec in SCREEN_COMMANDS)
+
+    async def _stop(self, _: Chat, __: str) -> Outcome:
+        dropped = self._talk.forget_lines()
+        waited = f" {dropped} waiting message(s) dropped." if dropped else ""
+        return Say(f"{'Stopping.' if self._talk.stop() else 'Nothing runs.'}{waited}")
+
+    async def _queue(self, _: Chat, text: str) -> Outcome:
+        if not text:
+            raise BadInput("/queue needs words.")
+        self._talk.enqueue(text)
+        return None
+
+    async def _steer(self, _: Chat, text: str) -> Outcome:
+        if not text:
+            raise BadInput("/steer needs words.")
+        self._talk.steered(text)
+        return None
+
+    async def _background(self, _: Chat, text: str) -> Outcome:
+        if not text:
+            raise BadInput("/background needs words.")
+        number = self._talk.asides.begin(self._talk.conversation.aside(), text)
+        return Say(f"Background #{number} has begun.")
+
+    async def _export(self, _: Chat, file: str) -> Outcome:
+        return Say(await self._talk.conversation.export(file))
+
+    async def _details(self, _: Chat, __: str) -> Outcome:
+        self._talk.wants_details()
+        return None
+
+    async def _approve(self, _: Chat, __: str) -> Outcome:
+        return Say("A question that waits stands in place of the line: choose with ↑↓ or a letter, then Enter.")
+
+    async def _deny(self, chat: Chat, text: str) -> Outcome:
+        return await self._approve(chat, text)
+
+    async def _sethome(self, _: Chat, __: str) -> Outcome:
+        return Say("/sethome is said in the chat that should be home, such as on Telegram.")
+
 
 LEAVING_S = 5.0
 AGAIN_S = 2.0

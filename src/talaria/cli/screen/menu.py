@@ -9,7 +9,7 @@ from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted
 
 from talaria.cli.safe import decidable, printable, readable, visible
 from talaria.cli.screen.width import cluster_before, cut, paragraphs, width, wrapped
-from talaria.core.fences import without_blank_runs
+from talaria.core.text import without_blank_runs
 from talaria.tools.person import SHORT_LINES
 
 Fragments = StyleAndTextTuples

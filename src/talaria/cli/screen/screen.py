@@ -1,10 +1,15 @@
 """The screen itself: finished lines go into the terminal's own scrollback; below them what is still changing, the line
-to type on, or a question in its place, and the status."""
+to type on, or a question in its place, and the status.
+
+What was typed before, to be searched.
+Large pastes, folded into one word on the line and unfolded when it is sent.
+"""
 
 import asyncio
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -24,20 +29,52 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import DynamicStyle, Style
 
 from talaria.cli.screen import palette
-from talaria.cli.screen.area import Area, InputLine
-from talaria.cli.screen.background_colour import ask_background
+from talaria.cli.screen.area import Area, InputLine, StatusLine
 from talaria.cli.screen.clusters import ClusterOutput, PackedLine, PackedSplit, StandIns, inside_cluster
 from talaria.cli.screen.key_bindings import bind_steering, bindings
-from talaria.cli.screen.menu import SMALL_ROWS, Menu
-from talaria.cli.screen.pastes import Pastes
-from talaria.cli.screen.recalling import recalling
-from talaria.cli.screen.status_line import StatusLine
+from talaria.cli.screen.menu import SMALL_ROWS, Menu, MenuItem
+from talaria.cli.screen.palette import ask_background
 from talaria.cli.screen.width import cut, width
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
     from prompt_toolkit.history import History
     from prompt_toolkit.input import Input
+
+
+def recalling(typed: Sequence[str], unfolded: Callable[[str], str]) -> Menu:
+    """The latest first. What is folded is found by all that it stands for."""
+    latest = dict.fromkeys(reversed(typed))
+    choices = [MenuItem(text, text, text if "\n" in text else "", searched=unfolded(text)) for text in latest]
+    return Menu("Typed before", choices, typing="search")
+
+
+MOST_LINES = 6
+MOST_CHARS = 800
+
+_WORD = re.compile(r"\[pasted #(\d+): [\d,]+ (?:lines|characters)\]")
+
+
+class Pastes:
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def folded(self, text: str) -> str:
+        """What stands for it on the line: itself, if it is short."""
+        lines = len(text.splitlines())
+        if lines <= MOST_LINES and len(text) <= MOST_CHARS:
+            return text
+        self._texts.append(text)
+        size = f"{lines:,} lines" if lines > MOST_LINES else f"{len(text):,} characters"
+        return f"[pasted #{len(self._texts)}: {size}]"
+
+    def unfolded(self, line: str) -> str:
+        return _WORD.sub(self._text, line)
+
+    def _text(self, word: re.Match[str]) -> str:
+        number = int(word[1])
+        return self._texts[number - 1] if 0 < number <= len(self._texts) else word[0]
+
 
 REDRAW_S = 0.01
 QUIET_S = 0.03

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from talaria.cli import exits
 from talaria.cli.notices import complain, say
 from talaria.cli.options import CliOptions
-from talaria.cli.screen.completing import LineCompleter
+from talaria.cli.screen.completing import LineCompleter, Typed
 from talaria.cli.screen.screen import Screen
-from talaria.cli.screen.typed import Typed
 from talaria.config import paths
+from talaria.core.aio import in_thread
 from talaria.core.errors import TalariaError
-from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
     from talaria.cli.screen.chat_screen import ChatScreen

@@ -11,8 +11,8 @@ from talaria.cli.sessions.remarks import remark_on, when
 from talaria.cli.tool_outcomes import outcome
 from talaria.core.entries import Entry, MessageAdded, Recorded
 from talaria.core.errors import BadInput
-from talaria.core.fences import fenced
 from talaria.core.messages import Assistant, Message, ToolResult, User
+from talaria.core.text import fenced
 from talaria.store.base import Session
 
 ExportFormat = Literal["lines", "markdown", "html"]

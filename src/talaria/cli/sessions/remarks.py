@@ -1,9 +1,14 @@
-"""What is said about a conversation beside its messages."""
+"""What is said about a conversation beside its messages.
 
+What a conversation has on the disk beside its journal: long output, checkpoints, quarantine, its list of steps.
+"""
+
+import shutil
 import time
+from pathlib import Path
 
-from talaria.core.compacted import Compacted
 from talaria.core.entries import (
+    Compacted,
     EffortChanged,
     Entry,
     MessageAdded,
@@ -13,6 +18,13 @@ from talaria.core.entries import (
     TurnStarted,
     Undone,
 )
+from talaria.core.ids import SessionId
+from talaria.runtime.session_config import spill_folder
+from talaria.store.sqlite.undo import SqliteUndoStore
+from talaria.tools.builtin.todo import list_file
+from talaria.tools.quarantine import quarantine_folder
+from talaria.tools.undo.change_recorder import undo_file
+from talaria.tools.undo.checkpoints import checkpoint_folder
 
 
 def remark_on(entry: Entry) -> str:
@@ -36,3 +48,19 @@ def remark_on(entry: Entry) -> str:
 
 def when(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def remove_files(home: Path, session: SessionId) -> None:
+    if undo_file(home).exists():
+        store = SqliteUndoStore(undo_file(home))
+        try:
+            store.forget((session,))
+        finally:
+            store.close()
+    for folder in (
+        spill_folder(home, session),
+        checkpoint_folder(home, session),
+        quarantine_folder(home, session),
+    ):
+        shutil.rmtree(folder, ignore_errors=True)
+    list_file(spill_folder(home, session)).unlink(missing_ok=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from talaria.compat.hermes.plugin_home import PluginHome
 from talaria.plugins.bridge import Bridge
-from talaria.plugins.llm import Ask
-from talaria.plugins.model_providers import ProviderProfile
 from talaria.plugins.plugin_host import PluginHost
+from talaria.plugins.registered import ProviderProfile
+from talaria.plugins.services import Ask
 from talaria.runtime.commands import Commands
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from talaria.config import paths
+from talaria.core.fs import read_text
 from talaria.core.ids import pid_of
-from talaria.files import read_text
 from talaria.gateway.claims import gateway_file, holder
 from talaria.store.sqlite.presence import Presence
 

@@ -24,7 +24,7 @@ from talaria.config.load import expand, parse_yaml, read_yaml
 from talaria.config.secrets import known_secrets, parse_line, says_something
 from talaria.core.errors import BadConfig, BadInput
 from talaria.core.secret import Secret
-from talaria.trees import open_in, replace_in
+from talaria.core.trees import open_in, replace_in
 
 Document = Mapping[str, Any]
 Change = tuple[tuple[str, ...], Any]

@@ -2,21 +2,28 @@
 
 Whatever the rows are, each exchange opens with a user message, every call has exactly one result right behind it, and
 the last word is an answer. What is missing is said to be missing; what has no place is kept as a note.
+
+What one row says: text, pictures and calls out of the forms in which Hermes has kept them. Pure; never refuses.
 """
 
+import base64
+import binascii
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import cast
+from typing import Any, cast
 
-from talaria.compat.hermes_home import content
-from talaria.compat.hermes_home.rows import MessageRow, cleaned
+import msgspec
+
+from talaria.compat.hermes_home.hermes_database import MessageRow, cleaned
 from talaria.core.ids import CallId
 from talaria.core.messages import (
     Assistant,
     AssistantPart,
     Context,
     Disposition,
+    Image,
     Message,
     StopReason,
     Text,
@@ -26,6 +33,128 @@ from talaria.core.messages import (
     User,
     UserPart,
 )
+
+_STRUCTURED = ("\0json:", "\1json:")
+"""How content begins that is not plain text."""
+_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+Json = Any
+
+
+class ImportedCall(msgspec.Struct, frozen=True):
+    """A call as the row has it; its id may be missing, or used before."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+def parts(row: MessageRow) -> tuple[Text | Image, ...]:
+    """Without parts that say nothing."""
+    content = row.content or ""
+    found = map(_part, _listed(_structured(content) if content.startswith(_STRUCTURED) else content))
+    return tuple(part for part in found if not isinstance(part, Text) or part.text.strip())
+
+
+def text(row: MessageRow) -> str:
+    """Pictures are only mentioned."""
+    return "\n".join(part.text if isinstance(part, Text) else "[image]" for part in parts(row))
+
+
+def calls(row: MessageRow) -> list[ImportedCall]:
+    found = _decoded(row.calls)
+    if isinstance(found, str):  # encoded twice
+        found = _decoded(found)
+    return [_asked(cast("dict[str, Json]", item)) for item in _listed(found) if isinstance(item, dict)]
+
+
+def _asked(item: dict[str, Json]) -> ImportedCall:
+    inner: Json = item.get("function")
+    function = cast("dict[str, Json]", inner) if isinstance(inner, dict) else item
+    id = _word(item.get("id")) or _word(item.get("call_id"))
+    return ImportedCall(id, _word(function.get("name")) or "unknown", _arguments(function.get("arguments")))
+
+
+def _arguments(given: Json) -> str:
+    if isinstance(given, str):
+        return cleaned(given)
+    return "{}" if given is None else _as_json(given)
+
+
+def _word(value: Json) -> str:
+    return cleaned(value).strip() if isinstance(value, str) else ""
+
+
+def _structured(content: str) -> Json:
+    """What cannot be decoded is taken for text."""
+    written = content[len(_STRUCTURED[0]) :]
+    found = _decoded(written)
+    return written if found is None else found
+
+
+def _decoded(text: str) -> Json:
+    try:
+        return json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _listed(value: Json) -> list[Json]:
+    """One or several, as it was written."""
+    return cast("list[Json]", value) if isinstance(value, list) else [value]
+
+
+def _part(item: Json) -> Text | Image:
+    if isinstance(item, str):
+        return Text(cleaned(item))
+    if not isinstance(item, dict):
+        return Text(_as_json(item))
+    fields = cast("dict[str, Json]", item)
+    for name in ("text", "text_summary"):
+        if isinstance(fields.get(name), str):
+            return Text(cleaned(fields[name]))
+    return _picture(fields) or Text(_mentioned(fields))
+
+
+def _picture(fields: dict[str, Json]) -> Image | None:
+    """Only what the row itself holds; nothing is fetched."""
+    source: Json = fields.get("source")
+    if isinstance(source, dict):
+        held = cast("dict[str, Json]", source)
+        return _image(held.get("media_type"), held.get("data"))
+    media_type, _, data = _address(fields).removeprefix("data:").partition(";base64,")
+    return _image(media_type, data)
+
+
+def _image(media_type: Json, data: Json) -> Image | None:
+    if media_type not in _PICTURES or not isinstance(data, str) or not data:
+        return None
+    try:
+        base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return Image(cast("str", media_type), data)
+
+
+def _address(fields: dict[str, Json]) -> str:
+    given: Json = fields.get("image_url")
+    found: Json = cast("dict[str, Json]", given).get("url") if isinstance(given, dict) else given
+    return found if isinstance(found, str) else ""
+
+
+def _mentioned(fields: dict[str, Json]) -> str:
+    address = _address(fields)
+    if address.startswith(("http://", "https://")):
+        return f"[image: {cleaned(address)}]"
+    return f"[{_word(fields.get('type')) or 'something that is not text'}]"
+
+
+def _as_json(value: Json) -> str:
+    try:
+        return cleaned(json.dumps(value, ensure_ascii=False))
+    except (ValueError, RecursionError):
+        return ""
+
 
 NO_BEGINNING = "[The beginning of this conversation was not kept.]"
 NO_WORDS = "[An empty message.]"
@@ -138,18 +267,18 @@ class _Growing:
         return ImportedExchange(group.rows[0].id, tuple(self._said), tuple(self._notes), is_answered)
 
     def _open(self, opening: Sequence[MessageRow]) -> None:
-        parts: list[UserPart] = []
+        said: list[UserPart] = []
         for row in opening:
             self._pass(row)
-            parts.extend([Context(content.text(row))] if row.is_summary else content.parts(row) or [Text(NO_WORDS)])
-        is_from_person = any(not isinstance(part, Context) for part in parts)
-        self._say(User(tuple(parts) or (Context(NO_BEGINNING),), "person" if is_from_person else "host"))
+            said.extend([Context(text(row))] if row.is_summary else parts(row) or [Text(NO_WORDS)])
+        is_from_person = any(not isinstance(part, Context) for part in said)
+        self._say(User(tuple(said) or (Context(NO_BEGINNING),), "person" if is_from_person else "host"))
 
     def _round(self, row: MessageRow | None, results: Sequence[MessageRow]) -> None:
-        asked: list[content.ImportedCall] = []
+        asked: list[ImportedCall] = []
         if row is not None:
             self._pass(row)
-            asked = content.calls(row)
+            asked = calls(row)
             self._hold(row)
         if not asked:
             self._notes.extend(_note(result) for result in results)
@@ -160,13 +289,13 @@ class _Growing:
         self._answer(named, list(results))
 
     def _hold(self, row: MessageRow) -> None:
-        said, thought = content.text(row), cleaned(row.reasoning).strip()
+        said, thought = text(row), cleaned(row.reasoning).strip()
         gap = "\n\n" if said and _has_text(self._held) else ""
         thinking = (Thinking(thought),) if thought else ()
         self._held += (*thinking, Text(gap + said)) if said else thinking
         self._stop = _STOPS.get(row.finish, "end")
 
-    def _answer(self, named: Sequence[tuple[content.ImportedCall, ToolCall]], results: list[MessageRow]) -> None:
+    def _answer(self, named: Sequence[tuple[ImportedCall, ToolCall]], results: list[MessageRow]) -> None:
         for asked, call in named:
             row = _taken(results, asked)
             if row is not None:
@@ -196,7 +325,7 @@ def _rounds(work: Iterable[MessageRow]) -> Iterator[tuple[MessageRow | None, lis
         yield answer, results
 
 
-def _taken(results: list[MessageRow], asked: content.ImportedCall) -> MessageRow | None:
+def _taken(results: list[MessageRow], asked: ImportedCall) -> MessageRow | None:
     """The result of this call, out of `results`: by its id, else the first of the same tool that has none."""
     same = (row for row in results if asked.id and cleaned(row.call_id).strip() == asked.id)
     nobodys = (row for row in results if not row.call_id.strip() and cleaned(row.tool).strip() in ("", asked.name))
@@ -211,12 +340,12 @@ def _result(call: ToolCall, row: MessageRow | None) -> ToolResult:
         return ToolResult(call.id, call.name, NO_RESULT, is_error=True, disposition="unknown")
     if row.effect in ("none", "unknown"):
         disposition = cast("Disposition", row.effect)
-        return ToolResult(call.id, call.name, content.text(row), is_error=True, disposition=disposition)
-    return ToolResult(call.id, call.name, content.text(row))
+        return ToolResult(call.id, call.name, text(row), is_error=True, disposition=disposition)
+    return ToolResult(call.id, call.name, text(row))
 
 
 def _note(row: MessageRow) -> str:
-    return f"A result whose call was not kept ({cleaned(row.tool) or 'unknown tool'}): {content.text(row)}"
+    return f"A result whose call was not kept ({cleaned(row.tool) or 'unknown tool'}): {text(row)}"
 
 
 def _has_text(parts: Iterable[AssistantPart]) -> bool:

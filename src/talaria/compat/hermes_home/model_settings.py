@@ -1,9 +1,13 @@
-"""Which models, as Hermes says it and as we do. Pure."""
+"""Which models, as Hermes says it and as we do. Pure.
 
-from collections.abc import Collection, Iterator, Mapping
+Who is asked, and where, as Hermes says it and as we do. Pure.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
+from urllib.parse import urlsplit
 
-from talaria.compat.hermes_home.provider_settings import entries, located, named, our_entry, provider_name
 from talaria.compat.hermes_home.report import ImportStep, left
 from talaria.compat.hermes_home.wishes import (
     NO_COUNTERPART,
@@ -17,8 +21,135 @@ from talaria.compat.hermes_home.wishes import (
     wish,
     word,
 )
-from talaria.plugins.model_providers import WIRES
+from talaria.plugins.registered import WIRES
 from talaria.providers.catalog import catalog
+
+_NAMES = {
+    **dict.fromkeys(("openai-api",), "openai"),
+    **dict.fromkeys(("nous-api",), "nous"),
+    **dict.fromkeys(("claude", "claude-code"), "anthropic"),
+    **dict.fromkeys(("google", "google-gemini", "google-ai-studio"), "gemini"),
+    **dict.fromkeys(("x-ai", "x.ai", "grok"), "xai"),
+    **dict.fromkeys(("z-ai", "z.ai", "glm", "zhipu"), "zai"),
+    **dict.fromkeys(("lm-studio", "lm_studio"), "lmstudio"),
+    **dict.fromkeys(("llamacpp", "llama-cpp"), "llama.cpp"),
+}
+_RESERVED = ("custom", "demo", "auto")
+_ENTRY_NAMES = frozenset(
+    {
+        *("name", "api", "url", "base_url", "api_key", "key_env", "api_key_env", "key_cmd", "api_mode", "transport"),
+        *("model", "default_model", "models", "context_length", "extra_headers"),
+    }
+)
+"""What is told of a provider."""
+
+
+def located(said: Document, own: Collection[str]) -> tuple[str, str]:
+    """Our provider and address for what `said` tells of them; empty where ours is the usual one."""
+    provider = provider_name(first(said, "provider"), own)
+    base_url = first(said, "base_url", "api_base", "url").rstrip("/")
+    host = urlsplit(base_url).hostname if _is_address(base_url) else None
+    at_home = next(
+        (facts.name for facts in catalog().values() if host and urlsplit(facts.base_url).hostname == host), ""
+    )
+    if not provider and base_url:
+        provider = at_home if at_home and not catalog()[at_home].is_local else "custom"
+    facts = catalog().get(provider)
+    is_usual = facts is not None and facts.base_url == base_url
+    is_of_another = at_home not in ("", provider) and not catalog()[at_home].is_local and provider != "custom"
+    return provider, "" if is_usual or is_of_another else base_url
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return bool(urlsplit(text).hostname)
+    except ValueError:
+        return False
+
+
+def provider_name(said: str, own: Collection[str]) -> str:
+    """Empty: whichever has a key."""
+    name = said.lower().removeprefix("custom:")
+    if name in ("", "auto", "main"):
+        return ""
+    return slug(name) if slug(name) in own else _NAMES.get(name, name)
+
+
+def slug(name: str) -> str:
+    """A name that may stand before a colon, and in a path of settings."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return f"hermes-{plain}" if plain in _RESERVED else plain
+
+
+def named(provider: str, model: str) -> str:
+    """Vendors call their own models without the vendor's name."""
+    if provider == "anthropic":
+        return model.removeprefix("anthropic/").replace(".", "-")
+    return model.removeprefix("openai/") if provider == "openai" else model
+
+
+def own_providers(document: Document) -> dict[str, Document]:
+    """By our name for it, in the new form and in the old one."""
+    found: dict[str, Document] = {}
+    for name, entry in section(document, "providers").items():
+        if isinstance(entry, Mapping) and slug(str(name)):
+            found[slug(str(name))] = cast("Document", entry)
+    for entry in entries(document.get("custom_providers")):
+        if name := slug(first(entry, "name")):
+            found.setdefault(name, entry)
+    return found
+
+
+def entries(value: object) -> list[Document]:
+    """One or several, as Hermes lets people write it."""
+    several = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else [value]
+    return [cast("Document", entry) for entry in several if isinstance(entry, Mapping)]
+
+
+def provider_wishes(document: Document, may: Permissions) -> Wishes:
+    return [told for name, entry in own_providers(document).items() for told in _provider(name, entry, may)]
+
+
+def _provider(name: str, entry: Document, may: Permissions) -> Iterator[SettingGroup | ImportStep]:
+    origin = f"providers.{name}"
+    ours = our_entry(entry)
+    if "base_url" not in ours:
+        yield left("setting", origin, "it names no address, and the rest has no counterpart")
+        return
+    key, refused = may.key_of(entry, origin)
+    yield wish(origin, origin, ours)
+    yield from refused
+    if key:
+        yield wish(f"{origin}.api_key", f"{origin}.api_key", key, needs=origin)
+    headers = section(entry, "extra_headers")
+    if headers and may.with_keys:
+        yield wish(f"{origin}.extra_headers", f"{origin}.headers", dict(headers), needs=origin)
+    elif headers:
+        yield left("setting", f"{origin}.extra_headers", "they may hold a secret: --keys takes them")
+    for rest in sorted(set(map(str, entry)) - _ENTRY_NAMES):
+        yield left("setting", f"{origin}.{rest}", NO_COUNTERPART)
+
+
+def our_entry(entry: Document) -> dict[str, Any]:
+    values = {
+        "base_url": first(entry, "base_url", "url", "api").rstrip("/"),
+        "wire": WIRES.get(first(entry, "api_mode", "transport")),
+        "default_model": first(entry, "default_model", "model"),
+        "key_command": first(entry, "key_cmd"),
+        "models": _models(entry),
+    }
+    return {name: value for name, value in values.items() if value}
+
+
+def _models(entry: Document) -> dict[str, Any]:
+    """Only those of which the window is known: others need not be listed."""
+    windows = {str(name): entries(facts) for name, facts in section(entry, "models").items()}
+    found = {name: facts[0].get("context_length") for name, facts in windows.items() if facts}
+    default = first(entry, "default_model", "model")
+    if default and entry.get("context_length"):
+        found.setdefault(default, entry["context_length"])
+    return {name: {"context_length": window} for name, window in found.items() if isinstance(window, int)}
+
 
 IDENTITY: tuple[Key, ...] = (("model", "default"), ("model", "provider"), ("model", "base_url"))
 _MODEL_NAMES = frozenset(

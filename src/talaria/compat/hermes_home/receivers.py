@@ -5,8 +5,8 @@ from typing import Protocol
 
 import msgspec
 
-from talaria.compat.hermes_home.hermes_database import open_read_only
-from talaria.compat.hermes_home.rows import HermesSession
+from talaria.compat.hermes_home.hermes_database import HermesSession, open_read_only
+from talaria.core.aio import in_thread
 from talaria.core.entries import Recorded
 from talaria.core.ids import SessionId
 from talaria.providers.demo import ENDPOINT as ANY_ENDPOINT
@@ -15,7 +15,6 @@ from talaria.runtime import prompt
 from talaria.runtime.session_config import SessionConfig
 from talaria.store.base import Adoption, NewSession, Sessions
 from talaria.tools.registry import Toolbox
-from talaria.waiting import in_thread
 
 
 class AdoptingSessions(Sessions, Adoption, Protocol):

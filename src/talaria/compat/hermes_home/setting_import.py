@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from talaria.compat.hermes_home import model_settings, provider_settings
+from talaria.compat.hermes_home import model_settings
 from talaria.compat.hermes_home.report import ImportStep, left, taken, there
 from talaria.compat.hermes_home.wishes import (
     NO_COUNTERPART,
@@ -59,10 +59,10 @@ _TOLD_ELSEWHERE = frozenset(
 
 def wishes(document: Document, may: Permissions) -> Wishes:
     """In the order in which they must be granted."""
-    own = provider_settings.own_providers(document)
+    own = model_settings.own_providers(document)
     return [
         *model_settings.model_wishes(document, own, may),
-        *provider_settings.provider_wishes(document, may),
+        *model_settings.provider_wishes(document, may),
         *model_settings.fallback_wishes(document, own, may),
         *model_settings.auxiliary_wishes(document, own),
         *_same(document),

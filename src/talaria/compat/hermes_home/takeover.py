@@ -1,4 +1,7 @@
-"""The whole import, in its order: keys before the settings that name them, SOUL.md before the prompts that hold it."""
+"""The whole import, in its order: keys before the settings that name them, SOUL.md before the prompts that hold it.
+
+Where a Hermes home is.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -6,15 +9,31 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, cast
 
-from talaria.compat.hermes_home.api_keys import key_steps, read_keys, wanted
 from talaria.compat.hermes_home.home_files import belongings
 from talaria.compat.hermes_home.report import ImportStep, Item, carried_out, failed, left
 from talaria.compat.hermes_home.setting_import import setting_steps, wishes
-from talaria.compat.hermes_home.wishes import Document, Permissions, section
+from talaria.compat.hermes_home.wishes import Document, Permissions, key_steps, read_keys, section, wanted
 from talaria.config import paths
 from talaria.config.load import read_yaml
+from talaria.config.paths import plugin_home
 from talaria.config.secrets import read_env
-from talaria.core.errors import BadConfig
+from talaria.core.errors import BadConfig, BadInput
+
+_MARKS = ("config.yaml", "state.db", "SOUL.md", "memories", "auth.json")
+
+
+def locate(given: Path | None, environment: Mapping[str, str], own: Path) -> Path:
+    """The Hermes home that is meant. Raises `BadInput` if it is none, or our own (`own`)."""
+    path = given or Path(environment.get("HERMES_HOME") or "~/.hermes")
+    try:
+        path = path.expanduser()
+    except RuntimeError as fault:
+        raise BadInput("There is no home folder here: name the Hermes home, `talaria import hermes PATH`.") from fault
+    if path.resolve() in (own.resolve(), plugin_home(own).resolve()):
+        raise BadInput(f"{path} is Talaria's own home: name that of Hermes, `talaria import hermes PATH`.")
+    if not any((path / mark).exists() for mark in _MARKS):
+        raise BadInput(f"{path} is no Hermes home: there is none of {', '.join(_MARKS)} in it.")
+    return path
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,14 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from talaria.core.aio import in_thread
 from talaria.net import tls
-from talaria.net.proxies import proxy_for
+from talaria.net.urls import proxy_for
 from talaria.platforms.base import File, NotTaken, Rejected
 from talaria.platforms.discord import failures
 from talaria.platforms.discord.discord_py import DiscordClientWebSocketResponse
 from talaria.platforms.downloads import PIECE_BYTES, save
 from talaria.platforms.failures import silence
-from talaria.waiting import in_thread
 
 _CONNECT_S = 10.0
 _ANSWER_S = 30.0

@@ -1,17 +1,27 @@
-"""What reaches us: each answer of the server's long poll becomes a batch, and its token the cursor."""
+"""What reaches us: each answer of the server's long poll becomes a batch, and its token the cursor.
+
+Encrypted rooms: our keys are tended between two syncs, shared before a message, and others' used to read theirs.
+
+A device is trusted when it is first seen; nio refuses one whose keys change later. Who is in a room may read it.
+What we put into a room: encrypted where the room is, under a transaction id that makes it one event.
+"""
 
 import asyncio
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable
+from typing import Any, cast
 
 import nio  # pyright: ignore[reportMissingTypeStubs]
+from nio.crypto import ENCRYPTION_ENABLED  # pyright: ignore[reportMissingTypeStubs]
 
 from talaria.platforms.base import (
+    AccessLost,
+    Address,
     Arrival,
     Batch,
+    ChatMoved,
     Deleted,
     Item,
     Kit,
@@ -22,20 +32,143 @@ from talaria.platforms.base import (
     Rejected,
     Sender,
 )
-from talaria.platforms.matrix import encryption, history, incoming
+from talaria.platforms.matrix import incoming, render, rooms
 from talaria.platforms.matrix import matrix_client as wire
-from talaria.platforms.matrix.matrix_client import MatrixClient
-from talaria.platforms.matrix.room_memory import RoomMemory
-from talaria.platforms.matrix.rooms import Rooms
-from talaria.platforms.matrix.speaking import Speaker
+from talaria.platforms.matrix.incoming import NAME
+from talaria.platforms.matrix.matrix_client import MatrixClient, answered, read
+from talaria.platforms.matrix.rooms import RoomMemory, Rooms
+
+IS_INSTALLED = ENCRYPTION_ENABLED
+NOT_INSTALLED = (
+    "This room is encrypted, and I cannot read encrypted messages: the package for it is not installed where I run "
+    "(pip install 'talaria-agent[matrix-e2e]'). Until it is, talk to me in a room without encryption."
+)
+TURNED_OFF = (
+    "This room is encrypted, and I do not read encrypted messages: encryption is off in my settings "
+    "(gateway.platforms.matrix.encryption). Talk to me in a room without encryption."
+)
+UNREADABLE = (
+    "I could not read an encrypted message here: its key has not reached me. Say it once more; if that does not help, "
+    "turn off the option of your app that encrypts to verified devices only."
+)
+
+log = logging.getLogger(__name__)
+
+
+async def tend(client: MatrixClient) -> None:
+    """What fails is due again at the next call. Raises `Refused`."""
+    if client.olm is None:
+        return
+    if client.should_upload_keys:
+        await _tried(client.keys_upload(), nio.KeysUploadResponse)
+    if client.should_query_keys:
+        await _tried(client.keys_query(), nio.KeysQueryResponse)
+    if client.should_claim_keys:
+        await _tried(client.keys_claim(dict(client.get_users_for_key_claiming())), nio.KeysClaimResponse)
+    for message in list(client.outgoing_to_device_messages):
+        await _tried(client.to_device(message), nio.ToDeviceResponse)
+
+
+async def _tried(work: Awaitable[object], kind: type[object]) -> None:
+    try:
+        await read(work, kind)
+    except PlatformFailure as fault:
+        log.warning("the keys for encrypted Matrix rooms: %s", fault)
+
+
+async def share(client: MatrixClient, room_id: str) -> None:
+    """Everybody in the room can read what we say next. Raises `NotTaken`, `AccessLost`, `Refused`."""
+    room = client.rooms[room_id]
+    if not room.members_synced:
+        await read(client.joined_members(room_id), nio.JoinedMembersResponse)
+    if client.should_query_keys:
+        await read(client.keys_query(), nio.KeysQueryResponse)
+    while room_id in client.sharing_session:
+        await client.sharing_session[room_id].wait()
+    if client.olm is not None and client.olm.should_share_group_session(room_id):
+        shared = await read(
+            client.share_group_session(room_id, ignore_unverified_devices=True), nio.ShareGroupSessionResponse
+        )
+        if _reachable(client, room) - cast("Any", shared).users_shared_with:
+            client.invalidate_outbound_session(room_id)
+            raise NotTaken("The keys of an encrypted Matrix room could not be shared with everybody in it.")
+
+
+def _reachable(client: MatrixClient, room: nio.MatrixRoom) -> set[tuple[str, str]]:
+    """Devices in the room to which there is a secure channel."""
+    return {
+        (user, device.id)
+        for user in room.users
+        for device in client.device_store.active_user_devices(user)
+        if device.id != client.device_id and client.olm is not None and client.olm.session_store.get(device.curve25519)
+    }
+
+
+def readable(client: MatrixClient, room: str, event: nio.Event) -> nio.Event | None:
+    """The event itself, if it was not encrypted or can be read; None if it cannot be read (yet)."""
+    if isinstance(event, nio.RedactedEvent):
+        return event
+    if isinstance(event, nio.MegolmEvent):
+        event.room_id = room
+        try:
+            event = cast("nio.Event", client.decrypt_event(event))
+        except (nio.EncryptionError, nio.LocalProtocolError, AssertionError):
+            return None
+    if not event.decrypted:
+        return None if event.source.get("type") == "m.room.encrypted" else event
+    return event if _is_genuine(client, event) else None
+
+
+def _is_genuine(client: MatrixClient, event: nio.Event) -> bool:
+    """Whether the key that opened it belongs to a device of whoever is said to have sent it."""
+    return event.sender == client.user_id or (
+        client.device_store.device_from_sender_key(event.sender, event.sender_key or "") is not None
+    )
+
+
+Content = dict[str, object]
+
+
+class Speaker:
+    def __init__(self, client: MatrixClient, rooms: Rooms) -> None:
+        self._client = client
+        self._rooms = rooms
+
+    async def is_encrypted(self, room: str) -> bool:
+        return (await self._rooms.know(room)).encrypted
+
+    async def put(self, room: str, content: Content, txn: str, type_: str = "m.room.message") -> str:
+        """The event's id. Raises as a send does."""
+        if await self.is_encrypted(room):
+            if self._client.olm is None:
+                raise Rejected("The Matrix room is encrypted, and nothing is sent there that is not.")
+            await share(self._client, room)
+        return await self._sent(room, content, txn, type_)
+
+    async def put_in_clear(self, room: str, content: Content, txn: str) -> str:
+        """Also into an encrypted room, if we cannot encrypt."""
+        await self._rooms.know(room)
+        return await self._sent(room, content, txn, "m.room.message")
+
+    async def _sent(self, room: str, content: Content, txn: str, type_: str) -> str:
+        if type_ == "m.room.message":
+            content = render.without_previews(content)
+        sending = self._client.room_send(room, type_, content, txn, ignore_unverified_devices=True)
+        try:
+            return (await answered(sending, nio.RoomSendResponse)).event_id
+        except AccessLost:
+            successor = self._client.rooms[room].replacement_room
+            if not successor or successor not in self._client.rooms:
+                raise
+            to = Address(NAME, successor)
+        raise ChatMoved(f"The Matrix room {room} has become {successor}.", to)
+
 
 SYNC_S = 30.0
 QUOTE_S = 10.0
 MAX_THREADS = 500
 MAX_UNREAD = 100
 _TIMELINE = 50
-
-log = logging.getLogger(__name__)
 
 
 class MatrixListener:
@@ -60,7 +193,7 @@ class MatrixListener:
                 cursor = None
                 continue
             self._rooms.note(news.rooms)
-            await encryption.tend(self._client)
+            await tend(self._client)
             items = () if cursor is None else await self._items(news, cursor)
             await self._rooms.follow_invitations()
             await self._memory.save()
@@ -90,7 +223,7 @@ class MatrixListener:
         late = [self._unread.pop(key) for key in list(self._unread)]
         heard: list[Item | None] = [await self._heard(room, event, is_late=True) for room, event in late]
         for room, joined in news.rooms.join.items():
-            events = await history.heard(self._client, room, joined.timeline, since, self._kit.clock.now())
+            events = await rooms.heard(self._client, room, joined.timeline, since, self._kit.clock.now())
             heard += [await self._heard(room, event) for event in events]
         return tuple(item for item in heard if item is not None)
 
@@ -98,7 +231,7 @@ class MatrixListener:
         if (deleted := incoming.deleted(event.source, room)) is not None:
             self._unread.pop(deleted.message_id, None)
             return deleted
-        read = encryption.readable(self._client, room, event)
+        read = readable(self._client, room, event)
         if read is None:
             await self._miss(room, event, is_late=is_late)
             return None
@@ -136,7 +269,7 @@ class MatrixListener:
             raise
         except PlatformFailure:
             return None
-        event = encryption.readable(self._client, room, found.event)
+        event = readable(self._client, room, found.event)
         if event is None:
             return None
         name = self._rooms.name_of(str(event.source.get("sender", "")), room)
@@ -155,8 +288,8 @@ class MatrixListener:
 
     def _why(self) -> str:
         if self._client.olm is not None:
-            return encryption.UNREADABLE
-        return encryption.TURNED_OFF if encryption.IS_INSTALLED else encryption.NOT_INSTALLED
+            return UNREADABLE
+        return TURNED_OFF if IS_INSTALLED else NOT_INSTALLED
 
     async def _tell(self, room: str, words: str) -> None:
         if self._memory.told(room) == words:

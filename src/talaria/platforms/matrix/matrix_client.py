@@ -1,18 +1,114 @@
-"""The one connection to the homeserver: nio's client, with our time limits, and its answers as values or failures."""
+"""The one connection to the homeserver: nio's client, with our time limits, and its answers as values or failures.
+
+What a homeserver's refusals mean. Pure.
+The settings of `gateway.platforms.matrix`, and what is wrong with them.
+Our login: made once and kept, because the server knows our messages again by the device that sent them.
+"""
 
 import logging
-from collections.abc import Awaitable
+import re
+from collections.abc import Awaitable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
+import msgspec
 import nio  # pyright: ignore[reportMissingTypeStubs]
 from nio.crypto import ENCRYPTION_ENABLED  # pyright: ignore[reportMissingTypeStubs]
 
-from talaria.platforms.base import PlatformFailure, Unsure
-from talaria.platforms.failures import harmless, silence
-from talaria.platforms.matrix import failures
-from talaria.platforms.matrix.config import MatrixSettings
+from talaria.core.aio import in_thread
+from talaria.core.errors import BadConfig
+from talaria.core.fs import read_bytes, replace_file
+from talaria.core.secret import NO_SECRET, Secret
+from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, PlatformSettings, Refused, Rejected, Unsure
+from talaria.platforms.failures import harmless, quoted, silence
+
+TRANSPORT = (aiohttp.ClientError, TimeoutError, OSError)
+"""All that a request may raise."""
+
+_LOGGED_OUT = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"})
+_NO_ENTRY = frozenset({
+    "M_USER_DEACTIVATED", "M_USER_SUSPENDED", "M_USER_LOCKED", "M_CONSENT_NOT_GIVEN", "M_RESOURCE_LIMIT_EXCEEDED",
+})  # fmt: skip
+
+
+class LoggedOut(Refused):
+    """The server does not know our login any more; a password makes a new one."""
+
+
+class AlreadySo(Rejected):
+    """It was done before."""
+
+
+def refusal(status: int, errcode: str, words: str, retry_after_s: float | None) -> PlatformFailure:
+    """Of an answer that is no success."""
+    said = quoted(errcode or str(status), words)
+    if status == 429 or errcode == "M_LIMIT_EXCEEDED":
+        return NotTaken(f"The Matrix server asks to slow down ({said}).", retry_after_s=retry_after_s)
+    if errcode in _LOGGED_OUT:
+        return LoggedOut(
+            f"The Matrix server does not know our login any more ({said}). "
+            "Set MATRIX_PASSWORD or a new MATRIX_ACCESS_TOKEN."
+        )
+    if status == 401 or errcode in _NO_ENTRY:
+        return Refused(f"The Matrix server does not let us in ({said}).")
+    if status >= 500 or status < 400:  # a success that cannot be read is none
+        return Unsure(f"The Matrix server is in trouble ({said}).")
+    if errcode == "M_DUPLICATE_ANNOTATION":
+        return AlreadySo(f"The Matrix server has this already ({said}).")
+    if status == 403:
+        return AccessLost(f"The Matrix server does not let us into this room ({said}).")
+    return Rejected(f"The Matrix server does not take this ({said}).")
+
+
+_WHERE = "gateway.platforms.matrix"
+_PERSON = re.compile(r"@[^:\s]+:\S+")
+_ROOM = re.compile(r"!\S+")
+_HOW_PERSON = "a full id looks like @name:server.org and is in the person's profile"
+_HOW_ROOM = "a room's id looks like !abc:server.org and is in its settings under Advanced; an alias can be moved"
+
+
+class MatrixSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    homeserver: str = ""
+    """`https://server.org`."""
+    user_id: str = ""
+    """Of the bot's account: `@name:server.org`."""
+    password: Secret = NO_SECRET
+    """Used once: the login is kept."""
+    access_token: Secret = NO_SECRET
+    """In place of the password: of a device that nobody else uses."""
+    device_name: str = "Talaria"
+    encryption: Literal["auto", "off"] = "auto"
+    """`auto`: rooms that are encrypted are read and written if the package for it is there."""
+
+
+SETTINGS = MatrixSettings
+
+
+def check(settings: MatrixSettings) -> None:
+    """Raises `BadConfig`."""
+    for complaint in _complaints(settings):
+        raise BadConfig(complaint)
+
+
+def _complaints(settings: MatrixSettings) -> Iterator[str]:
+    address = urlsplit(settings.homeserver)
+    if address.scheme not in {"http", "https"} or not address.netloc:
+        yield f"{_WHERE}.homeserver: {settings.homeserver!r} is no address like https://server.org."
+    if not _PERSON.fullmatch(settings.user_id):
+        yield f"{_WHERE}.user_id: {settings.user_id!r} is no id like @name:server.org."
+    if not settings.password and not settings.access_token:
+        yield f"{_WHERE} needs a password (MATRIX_PASSWORD) or an access_token (MATRIX_ACCESS_TOKEN)."
+    yield from _no_ids("allowed_users", settings.allowed_users, _PERSON, _HOW_PERSON)
+    yield from _no_ids("admin_users", settings.admin_users, _PERSON, _HOW_PERSON)
+    yield from _no_ids("allowed_chats", settings.allowed_chats, _ROOM, _HOW_ROOM)
+    yield from _no_ids("home_channel", filter(None, [settings.home_channel]), _ROOM, _HOW_ROOM)
+
+
+def _no_ids(name: str, ids: Iterable[str], form: re.Pattern[str], how: str) -> Iterator[str]:
+    return (f"{_WHERE}.{name}: {wrong!r} is not an id: {how}." for wrong in ids if not form.fullmatch(wrong))
+
 
 API = "/_matrix/client"
 SERVER = "the Matrix server"
@@ -77,7 +173,7 @@ async def answered(work: Awaitable[object], kind: type[A]) -> A:
     """Raises `PlatformFailure`."""
     try:
         answer = await work
-    except failures.TRANSPORT as fault:
+    except TRANSPORT as fault:
         raise silence(SERVER, fault) from fault
     if isinstance(answer, kind) and _status(answer) < 400:
         return answer
@@ -94,12 +190,83 @@ async def read(work: Awaitable[object], kind: type[A]) -> A:
 
 def _refused(answer: object) -> PlatformFailure:
     if not isinstance(answer, nio.ErrorResponse):
-        return failures.refusal(_status(answer), "", "", None)
+        return refusal(_status(answer), "", "", None)
     after_ms: object = answer.retry_after_ms
     retry_after_s = after_ms / 1000 if isinstance(after_ms, int | float) else None
-    return failures.refusal(_status(answer), answer.status_code or "", answer.message, retry_after_s)
+    return refusal(_status(answer), answer.status_code or "", answer.message, retry_after_s)
 
 
 def _status(answer: object) -> int:
     transport = answer.transport_response if isinstance(answer, nio.Response) else None
     return transport.status if isinstance(transport, aiohttp.ClientResponse) else 0
+
+
+_MAX_BYTES = 65_536
+
+
+class Login(msgspec.Struct, frozen=True):
+    homeserver: str
+    """A token is shown to nobody else."""
+    user_id: str
+    device_id: str
+    access_token: str
+
+
+async def log_in(client: MatrixClient, settings: MatrixSettings, home: Path) -> None:
+    """Raises `NotTaken`, `Refused`."""
+    file = home / "login.json"
+    known = await in_thread(lambda: _read(file))
+    if known is not None and (known.homeserver, known.user_id) != (client.homeserver, settings.user_id):
+        known = None
+    token = settings.access_token.reveal() or (known.access_token if known is not None else "")
+    try:
+        login = await _resumed(client, settings, token) if token else await _new(client, settings, known)
+    except LoggedOut:
+        if not settings.password:
+            raise
+        login = await _new(client, settings, known)
+    if login != known:
+        try:
+            await in_thread(lambda: _write(file, login))
+        except OSError as fault:
+            raise NotTaken(f"The Matrix login cannot be kept in {file}: {fault.strerror}.") from fault
+
+
+async def _resumed(client: MatrixClient, settings: MatrixSettings, token: str) -> Login:
+    client.access_token = token
+    who = await read(client.whoami(), nio.WhoamiResponse)
+    if who.user_id != settings.user_id:
+        raise Refused(
+            f"The Matrix token is for {who.user_id}, and gateway.platforms.matrix.user_id is {settings.user_id}."
+        )
+    if not who.device_id:
+        raise Refused(
+            "The Matrix token belongs to no device: without one, messages could be sent twice. Use a password."
+        )
+    client.restore_login(who.user_id, who.device_id, token)
+    return Login(client.homeserver, who.user_id, who.device_id, token)
+
+
+async def _new(client: MatrixClient, settings: MatrixSettings, known: Login | None) -> Login:
+    client.access_token = ""
+    client.device_id = known.device_id if known is not None else ""
+    asking = client.login(settings.password.reveal(), settings.device_name)
+    try:
+        made = await read(asking, nio.LoginResponse)
+    except AccessLost as fault:
+        raise Refused(f"The Matrix server does not take the password of {settings.user_id}.") from fault
+    if made.user_id != settings.user_id:
+        raise Refused(f"The Matrix server calls us {made.user_id}: set that as gateway.platforms.matrix.user_id.")
+    return Login(client.homeserver, made.user_id, made.device_id, made.access_token)
+
+
+def _read(file: Path) -> Login | None:
+    try:
+        return msgspec.json.decode(read_bytes(file, _MAX_BYTES), type=Login)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _write(file: Path, login: Login) -> None:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replace_file(file, msgspec.json.encode(login), mode=0o600)

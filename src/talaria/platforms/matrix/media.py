@@ -20,7 +20,7 @@ from Crypto.Util import Counter
 from talaria.platforms.base import PICTURES, AccessLost, Attachment, File, Rejected
 from talaria.platforms.downloads import PIECE_BYTES, save
 from talaria.platforms.failures import harmless, silence
-from talaria.platforms.matrix import failures
+from talaria.platforms.matrix import matrix_client
 from talaria.platforms.matrix.incoming import Media
 from talaria.platforms.matrix.matrix_client import API, SERVER, MatrixClient, read
 
@@ -78,7 +78,7 @@ async def fetched(client: MatrixClient, attachment: Attachment, to: Path, max_by
                     await save(opened, to, max_bytes)
             else:
                 await save(pieces, to, max_bytes)
-    except failures.TRANSPORT as fault:
+    except matrix_client.TRANSPORT as fault:
         raise harmless(silence(SERVER, fault)) from fault
 
 
@@ -87,7 +87,7 @@ def _check(answer: aiohttp.ClientResponse, attachment: Attachment) -> None:
         return
     if answer.status in {403, 404}:
         raise Rejected(f"{attachment.name} is gone from the Matrix server.")
-    raise harmless(failures.refusal(answer.status, "", "", None))
+    raise harmless(matrix_client.refusal(answer.status, "", "", None))
 
 
 async def _opened(pieces: AsyncIterable[bytes], media: Media, name: str) -> AsyncGenerator[bytes]:

@@ -23,15 +23,20 @@ from talaria.platforms.base import (
     Rejected,
     SentId,
 )
-from talaria.platforms.matrix import encryption, failures, media, render
-from talaria.platforms.matrix.account import log_in
-from talaria.platforms.matrix.config import MatrixSettings, check
+from talaria.platforms.matrix import listening, matrix_client, media, render
 from talaria.platforms.matrix.incoming import NAME
-from talaria.platforms.matrix.listening import MatrixListener
-from talaria.platforms.matrix.matrix_client import MatrixClient, answered, close, make_client, read
-from talaria.platforms.matrix.room_memory import RoomMemory
-from talaria.platforms.matrix.rooms import Rooms
-from talaria.platforms.matrix.speaking import Content, Speaker
+from talaria.platforms.matrix.listening import Content, MatrixListener, Speaker
+from talaria.platforms.matrix.matrix_client import (
+    MatrixClient,
+    MatrixSettings,
+    answered,
+    check,
+    close,
+    log_in,
+    make_client,
+    read,
+)
+from talaria.platforms.matrix.rooms import RoomMemory, Rooms
 
 TYPING_S = 8.0
 DEDUP_S = 23 * 3600.0
@@ -57,7 +62,7 @@ async def open(settings: MatrixSettings, kit: Kit) -> AsyncGenerator["Matrix"]: 
     client = make_client(settings, kit.home)
     try:
         await log_in(client, settings, kit.home)
-        await encryption.tend(client)
+        await listening.tend(client)
         memory = RoomMemory(kit.home)
         await memory.load()
         yield Matrix(client, settings, kit, memory)
@@ -140,7 +145,7 @@ class Matrix:
 
     async def react(self, where: Address, message_id: str, emoji: str) -> None:
         relation = {"rel_type": "m.annotation", "event_id": message_id, "key": emoji}
-        with self._lasting(), suppress(failures.AlreadySo):
+        with self._lasting(), suppress(matrix_client.AlreadySo):
             txn = f"react.{secrets.token_hex(8)}"
             await self._speaker.put(where.chat, {"m.relates_to": relation}, txn, "m.reaction")
 
@@ -172,7 +177,7 @@ class Matrix:
         """With a password, a login that has ended is only a line that is broken: it is made anew with the next."""
         try:
             yield
-        except failures.LoggedOut as fault:
+        except matrix_client.LoggedOut as fault:
             if not self._settings.password:
                 raise
             raise NotTaken("The Matrix server has ended our login; it is made anew.") from fault

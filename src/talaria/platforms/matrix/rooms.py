@@ -2,28 +2,177 @@
 
 A room is a direct chat only while its members are known, and are exactly us and the person who opened it. A room whose
 members are not known is a group.
+
+What was said while we were away, or between an invitation and our coming: read backwards, within bounds.
+What must not be forgotten about rooms: who invited us, which are for two, what was told there. One small file.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeGuard, cast
 from urllib.parse import quote
 
 import msgspec
 import nio  # pyright: ignore[reportMissingTypeStubs]
 
+from talaria.core.aio import in_thread
+from talaria.core.fs import read_bytes, replace_file
 from talaria.platforms.base import AccessLost, ChatKind, Kit, PlatformFailure, Refused, Rejected, Sender
 from talaria.platforms.failures import harmless
-from talaria.platforms.matrix import failures, history
+from talaria.platforms.matrix import matrix_client
 from talaria.platforms.matrix.incoming import MatrixAccount
 from talaria.platforms.matrix.matrix_client import API, MatrixClient, answered, read
-from talaria.platforms.matrix.room_memory import MAX_INVITATIONS, Invitation, RoomMemory
+
+MAX_EVENTS = 200
+MAX_AGE_S = 24 * 3600.0
+_PAGE = 100
+
+log = logging.getLogger(__name__)
+
+
+class Timeline(Protocol):
+    """nio's, with types."""
+
+    events: list[nio.Event]
+    limited: bool
+    prev_batch: str | None
+
+
+async def heard(client: MatrixClient, room: str, timeline: Timeline, since: str, now: float) -> Sequence[nio.Event]:
+    """The events of a room since then, oldest first; of one that we have entered meanwhile, since we were invited.
+
+    Raises `NotTaken`, `Refused`.
+    """
+    events = timeline.events
+    is_new = any(_has_come(event, client.user_id) for event in events)
+    is_whole = not timeline.limited or any(_is_invitation(event, client.user_id) for event in events)
+    if timeline.prev_batch and not is_whole:
+        earlier = await _before(client, room, timeline.prev_batch, None if is_new else since, now)
+        events = [*earlier, *events]
+    return _since_invited(events, client.user_id)
+
+
+async def _before(client: MatrixClient, room: str, start: str, since: str | None, now: float) -> Sequence[nio.Event]:
+    found: list[nio.Event] = []  # newest first
+    at: str | None = start
+    while at and len(found) < MAX_EVENTS:
+        try:
+            page = await read(client.room_messages(room, at, since, limit=_PAGE), nio.RoomMessagesResponse)
+        except AccessLost:
+            break
+        chunk = cast("list[nio.Event]", page.chunk)
+        young = [event for event in chunk if _sent_at(event) >= now - MAX_AGE_S]
+        found += young
+        is_enough = len(young) < len(chunk) or any(_is_invitation(event, client.user_id) for event in young)
+        at = None if is_enough or not chunk else page.end
+    if at:
+        log.warning("more was said in the Matrix room %s than is read after an absence; the oldest is left out", room)
+    return found[:MAX_EVENTS][::-1]
+
+
+def _since_invited(events: Sequence[nio.Event], us: str) -> Sequence[nio.Event]:
+    """All of them, if we were invited, or came, before."""
+    for at in range(len(events) - 1, -1, -1):
+        event = events[at]
+        if _is_invitation(event, us) or (_has_come(event, us) and event.prev_membership != "invite"):
+            return events[at:]
+    return events
+
+
+def _is_invitation(event: nio.Event, us: str) -> bool:
+    return isinstance(event, nio.RoomMemberEvent) and event.state_key == us and event.membership == "invite"
+
+
+def _has_come(event: nio.Event, us: str) -> TypeGuard[nio.RoomMemberEvent]:
+    if not isinstance(event, nio.RoomMemberEvent) or event.state_key != us:
+        return False
+    return event.membership == "join" and event.prev_membership != "join"
+
+
+def _sent_at(event: nio.Event) -> float:
+    return float(getattr(event, "server_timestamp", 0)) / 1000  # some are no events at all
+
+
+MAX_INVITATIONS = 200
+"""Anybody can invite; the oldest are forgotten."""
+_MAX_BYTES = 8 << 20
+
+
+class Invitation(msgspec.Struct, frozen=True):
+    sender: str
+    is_direct: bool = False
+
+
+class _Content(msgspec.Struct):
+    invitations: dict[str, Invitation] = {}
+    directs: dict[str, str] = {}
+    """Rooms that somebody opened to speak with us alone, and who."""
+    told: dict[str, str] = {}
+    """What was told in a room about its encryption, last."""
+
+
+class RoomMemory:
+    def __init__(self, home: Path) -> None:
+        self._file = home / "rooms.json"
+        self._content = _Content()
+        self._is_changed = False
+
+    async def load(self) -> None:
+        self._content = await in_thread(self._read)
+
+    async def save(self) -> None:
+        """Raises `OSError`."""
+        if self._is_changed:
+            content = msgspec.json.encode(self._content)
+            await in_thread(lambda: replace_file(self._file, content, mode=0o600))
+            self._is_changed = False
+
+    @property
+    def invitations(self) -> Mapping[str, Invitation]:
+        return dict(self._content.invitations)
+
+    def invited(self, room: str, invitation: Invitation) -> None:
+        kept = self._content.invitations
+        kept.pop(room, None)
+        kept[room] = invitation
+        for oldest in list(kept)[:-MAX_INVITATIONS]:
+            del kept[oldest]
+        self._is_changed = True
+
+    def settled(self, room: str) -> None:
+        """The invitation is followed, or is none any more."""
+        if self._content.invitations.pop(room, None) is not None:
+            self._is_changed = True
+
+    def direct_person(self, room: str) -> str:
+        """Who opened it to speak with us alone; empty: nobody did."""
+        return self._content.directs.get(room, "")
+
+    def direct(self, room: str, person: str) -> None:
+        """Whoever was first stays: what was said there before is theirs."""
+        if room not in self._content.directs:
+            self._content.directs[room] = person
+            self._is_changed = True
+
+    def told(self, room: str) -> str:
+        return self._content.told.get(room, "")
+
+    def tell(self, room: str, what: str) -> None:
+        if self.told(room) != what:
+            self._content.told[room] = what
+            self._is_changed = True
+
+    def _read(self) -> _Content:
+        try:
+            return msgspec.json.decode(read_bytes(self._file, _MAX_BYTES), type=_Content)
+        except (OSError, msgspec.MsgspecError):
+            return _Content()
+
 
 MEMBERS_S = 10.0
 """How long the server may take to tell who is in a room."""
-
-log = logging.getLogger(__name__)
 
 
 class RoomInfo(msgspec.Struct, frozen=True):
@@ -122,10 +271,10 @@ class Rooms:
         try:
             if status != 200:
                 complaint = msgspec.json.decode(body, type=_Complaint)
-                raise failures.refusal(status, complaint.errcode, complaint.error, None)
+                raise matrix_client.refusal(status, complaint.errcode, complaint.error, None)
             return msgspec.json.decode(body, type=_Members)
         except msgspec.MsgspecError as fault:
-            raise failures.refusal(status, "", "", None) from fault
+            raise matrix_client.refusal(status, "", "", None) from fault
 
     def _forget(self, *rooms: str) -> None:
         for room in rooms:
@@ -155,7 +304,7 @@ class Rooms:
         for room in [*news.leave, *news.join]:
             self._memory.settled(room)
         for room, joined in news.join.items():
-            timeline = cast("history.Timeline", joined.timeline)
+            timeline = cast("Timeline", joined.timeline)
             events = [*cast("list[nio.Event]", cast("Any", joined).state), *timeline.events]
             # by its type: nio has another class for an event that it finds malformed
             if timeline.limited or any(event.source.get("type") == "m.room.member" for event in events):
@@ -206,5 +355,5 @@ class Rooms:
         headers = {**self._client.authorization, "Content-Type": "application/json"}
         async with await self._client.send("PUT", path, content, headers) as answer:
             if answer.status != 200:
-                raise harmless(failures.refusal(answer.status, "", "", None))
+                raise harmless(matrix_client.refusal(answer.status, "", "", None))
         return True

@@ -13,9 +13,8 @@ import msgspec
 
 from talaria.core.clock import Clock
 from talaria.platforms.base import NotTaken, PlatformFailure
-from talaria.platforms.slack.answers import Channels, Messages, SlackPage
 from talaria.platforms.slack.incoming import SlackMessage, conversation, decode, is_timestamp
-from talaria.platforms.slack.web_api import Web
+from talaria.platforms.slack.web_api import Channels, Messages, SlackPage, Web
 
 MOST_MARKS = 500
 MOST_PAGES = 5

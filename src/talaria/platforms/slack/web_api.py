@@ -1,19 +1,218 @@
-"""Slack's Web API: the SDK's methods by name, with our failures. The SDK repeats nothing by itself."""
+"""Slack's Web API: the SDK's methods by name, with our failures. The SDK repeats nothing by itself.
+
+The settings of Slack, and what is wrong with them.
+What went wrong with a call of Slack's Web API → who must act, and whether it may have been done.
+What we read of the answers of Slack's Web API.
+"""
 
 import logging
-from collections.abc import AsyncGenerator
+import re
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
+from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from talaria.net.proxies import proxy_for
-from talaria.platforms.base import Unsure
-from talaria.platforms.failures import harmless
-from talaria.platforms.slack.config import SlackSettings
-from talaria.platforms.slack.failures import FAULTS, failure
+from talaria.core.errors import BadConfig
+from talaria.core.secret import NO_SECRET, Secret
+from talaria.net.urls import proxy_for
+from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, PlatformSettings, Refused, Rejected, Unsure
+from talaria.platforms.failures import harmless, pause_s, silence
+
+API_URL = "https://slack.com/api/"
+
+_PERSON = re.compile(r"[UW][A-Z0-9]+")
+_CHANNEL = re.compile(r"[CGD][A-Z0-9]+")
+_PLACE = re.compile(r"[CGD][A-Z0-9]+(:\d+\.\d+)?")
+
+_HOW_PERSON = "a person's id begins with U or W; it is in their profile under ⋮, Copy member ID"
+_HOW_CHANNEL = "a channel's id begins with C, G or D; it is at the foot of the channel's details"
+
+
+class SlackSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    bot_token: Secret = NO_SECRET
+    """`xoxb-…`, to act."""
+    app_token: Secret = NO_SECRET
+    """`xapp-…`, to be told what happens."""
+    api_url: str = API_URL
+    ping_s: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+    """How often the line is tested."""
+
+
+SETTINGS = SlackSettings
+
+
+def check(settings: SlackSettings) -> None:
+    """Raises `BadConfig`."""
+    _check_token("bot_token", settings.bot_token, "xoxb-")
+    _check_token("app_token", settings.app_token, "xapp-")
+    _check_ids("allowed_users", settings.allowed_users, _PERSON, _HOW_PERSON)
+    _check_ids("admin_users", settings.admin_users, _PERSON, _HOW_PERSON)
+    _check_ids("allowed_chats", settings.allowed_chats, _CHANNEL, _HOW_CHANNEL)
+    _check_ids("home_channel", filter(None, [settings.home_channel]), _PLACE, _HOW_CHANNEL)
+    address = urlsplit(settings.api_url)
+    if address.scheme not in {"http", "https"} or not address.netloc:
+        raise BadConfig(f"gateway.platforms.slack.api_url: {settings.api_url!r} is no address like {API_URL}.")
+
+
+def _check_token(name: str, token: Secret, prefix: str) -> None:
+    if not token.reveal().startswith(prefix):
+        raise BadConfig(f"gateway.platforms.slack.{name} (SLACK_{name.upper()}) must begin with {prefix}.")
+
+
+def _check_ids(name: str, ids: Iterable[str], form: re.Pattern[str], how: str) -> None:
+    for id in ids:
+        if form.fullmatch(id) is None:
+            raise BadConfig(f"gateway.platforms.slack.{name}: {id!r} is not an id. Names can change hands: {how}.")
+
+
+FAULTS = (SlackApiError, aiohttp.ClientError, TimeoutError, OSError, msgspec.ValidationError)
+"""All that a call may raise."""
+
+_LATER = frozenset({
+    "ratelimited", "rate_limited", "message_limit_exceeded", "request_timeout", "team_added_to_org",
+    "org_login_required", "external_channel_migrating",
+})  # fmt: skip
+_PERHAPS_DONE = frozenset({"internal_error", "fatal_error", "service_unavailable", "update_failed"})
+"""Slack says of these that part of it may have succeeded, or says nothing."""
+_NO_ENTRY = frozenset({
+    "invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "not_allowed_token_type",
+    "accesslimited", "enterprise_is_restricted", "team_access_not_granted", "two_factor_setup_required",
+})  # fmt: skip
+_CHAT_LOST = frozenset({
+    "channel_not_found", "not_in_channel", "is_archived", "is_inactive", "no_permission", "access_denied",
+    "ekm_access_denied",
+    "user_not_found", "user_not_visible", "user_disabled", "user_not_in_channel", "cannot_dm_bot",
+    "messages_tab_disabled", "restricted_action", "restricted_action_read_only_channel",
+})  # fmt: skip
+_NOT_UNDERSTOOD = frozenset({
+    "invalid_blocks", "invalid_blocks_format", "invalid_arguments", "msg_blocks_too_long", "msg_too_long",
+    "block_mismatch",
+})  # fmt: skip
+
+
+class NotUnderstood(Rejected):
+    """Surely not taken in this form; plain text may be."""
+
+
+def failure(fault: Exception) -> PlatformFailure:
+    if isinstance(fault, SlackApiError):
+        return _answered(fault)
+    if isinstance(fault, msgspec.ValidationError):
+        return Unsure("Slack's answer cannot be read.")
+    return silence("Slack", fault)
+
+
+def _answered(fault: SlackApiError) -> PlatformFailure:
+    answer = cast("Any", fault.response)  # a response of aiohttp when the body is no JSON
+    data = getattr(answer, "data", None)
+    body = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+    status: int = getattr(answer, "status_code", 0) or getattr(answer, "status", 0)
+    return _by_word(str(body.get("error") or ""), status, body, pause_s(answer.headers.get("Retry-After", "")))
+
+
+def _by_word(word: str, status: int, body: dict[str, Any], retry_after_s: float | None) -> PlatformFailure:
+    if status == 429 or word in _LATER:
+        return NotTaken(f"Slack asks to wait ({word or status}).", retry_after_s=retry_after_s)
+    if not word or status >= 500 or word in _PERHAPS_DONE:
+        return Unsure(f"Slack failed ({word or status}).")
+    if word == "missing_scope":
+        needed = body.get("needed") or "a scope"
+        return Refused(f"The Slack app lacks {needed}: add it under OAuth & Permissions and install the app again.")
+    if word in _NO_ENTRY:
+        return Refused(f"Slack does not let us in ({word}): check SLACK_BOT_TOKEN and SLACK_APP_TOKEN.")
+    if word in _CHAT_LOST:
+        return AccessLost(f"Slack does not let us write there any more ({word}).")
+    if word in _NOT_UNDERSTOOD:
+        return NotUnderstood(f"Slack does not understand the message ({word}).")
+    return Rejected(f"Slack does not take it ({word}).")
+
+
+class Done(msgspec.Struct, frozen=True):
+    pass
+
+
+class Identity(msgspec.Struct, frozen=True):
+    team_id: str
+    user_id: str
+
+
+class Opened(msgspec.Struct, frozen=True):
+    url: str
+
+
+class Posted(msgspec.Struct, frozen=True):
+    ts: str
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """To upload one file."""
+
+    upload_url: str
+    file_id: str
+
+
+class FileInfo(msgspec.Struct, frozen=True):
+    url_private: str = ""
+    url_private_download: str = ""
+
+    @property
+    def url(self) -> str:
+        return self.url_private_download or self.url_private
+
+
+class FoundFile(msgspec.Struct, frozen=True):
+    file: FileInfo
+
+
+class Profile(msgspec.Struct, frozen=True):
+    display_name: str = ""
+
+
+class SlackMember(msgspec.Struct, frozen=True):
+    name: str = ""
+    real_name: str = ""
+    profile: Profile = Profile()
+
+
+class FoundPerson(msgspec.Struct, frozen=True):
+    user: SlackMember
+
+
+class SlackChannel(msgspec.Struct, frozen=True):
+    id: str
+    user: str = ""
+    """Of a direct message: with whom."""
+
+
+class FoundChannel(msgspec.Struct, frozen=True):
+    channel: SlackChannel
+
+
+class Following(msgspec.Struct, frozen=True):
+    next_cursor: str = ""
+
+
+class SlackPage(msgspec.Struct, frozen=True):
+    response_metadata: Following | None = None
+
+    @property
+    def next_cursor(self) -> str:
+        return self.response_metadata.next_cursor if self.response_metadata else ""
+
+
+class Channels(SlackPage, frozen=True):
+    channels: tuple[SlackChannel, ...] = ()
+
+
+class Messages(SlackPage, frozen=True):
+    messages: tuple[dict[str, Any], ...] = ()
+    """Each is decoded for itself: one that is odd does not spoil the others."""
+
 
 _TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 

@@ -12,8 +12,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from talaria.core.aio import in_thread
 from talaria.net import tls
-from talaria.net.proxies import proxy_for
+from talaria.net.urls import proxy_for
 from talaria.platforms.base import (
     AccessLost,
     Address,
@@ -26,7 +27,6 @@ from talaria.platforms.base import (
 )
 from talaria.platforms.downloads import PIECE_BYTES
 from talaria.platforms.failures import NEVER_SENT, harmless, quoted
-from talaria.waiting import in_thread
 
 with tls.certificates_unread():
     import aiohttp

@@ -21,7 +21,7 @@ from talaria.platforms.base import (
     Rejected,
     SentId,
 )
-from talaria.platforms.webhook import incoming, server
+from talaria.platforms.webhook import intake, server
 from talaria.platforms.webhook.config import WebhookSettings, check
 from talaria.platforms.webhook.intake import Intake
 from talaria.platforms.webhook.outgoing import WebhookReplies
@@ -31,8 +31,8 @@ _CONNECT_S = 5.0
 
 
 class Webhook:
-    name = incoming.PLATFORM
-    account = incoming.PLATFORM
+    name = intake.PLATFORM
+    account = intake.PLATFORM
     capabilities = Capabilities(max_chars=100_000, dedup_s=math.inf, max_upload_bytes=0)
 
     def __init__(self, host: str, port: int, intake: Intake, replies: WebhookReplies) -> None:

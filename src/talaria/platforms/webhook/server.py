@@ -1,20 +1,87 @@
 """The HTTP server that routes post to. Nobody is believed before the signature holds, and nothing is confirmed before
-it is on our disk; whatever strangers send costs little."""
+it is on our disk; whatever strangers send costs little.
+
+What strangers may cost: how often one is heard, and how much is remembered of whom.
+"""
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Hashable, Mapping
 from contextlib import asynccontextmanager
+from ipaddress import IPv6Address, ip_address
 
 from talaria.core.clock import Clock
 from talaria.core.errors import BadInput, TalariaError
 from talaria.net import tls
 from talaria.net.stall import StallWatch
 from talaria.platforms.base import Arrival, Refused
-from talaria.platforms.webhook import body_signatures, incoming
+from talaria.platforms.webhook import config, intake
 from talaria.platforms.webhook.config import WebhookSettings
 from talaria.platforms.webhook.intake import Intake
-from talaria.platforms.webhook.rate_limits import Pace, Recent
+
+BURST = 60.0
+PER_S = 10.0
+_MOST_SENDERS = 4_096
+
+
+class Pace:
+    """How often each address is heard. What is not heard of for long is forgotten."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, tuple[float, float]] = {}
+        """Requests that are left, and when that was so; who was heard last stands last."""
+
+    def allows(self, remote: str, now: float) -> bool:
+        who = _network(remote)
+        left, since = self._left.pop(who, (BURST, now))
+        left = min(BURST, left + (now - since) * PER_S)
+        self._left[who] = (max(left - 1, 0.0), now)
+        if len(self._left) > _MOST_SENDERS:
+            del self._left[next(iter(self._left))]
+        return left >= 1
+
+
+class Recent:
+    """Remembers keys for at least `keep_s` and at most twice as long."""
+
+    def __init__(self, keep_s: float, most: int) -> None:
+        self._keep_s = keep_s
+        self._most = most
+        self._new: set[Hashable] = set()
+        self._old: set[Hashable] = set()
+        self._turned_at = 0.0
+
+    def has(self, key: Hashable, now: float) -> bool:
+        self._turn(now)
+        return key in self._new or key in self._old
+
+    def add(self, key: Hashable, now: float) -> bool:
+        """False: there is no room for it."""
+        self._turn(now)
+        has_room = len(self._new) + len(self._old) < self._most
+        if has_room:
+            self._new.add(key)
+        return has_room
+
+    def forget(self, key: Hashable) -> None:
+        self._new.discard(key)
+        self._old.discard(key)
+
+    def _turn(self, now: float) -> None:
+        if now - self._turned_at < self._keep_s:
+            return
+        is_gap = now - self._turned_at >= 2 * self._keep_s
+        self._new, self._old, self._turned_at = set(), set() if is_gap else self._new, now
+
+
+def _network(remote: str) -> str:
+    """Whoever has one IPv6 address has 2⁶⁴ of them."""
+    try:
+        address = ip_address(remote)
+    except ValueError:
+        return remote
+    return remote if not isinstance(address, IPv6Address) else address.exploded[:19]
+
 
 with tls.certificates_unread():
     from aiohttp import web
@@ -46,8 +113,8 @@ class WebhookServer:
         self._clock = clock
         self._intake = intake
         self._pace = Pace()
-        self._signatures = Recent(2 * body_signatures.WINDOW_S, MOST_REMEMBERED)
-        self._known = Recent(2 * body_signatures.WINDOW_S, MOST_REMEMBERED)
+        self._signatures = Recent(2 * config.WINDOW_S, MOST_REMEMBERED)
+        self._known = Recent(2 * config.WINDOW_S, MOST_REMEMBERED)
         self._bodies_bytes = 0
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -67,14 +134,14 @@ class WebhookServer:
             raise Turned(429, "Too many requests.", {"Retry-After": "1"})
         name = self._route(request)
         route = self._settings.routes[name]
-        proof = body_signatures.proof(route, request.headers)
+        proof = config.proof(route, request.headers)
         now = self._clock.now()
         if proof is None:
             raise Turned(401, "The signature is missing.")
         if not proof.is_timely(now):
             raise Turned(
                 401,
-                f"{body_signatures.TIMESTAMP} is more than {body_signatures.WINDOW_S:.0f} s away from the time here.",
+                f"{config.TIMESTAMP} is more than {config.WINDOW_S:.0f} s away from the time here.",
             )
         body = await self._body(request)
         if not proof.holds(self._settings.secret_of(name), body):
@@ -82,7 +149,7 @@ class WebhookServer:
         if self._signatures.has(proof.given, self._clock.monotonic()):
             raise Turned(409, "This very request came before.")
         try:
-            arrival = incoming.arrival(name, route, body, request.headers, proof.sent_at or now)
+            arrival = intake.arrival(name, route, body, request.headers, proof.sent_at or now)
         except BadInput as fault:
             raise Turned(400, str(fault)) from fault
         return await self._accept(arrival, proof)
@@ -121,7 +188,7 @@ class WebhookServer:
         except (ConnectionError, web.RequestPayloadError):
             raise Turned(400, "The body broke off.") from None
 
-    async def _accept(self, arrival: Arrival, proof: body_signatures.Proof) -> tuple[int, str]:
+    async def _accept(self, arrival: Arrival, proof: config.Proof) -> tuple[int, str]:
         message = (arrival.where.chat, arrival.message_id)
         if self._known.has(message, self._clock.monotonic()):
             return 200, "known"

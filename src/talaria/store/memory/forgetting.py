@@ -8,7 +8,7 @@ import msgspec
 from talaria.core.ids import SessionId
 from talaria.store.forgetting import NOBODY, PersonalData, Stale, Traces, Whose
 from talaria.store.mail import Inbound
-from talaria.store.memory.inbox import waiting
+from talaria.store.memory.mail import waiting
 from talaria.store.memory.sessions import remove
 from talaria.store.memory.tables import MemoryDatabase, SessionRow, Tables
 

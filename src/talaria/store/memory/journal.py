@@ -26,8 +26,7 @@ from talaria.store.base import (
     Write,
 )
 from talaria.store.mail import InboxDone, InboxTaken, Outgoing
-from talaria.store.memory.inbox import move, waiting
-from talaria.store.memory.outbox import post
+from talaria.store.memory.mail import move, post, waiting
 from talaria.store.memory.spending import apply as apply_spending
 from talaria.store.memory.tables import MemoryDatabase, Tables
 from talaria.store.sessions import Head

@@ -8,8 +8,8 @@ from talaria.core.clock import Clock
 from talaria.core.ids import HoldId, OwnerId, SessionId
 from talaria.core.usage import NO_USAGE
 from talaria.store.base import Amount, Released, Spent, Totals, UsageKey, UsageRow
-from talaria.store.days import local_day
 from talaria.store.memory.tables import HoldRow, MemoryDatabase, SpendingRow, Tables
+from talaria.store.sessions import local_day
 
 
 class Spending:

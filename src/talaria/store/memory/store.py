@@ -1,22 +1,35 @@
-"""The store in memory as one thing to open and close."""
+"""The store in memory as one thing to open and close.
+
+Owners in memory: alive while they are listed.
+"""
 
 from typing import Self
 
 from talaria.core.clock import Clock
-from talaria.store.memory.access import Access
-from talaria.store.memory.approvals import Approvals
-from talaria.store.memory.chats import Chats
+from talaria.core.ids import OwnerId, new_owner_id
+from talaria.store.memory.access import Access, Approvals, Grants
+from talaria.store.memory.chats import Chats, Handoffs
 from talaria.store.memory.forgetting import Forgetting
-from talaria.store.memory.grants import Grants
-from talaria.store.memory.handoffs import Handoffs
-from talaria.store.memory.inbox import Inbox
 from talaria.store.memory.journal import Journal
-from talaria.store.memory.outbox import Outbox
-from talaria.store.memory.owners import Owners
-from talaria.store.memory.search import Search
-from talaria.store.memory.sessions import Sessions
+from talaria.store.memory.mail import Inbox, Outbox
+from talaria.store.memory.sessions import Search, Sessions
 from talaria.store.memory.spending import Spending
 from talaria.store.memory.tables import MemoryDatabase
+
+
+class Owners:
+    def __init__(self, memory: MemoryDatabase) -> None:
+        self._memory = memory
+
+    async def join(self, kind: str) -> OwnerId:  # noqa: ARG002  (nobody else could ask who is here)
+        owner = new_owner_id()
+        with self._memory.transaction() as tables:
+            tables.owners |= {owner}
+        return owner
+
+    async def leave(self, owner: OwnerId) -> None:
+        with self._memory.transaction() as tables:
+            tables.owners -= {owner}
 
 
 class MemoryStore:

@@ -1,7 +1,12 @@
-"""The part of an apsw connection that SQL work needs, typed: rows come out as plain tuples."""
+"""The part of an apsw connection that SQL work needs, typed: rows come out as plain tuples.
+
+Steps that are guarded by the state that they leave.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
+
+from talaria.store.base import BrokenRuleError
 
 Value = str | int | float | bytes | None
 
@@ -26,3 +31,10 @@ class SqliteConnection(Protocol):
     def readonly(self, name: str, /) -> bool: ...
     def pragma(self, name: str, value: Value = None, /) -> Any: ...
     def close(self, force: bool = ..., /) -> None: ...
+
+
+def step(db: SqliteConnection, refusal: str, sql: str, bindings: tuple[Value, ...]) -> None:
+    """Changes exactly one row, or raises."""
+    db.execute(sql, bindings)
+    if db.changes() != 1:
+        raise BrokenRuleError(refusal)

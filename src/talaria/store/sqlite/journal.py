@@ -26,11 +26,10 @@ from talaria.store.base import (
 )
 from talaria.store.mail import InboxDone, InboxTaken, Outgoing
 from talaria.store.sessions import Head, unknown
-from talaria.store.sqlite import inbox, spending
-from talaria.store.sqlite.connection import SqliteConnection
+from talaria.store.sqlite import mail, spending
+from talaria.store.sqlite.connection import SqliteConnection, step
 from talaria.store.sqlite.database import Database
-from talaria.store.sqlite.guarded import step
-from talaria.store.sqlite.outbox import post
+from talaria.store.sqlite.mail import post
 from talaria.store.sqlite.presence import Presence
 
 _encode = msgspec.json.Encoder().encode
@@ -186,9 +185,9 @@ def _apply(db: SqliteConnection, session: SessionId, write: Change, now: float) 
                 (now, _encode(result).decode(), session, result.call_id),
             )
         case InboxTaken(turn, ids):
-            inbox.take(db, session, turn, ids)
+            mail.take(db, session, turn, ids)
         case InboxDone(ids):
-            inbox.finish(db, session, ids)
+            mail.finish(db, session, ids)
         case Outgoing():
             post(db, session, write, now)
         case Spent() | Released():

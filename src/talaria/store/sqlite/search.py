@@ -2,25 +2,64 @@
 
 The index keeps no text of its own: a row is a journal entry's id and its words. It follows the journal by
 remembering the last entry it has seen, so a lost or stale file only costs the time to catch up.
+
+The database as a whole: a copy of it as it is at one moment, and a rewrite without what was deleted.
+Keeps the search index close behind the journal. If it dies, searching still works: a search catches up itself.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar, cast
 
+import apsw
 import msgspec
 
+from talaria.core.aio import in_thread
+from talaria.core.clock import Clock
 from talaria.core.entries import Entry
-from talaria.core.errors import StoreDamaged
+from talaria.core.errors import StoreDamaged, StoreUnavailable, TalariaError
 from talaria.core.ids import SessionId
-from talaria.store import excerpts
+from talaria.store import sessions
 from talaria.store.base import SearchHit
 from talaria.store.sqlite.connection import SqliteConnection
-from talaria.store.sqlite.copying import Progress
 from talaria.store.sqlite.database import Database
-from talaria.waiting import in_thread
+
+STEP_PAGES = 2_000
+
+Progress = Callable[[int, int], None]
+"""How much is done, of how much."""
+
+
+def copy(source: SqliteConnection, target: Path, progress: Progress) -> None:
+    """Into a file that is empty or not there yet. Others may write meanwhile, and are not in the copy."""
+    source.execute("BEGIN")
+    source.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # the moment; else each write would start it anew
+    try:
+        with closing(apsw.Connection(str(target))) as made:
+            _copy(cast("apsw.Connection", source), made, progress)
+    except (apsw.FullError, apsw.IOError, apsw.CantOpenError) as fault:
+        raise StoreUnavailable(f"Cannot write {target} ({fault}): look whether the disk is full.") from fault
+    finally:
+        source.execute("ROLLBACK")
+
+
+def _copy(source: apsw.Connection, made: apsw.Connection, progress: Progress) -> None:
+    with made.backup("main", source, "main") as backup:
+        while not backup.done:
+            backup.step(STEP_PAGES)
+            progress(backup.page_count - backup.remaining, backup.page_count)
+
+
+def erase(connection: SqliteConnection) -> bool:
+    """False: somebody else reads what was, so it is still in the WAL."""
+    connection.execute("VACUUM")
+    blocked, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
+    return not blocked
+
 
 T = TypeVar("T")
 
@@ -168,7 +207,7 @@ def _last_entry(db: SqliteConnection) -> int:
 def _new_entries(db: SqliteConnection, seen: int) -> list[tuple[int, str]]:
     """The id and the words of each."""
     rows = db.execute("SELECT id, body FROM entries WHERE id > ? ORDER BY id LIMIT ?", (seen, FEED_BATCH))
-    return [(id, excerpts.spaced(excerpts.text(_decode(body)))) for id, body in rows]
+    return [(id, sessions.spaced(sessions.text(_decode(body)))) for id, body in rows]
 
 
 def _newest(db: SqliteConnection, match: str, before: int, count: int) -> list[int]:
@@ -187,14 +226,14 @@ def _hits(db: SqliteConnection, entries: Sequence[int], query: str, person: str 
         if row is not None:
             session, title, at, body = cast("tuple[str, str | None, float, str]", row)
             entry = _decode(body)
-            piece = excerpts.snippet(excerpts.text(entry), query)
-            found.append(SearchHit(SessionId(session), title, at, excerpts.role(entry), piece))
+            piece = sessions.snippet(sessions.text(entry), query)
+            found.append(SearchHit(SessionId(session), title, at, sessions.role(entry), piece))
     return found
 
 
 def _as_match(query: str) -> str:
     """Every word as a quoted phrase."""
-    return " ".join(f'"{excerpts.spaced(word).strip()}"' for word in excerpts.wanted(query))
+    return " ".join(f'"{sessions.spaced(word).strip()}"' for word in sessions.wanted(query))
 
 
 def _remove(path: Path) -> None:
@@ -208,3 +247,38 @@ def _inode(path: Path) -> int | None:
         return path.stat().st_ino
     except OSError:
         return None
+
+
+QUIET_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Feeder:
+    def __init__(self, search: Search, clock: Clock) -> None:
+        self._search = search
+        self._clock = clock
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run(), name="search feeder")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._woken.wait()
+            await self._clock.sleep(QUIET_S)
+            self._woken.clear()
+            try:
+                await self._search.catch_up()
+            except TalariaError as fault:
+                log.warning("search index not fed: %s", fault)

@@ -12,8 +12,7 @@ from talaria.core.errors import SessionBusy
 from talaria.core.ids import SessionId
 from talaria.core.usage import Usage
 from talaria.store.base import NewSession, Session
-from talaria.store.excerpts import preview
-from talaria.store.sessions import check_at_rest, check_title, found, free_title, unknown
+from talaria.store.sessions import check_at_rest, check_title, found, free_title, preview, unknown
 from talaria.store.sqlite.connection import SqliteConnection, Value
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.journal import append

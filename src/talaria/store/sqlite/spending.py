@@ -12,7 +12,7 @@ from talaria.core.errors import StoreUnavailable
 from talaria.core.ids import HoldId, OwnerId, SessionId
 from talaria.core.usage import Usage
 from talaria.store.base import Amount, Released, Spent, Totals, UsageKey, UsageRow
-from talaria.store.days import local_day
+from talaria.store.sessions import local_day
 from talaria.store.sqlite.connection import SqliteConnection, Value
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.presence import Presence

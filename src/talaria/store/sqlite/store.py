@@ -6,26 +6,19 @@ from typing import Self
 
 import apsw
 
+from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
-from talaria.store.sqlite.access import Access
-from talaria.store.sqlite.approvals import Approvals
-from talaria.store.sqlite.chats import Chats
-from talaria.store.sqlite.copying import Progress, copy, erase
+from talaria.store.sqlite.access import Access, Approvals, Grants
+from talaria.store.sqlite.chats import Chats, Handoffs
 from talaria.store.sqlite.database import Database
-from talaria.store.sqlite.feeder import Feeder
 from talaria.store.sqlite.forgetting import Forgetting
-from talaria.store.sqlite.grants import Grants
-from talaria.store.sqlite.handoffs import Handoffs
-from talaria.store.sqlite.inbox import Inbox
 from talaria.store.sqlite.journal import Journal
+from talaria.store.sqlite.mail import Inbox, Outbox
 from talaria.store.sqlite.migrate import migrate
-from talaria.store.sqlite.outbox import Outbox
-from talaria.store.sqlite.owners import Owners
-from talaria.store.sqlite.presence import Presence
-from talaria.store.sqlite.search import Search
+from talaria.store.sqlite.presence import Owners, Presence
+from talaria.store.sqlite.search import Feeder, Progress, Search, copy, erase
 from talaria.store.sqlite.sessions import Sessions
 from talaria.store.sqlite.spending import Spending
-from talaria.waiting import in_thread
 
 
 class SqliteStore:

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
+from talaria.core.aio import completed, in_thread
 from talaria.core.errors import Denied
 from talaria.net.egress import Dial, Serve
 from talaria.net.proxy_requests import ProxyRequest, TurnedDown
 from talaria.tools.broker.commit_signing import CannotSign, find_signing_key, is_signable, sign
-from talaria.tools.broker.commits import Push, describe_push, read_commits
+from talaria.tools.broker.commits import OddPush, Push, PushHead, describe_push, read_commits
 from talaria.tools.broker.gh import GhRefused, check_gh
-from talaria.tools.broker.packets import OddPush, PushHead
 from talaria.tools.broker.relay import (
     CHUNK_BYTES,
     RelayOutput,
@@ -38,7 +38,6 @@ from talaria.tools.broker.remotes import Remote, find_remotes
 from talaria.tools.git_settings import GIT_LOGIN, PROGRAM_HOST, own_certificates
 from talaria.tools.sandbox.base import ToolHost
 from talaria.tools.sandbox_permissions import Permission
-from talaria.waiting import completed, in_thread
 
 if TYPE_CHECKING:
     from talaria.tools.broker.certificates import SessionAuthority

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from talaria.waiting import in_thread
+from talaria.core.aio import in_thread
 
 MAX_SIGNED_BYTES = 256 << 10
 SIGN_S = 60.0

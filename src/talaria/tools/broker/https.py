@@ -17,7 +17,7 @@ import msgspec
 from talaria.core.errors import Denied
 from talaria.net.proxy_requests import TurnedDown
 from talaria.net.urls import WebUrl
-from talaria.tools.broker.packets import OddPush, PushHead
+from talaria.tools.broker.commits import OddPush, PushHead
 from talaria.tools.broker.relay import CHUNK_BYTES, close_writer
 from talaria.tools.broker.remotes import Remote
 

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
-from talaria.waiting import completed
+from talaria.core.aio import completed
 
 CHUNK_BYTES = 64 << 10
 END_S = 5.0

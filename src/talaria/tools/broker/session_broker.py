@@ -11,7 +11,7 @@ from talaria.tools.broker.broker import BrokerContext, CredentialBroker, Setting
 from talaria.tools.git_settings import GitSettings, list_settings, read_person_settings
 from talaria.tools.sandbox.base import ToolHost
 from talaria.tools.sandbox.egress_proxy import EgressProxy
-from talaria.tools.sandbox.outside import is_in, outside_environment
+from talaria.tools.sandbox.local import is_in, outside_environment
 from talaria.tools.sandbox_grants import RunningConsent
 
 _OF_REPOSITORY = frozenset(("user.name", "user.email", "user.signingkey", "gpg.format"))

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from talaria.core.aio import completed
 from talaria.core.clock import Clock
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import SessionId
-from talaria.net.addresses import allowance
-from talaria.net.lookups import Lookup, system_lookup
-from talaria.net.web_settings import WebSettings
-from talaria.tools.browser import chromium
-from talaria.tools.browser.notes import NO_PAGE
-from talaria.waiting import completed
+from talaria.net.addresses import Lookup, allowance, system_lookup
+from talaria.net.settings import WebSettings
+from talaria.tools.browser import browser_process
+from talaria.tools.browser.browser_process import NO_PAGE
 
 if TYPE_CHECKING:
     from talaria.tools.browser.browser_process import RunningBrowser
@@ -28,7 +27,7 @@ IDLE_S = 15 * 60.0
 
 def is_available() -> bool:
     """Whether there is anything to start; nothing is loaded for it."""
-    return chromium.installed() is not None and find_spec("playwright") is not None
+    return browser_process.installed() is not None and find_spec("playwright") is not None
 
 
 class _Seat(msgspec.Struct):

@@ -1,22 +1,111 @@
 """The browser's processes: Playwright's driver, and Chromium under it. They end with us, even if we are killed: the
 driver ends when its pipe to us closes, and Chromium with the driver.
+
+Which Chromium is used, and what it sees of this machine. It is the system's own; none is ever downloaded.
+
+Inside bubblewrap it sees programs, fonts and certificates, and nothing of the person; its own sandbox works there too,
+also for root. Where bubblewrap does not work it runs as it is, and for root without its sandbox, which it would refuse.
+What happened beside the calls of a session: dialogs, tabs, downloads, hosts that were refused.
 """
 
 import asyncio
 import os
-from collections.abc import Awaitable
+import shlex
+import subprocess
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from talaria.core.aio import in_thread
 from talaria.core.errors import ToolFailed
 from talaria.tools.blocking import in_threads
-from talaria.tools.browser import chromium
-from talaria.waiting import in_thread
+from talaria.tools.sandbox.system import BWRAP, mounted
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright, ProxySettings
+
+
+PLACES = (
+    *("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome-stable", "/usr/bin/google-chrome"),
+    *("/opt/google/chrome/chrome", "/run/current-system/sw/bin/chromium"),
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+)
+TRIAL_S = 20.0
+MAX_SCRATCH_BYTES = 1 << 30
+ENVIRONMENT: Mapping[str, str] = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
+"""All of it; outside of bubblewrap its home is the person's."""
+
+_SYSTEM = ("/usr", "/opt", "/nix/store", "/run/current-system", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
+_ETC = (
+    *("alternatives", "ca-certificates", "chromium", "chromium.d", "fonts", "ld.so.cache", "localtime"),
+    *("opt/chrome", "pki", "ssl/certs"),
+)
+
+
+def installed() -> Path | None:
+    return next((Path(place) for place in PLACES if os.access(place, os.X_OK)), None)
+
+
+def confined(program: Path, folder: Path) -> Path | None:
+    """A program in `folder` that runs this one in bubblewrap; None where that does not work, found out by trying."""
+    command = (*confinement(), str(program))
+    wrapper = folder / "chromium"
+    # Of a repeated option the last one counts: the profile is kept in memory, whatever is said before.
+    wrapper.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@" --user-data-dir=/tmp/profile\n')
+    wrapper.chmod(0o700)
+    try:
+        subprocess.run((wrapper, "--version"), capture_output=True, timeout=TRIAL_S, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return wrapper
+
+
+def confinement() -> tuple[str, ...]:
+    """What stands before a command that is to see only this."""
+    return (BWRAP, *_view(), "--")
+
+
+def _view() -> Iterator[str]:
+    yield from ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+    yield from ("--uid", "1000", "--gid", "1000", "--cap-drop", "ALL", "--die-with-parent", "--new-session")
+    yield from mounted(filter(os.path.isdir, _SYSTEM), (f"/etc/{name}" for name in _ETC if Path("/etc", name).exists()))
+    size = str(MAX_SCRATCH_BYTES)
+    yield from ("--proc", "/proc", "--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm")  # noqa: S108
+    yield from ("--size", size, "--tmpfs", "/tmp", "--chdir", "/tmp", "--remount-ro", "/")  # noqa: S108
+    yield "--clearenv"
+    for name, value in ENVIRONMENT.items():
+        yield from ("--setenv", name, value)
+
+
+NO_PAGE = "No page is open; open one with browser_navigate."
+MAX_NOTES = 10
+MAX_CHARS = 300
+
+
+class Notes:
+    def __init__(self) -> None:
+        self._notes: list[str] = []
+        self.refused: list[str] = []
+        """Hosts, since the last `take`."""
+
+    def add(self, text: str) -> None:
+        self._notes.append(f"[{' '.join(text.split())[:MAX_CHARS]}]")
+
+    def refuse(self, host: str, port: int, _: str) -> None:
+        self.refused.append(host)
+        self.add(f"network: {host}:{port} was refused")
+
+    def take(self) -> list[str]:
+        """Each one once; they are told only once, too."""
+        notes = list(dict.fromkeys(self._notes))
+        self._notes.clear()
+        self.refused.clear()
+        more = len(notes) - MAX_NOTES
+        return [*notes[:MAX_NOTES], f"[and {more:,} more of this kind]"] if more > 0 else notes
+
 
 START_MS = 60_000
 STOP_S = 5.0
@@ -66,11 +155,11 @@ async def ended(ending: Awaitable[Any]) -> None:
 
 async def start() -> RunningBrowser:
     """Raises `ToolFailed`."""
-    found = chromium.installed()
+    found = installed()
     if found is None:
         raise ToolFailed("There is no Chromium on this machine; Debian and Ubuntu call its package chromium.")
     async with in_threads(TemporaryDirectory(prefix="talaria-browser-", ignore_cleanup_errors=True)) as folder:
-        wrapper = await in_thread(lambda: chromium.confined(found, Path(folder)))
+        wrapper = await in_thread(lambda: confined(found, Path(folder)))
         return await _started(wrapper or found, is_confined=wrapper is not None)
 
 
@@ -88,7 +177,7 @@ async def _started(executable: Path, *, is_confined: bool) -> RunningBrowser:
             ignore_default_args=UNWANTED,
             chromium_sandbox=is_confined or os.geteuid() != 0,
             proxy=NOWHERE,
-            env={**chromium.ENVIRONMENT, "HOME": str(Path.home())},
+            env={**ENVIRONMENT, "HOME": str(Path.home())},
             handle_sigint=False,
             handle_sigterm=False,
             handle_sighup=False,

@@ -16,16 +16,13 @@ from playwright.async_api import Browser, BrowserContext, Error, Locator, Page, 
 from talaria.core.clock import Clock
 from talaria.core.errors import ToolFailed
 from talaria.core.messages import Image
-from talaria.net.addresses import Allowance
+from talaria.net.addresses import Allowance, Lookup
 from talaria.net.egress import REFUSED, Egress
-from talaria.net.lookups import Lookup
 from talaria.net.urls import WebUrl
 from talaria.tools.base import Shown
-from talaria.tools.browser import scripts
-from talaria.tools.browser.browser_process import ended
-from talaria.tools.browser.notes import NO_PAGE, Notes
-from talaria.tools.browser.snapshots import asked, short, snapshot
-from talaria.tools.browser.tabs import LOST, Closed, PageChanged, Tabs
+from talaria.tools.browser import tabs
+from talaria.tools.browser.browser_process import NO_PAGE, Notes, ended
+from talaria.tools.browser.tabs import LOST, Closed, PageChanged, Tabs, asked, short, snapshot
 
 MAX_BYTES = 4 << 30
 """That the pages of one session may move."""
@@ -145,7 +142,7 @@ class BrowserWindow:
     async def scroll(self, direction: Literal["up", "down"]) -> str:
         page = await self._tabs.current()
         sign = 1 if direction == "down" else -1
-        top, height, total = await asked(self._tabs, page, scripts.SCROLL, sign, tuple[float, float, float])
+        top, height, total = await asked(self._tabs, page, tabs.SCROLL, sign, tuple[float, float, float])
         return await self._settled(f"Scrolled {direction}: {top:.0f} to {top + height:.0f} of {total:.0f} are in view.")
 
     async def back(self) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from talaria.core.aio import completed, in_thread
 from talaria.core.errors import BadArguments
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall
@@ -22,7 +23,6 @@ from talaria.tools.processes import with_output
 from talaria.tools.sandbox.host import script
 from talaria.tools.sandbox.running_command import RunningCommand, SandboxCommand
 from talaria.tools.workspaces import Workspaces
-from talaria.waiting import completed, in_thread
 
 MAX_TIMEOUT_S = 600
 MAX_CALLS = 100

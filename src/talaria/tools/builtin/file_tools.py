@@ -1,4 +1,7 @@
-"""Reading and changing files. A change is whole or not at all."""
+"""Reading and changing files. A change is whole or not at all.
+
+Looking at image files.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -9,14 +12,13 @@ from msgspec import structs
 
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import FileChange
+from talaria.core.pictures import MAX_BYTES, Unfit, fit
 from talaria.core.redaction import SetAside
 from talaria.tools import places
 from talaria.tools.base import Run, Scope, Shown, Tool
 from talaria.tools.builtin.edits import Edit, Edited, edited
 from talaria.tools.builtin.located import Plan, changing, located, project_name
-from talaria.tools.builtin.pages import read_page, too_large
-from talaria.tools.builtin.seen import ReadFiles, Sight
-from talaria.tools.builtin.texts import TextFile, decoded, is_binary
+from talaria.tools.builtin.pages import ReadFiles, Sight, TextFile, decoded, is_binary, read_page, too_large
 from talaria.tools.diffs import compare, unified
 from talaria.tools.function import tool
 from talaria.tools.person import Proposal
@@ -280,3 +282,22 @@ def _change(
 def _told(done: Edited, target: Path) -> str:
     how = "" if done.is_exact else " (found without regard to white space)"
     return f"Replaced {done.count} occurrence{'s' if done.count > 1 else ''} in {target}{how}."
+
+
+@located("reads", "Look at")
+@tool(after_crash="repeat")
+def view_image(path: Annotated[str, "Image to look at; relative to the working directory, or absolute."]) -> Shown:
+    """Look at an image: a PNG, JPEG, GIF or WebP file, such as a screenshot."""
+    target = Path(path)
+    try:
+        found = places.read(target, MAX_BYTES + 1)
+    except OSError as fault:
+        raise ToolFailed(f"Cannot read {target}: {fault.strerror}.") from fault
+    if found is None:
+        raise ToolFailed(f"Cannot read {target}: No such file or directory.")
+    try:
+        image, (width, height) = fit(found.content)
+    except Unfit as fault:
+        raise ToolFailed(f"{target} {fault}.") from fault
+    shown = f"{target}: {image.media_type}, {width} x {height} pixels, {len(found.content):,} bytes"
+    return Shown(shown, (image,))

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.aio import in_thread
 from talaria.core.errors import Denied, ToolFailed
 from talaria.core.ids import CallId
 from talaria.core.messages import FileChange, ToolCall
 from talaria.core.redaction import Redactor
+from talaria.core.trees import Root, read_file
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
 from talaria.tools.diffs import compare
 from talaria.tools.person import Proposal
@@ -17,8 +19,6 @@ from talaria.tools.policy_files import MAX_FILE_BYTES, HeldChange
 from talaria.tools.sandbox_grants import ask_to_open
 from talaria.tools.sandbox_permissions import Permission
 from talaria.tools.workspace import Workspace
-from talaria.trees import Root, read_file
-from talaria.waiting import in_thread
 
 MAX_FILES = 100
 

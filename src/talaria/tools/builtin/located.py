@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from talaria.core.tool_spec import ToolSpec
+from talaria.core.messages import ToolSpec
 from talaria.tools.base import AfterCrash, Claim, Effect, Run, Scope, Shown
 from talaria.tools.function import FunctionInvocation, FunctionTool
 from talaria.tools.person import ARGUMENTS, Proposal, pretty_json

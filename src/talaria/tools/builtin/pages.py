@@ -1,18 +1,98 @@
-"""A window of numbered lines of a file of any size, read in bounded memory."""
+"""A window of numbered lines of a file of any size, read in bounded memory.
+
+Files as text that becomes the same bytes again: byte order mark, line ends and bytes that are no UTF-8 stay.
+What the model knows of files: how each was when it last read or wrote it, per session.
+"""
 
 import codecs
 import os
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
+
 from talaria.core.errors import ToolFailed
+from talaria.core.ids import SessionId
 from talaria.core.redaction import Redactor
-from talaria.tools.builtin.seen import Sight
-from talaria.tools.builtin.texts import is_binary
-from talaria.tools.places import stamp_of
+from talaria.tools.places import FileContent, Stamp, stamp_of
+
+_BOM = b"\xef\xbb\xbf"
+_SNIFFED_BYTES = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    body: str
+    """Lines end with LF alone if all of them end with CRLF; else as they are."""
+    has_bom: bool = False
+    has_crlf: bool = False
+
+    def encode(self) -> bytes:
+        body = self.body.replace("\n", "\r\n") if self.has_crlf else self.body
+        return (_BOM if self.has_bom else b"") + body.encode("utf-8", "surrogateescape")
+
+    def like(self, before: "TextFile") -> "TextFile":
+        """With the byte order mark of `before`, and its line ends unless we say them ourselves."""
+        has_crlf = self.has_crlf or (before.has_crlf and "\r" not in self.body)
+        return replace(self, has_bom=self.has_bom or before.has_bom, has_crlf=has_crlf)
+
+
+def decoded(content: bytes) -> TextFile:
+    has_bom = content.startswith(_BOM)
+    body = content.removeprefix(_BOM).decode("utf-8", "surrogateescape")
+    has_crlf = 0 < body.count("\n") == body.count("\r\n")
+    return TextFile(body.replace("\r\n", "\n") if has_crlf else body, has_bom, has_crlf)
+
+
+def is_binary(content: bytes) -> bool:
+    return b"\0" in content[:_SNIFFED_BYTES]
+
+
+MAX_SESSIONS = 64
+MAX_FILES = 512
+
+
+class Sight(msgspec.Struct, frozen=True):
+    stamp: Stamp
+    sha256: str
+
+    def is_of(self, found: FileContent) -> bool:
+        """Whether the file still holds the same. Only of one too large to compare, stamps must do."""
+        if found.is_whole:
+            return sha256(found.content).hexdigest() == self.sha256
+        return found.stamp == self.stamp
+
+
+class ReadFiles:
+    """Bounded: who is forgotten must read again. Used from several threads."""
+
+    def __init__(self, max_sessions: int = MAX_SESSIONS, max_files: int = MAX_FILES) -> None:
+        self._max_sessions = max_sessions
+        self._max_files = max_files
+        self._lock = threading.Lock()
+        self._sessions: OrderedDict[SessionId, OrderedDict[Path, Sight]] = OrderedDict()
+
+    def note(self, session: SessionId, path: Path, sight: Sight) -> None:
+        with self._lock:
+            files = self._sessions.setdefault(session, OrderedDict())
+            self._sessions.move_to_end(session)
+            files[path] = sight
+            files.move_to_end(path)
+            while len(files) > self._max_files:
+                files.popitem(last=False)
+            while len(self._sessions) > self._max_sessions:
+                self._sessions.popitem(last=False)
+
+    def find(self, session: SessionId, path: Path) -> Sight | None:
+        with self._lock:
+            files = self._sessions.get(session)
+            return None if files is None else files.get(path)
+
 
 MAX_FILE_BYTES = 64 << 20
 MAX_LINE_CHARS = 2_000

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from talaria.core.aio import completed
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import Outcome
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Claim, Effect, Run, Scope, Shown, Tool
@@ -13,7 +14,6 @@ from talaria.tools.function import tool
 from talaria.tools.person import Proposal
 from talaria.tools.processes import BackgroundProcess, ended, outcome_of
 from talaria.tools.workspaces import Workspaces
-from talaria.waiting import completed
 
 MAX_WAIT_S = 600
 MAX_TEXT_CHARS = 500_000

@@ -7,15 +7,15 @@ from typing import Annotated
 
 import msgspec
 
+from talaria.core.aio import in_thread
 from talaria.core.entries import MessageAdded, Recorded, TurnStarted, Undone
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Assistant, Context, Image, Message, Text, ToolCall, ToolResult, User
 from talaria.store.base import Journal, Search, SearchHit, Sessions
-from talaria.store.excerpts import wanted
+from talaria.store.sessions import wanted
 from talaria.tools.base import READS, Claim, Run, Scope, Shown, Tool
 from talaria.tools.function import tool
-from talaria.waiting import in_thread
 
 USUAL_LIMIT = 10
 MAX_LIMIT = 20

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
+from talaria.core.aio import completed, in_thread
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.redaction import Redactor
 from talaria.tools.base import Run, Scope, Tool
@@ -23,7 +24,6 @@ from talaria.tools.sandbox.system import PYTHON
 from talaria.tools.searching.search_program import REFUSED, Hit, SearchRequest
 from talaria.tools.searching.tree import Identity, ignored_above
 from talaria.tools.workspaces import Workspaces
-from talaria.waiting import completed, in_thread
 
 TIME_S = 20.0
 MAX_LIMIT = 1_000

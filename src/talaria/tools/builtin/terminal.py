@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from talaria.core.aio import in_thread
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import Outcome
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Claim, Effect, Run, Scope, Shown, Tool
@@ -25,7 +26,6 @@ from talaria.tools.sandbox_grants import told_reason
 from talaria.tools.sandbox_permissions import FORMS, Permission, needed
 from talaria.tools.workspace import Workspace
 from talaria.tools.workspaces import Workspaces
-from talaria.waiting import in_thread
 
 MAX_TIMEOUT_S = 600
 MAX_NEEDS = 8

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from talaria.core.errors import BadArguments, ToolFailed
-from talaria.files import read_bytes, replace_file
+from talaria.core.fs import read_bytes, replace_file
 from talaria.tools.base import NOTHING, Effect, Run, Scope
 from talaria.tools.function import tool
 

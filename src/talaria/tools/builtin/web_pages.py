@@ -8,11 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urljoin
 
-from talaria.tools.builtin.html_blocks import BlockPosition, BlockWriter
-from talaria.tools.builtin.html_inline import Inline, Kind, fence
-from talaria.tools.builtin.html_outline import Outline, Part
-from talaria.tools.builtin.html_tables import Table
-from talaria.tools.builtin.html_tokens import Tag, tokens
+from talaria.tools.builtin.html_text import BlockPosition, BlockWriter, Inline, Kind, Table, fence
+from talaria.tools.builtin.html_tokens import Outline, Part, Tag, tokens
 
 MAX_CHARS = 1_000_000
 MAX_TAGS = 500_000

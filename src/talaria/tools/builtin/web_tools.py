@@ -4,16 +4,15 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
+from talaria.core.aio import in_thread
 from talaria.core.errors import BadArguments
 from talaria.core.ids import SessionId
 from talaria.net.fetch import Fetch, Fetched
-from talaria.net.web_settings import WebSettings
+from talaria.net.settings import WebSettings
 from talaria.tools.base import INDEPENDENT, Claim, Run, Tool
-from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, WebHit
-from talaria.tools.builtin.web_search.choice import choose
+from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, WebHit, choose
 from talaria.tools.function import tool
 from talaria.tools.hosts import reaching
-from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
     from talaria.tools.builtin.web_content import Readable

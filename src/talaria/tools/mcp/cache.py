@@ -1,15 +1,23 @@
-"""Listings on disk: what a server offered last, under its entry's content. A file that cannot be used is not there."""
+"""Listings on disk: what a server offered last, under its entry's content. A file that cannot be used is not there.
 
+Entries of config.yaml that an earlier version ran outside of the sandbox: they stay there until the person decides.
+
+They are recorded once, when this version first sees them; an entry with another command is a new one.
+"""
+
+import hashlib
+import logging
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from talaria.files import read_bytes, replace_file
+from talaria.core.fs import read_bytes, replace_file
 from talaria.tools.mcp.offers import ServerTool
 from talaria.tools.mcp.server_entries import ServerEntry, digest
 
-MAX_BYTES = 64 << 20
+MAX_CACHE_BYTES = 64 << 20
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -30,7 +38,7 @@ def file_for(home: Path, name: str, entry: ServerEntry) -> Path:
 
 def read(file: Path) -> Listing | None:
     try:
-        return msgspec.json.decode(read_bytes(file, MAX_BYTES), type=Listing)
+        return msgspec.json.decode(read_bytes(file, MAX_CACHE_BYTES), type=Listing)
     except (OSError, msgspec.MsgspecError, RecursionError):
         return None
 
@@ -39,3 +47,41 @@ def write(file: Path, listing: Listing) -> None:
     """Raises `OSError`."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_file(file, msgspec.json.encode(listing), mode=0o600)
+
+
+FILE = "mcp-earlier.json"
+MAX_EARLIER_BYTES = 1 << 20
+
+log = logging.getLogger(__name__)
+
+
+def earlier(configured: Mapping[str, ServerEntry], home: Path) -> frozenset[str]:
+    """The names of those that run outside because they did before. Looks at the file system: not on the loop."""
+    started = {name: entry for name, entry in configured.items() if entry.command is not None}
+    if not started:
+        return frozenset()
+    recorded = _recorded(home)
+    if recorded is None:
+        recorded = {name: _digest(one) for name, one in started.items() if file_for(home, name, one).exists()}
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(home / FILE, msgspec.json.format(msgspec.json.encode(recorded)), mode=0o600)
+        except OSError as fault:
+            log.warning("cannot write %s: %s", home / FILE, fault.strerror)
+    return frozenset(
+        name for name, entry in started.items() if entry.sandbox is None and recorded.get(name) == _digest(entry)
+    )
+
+
+def _recorded(home: Path) -> dict[str, str] | None:
+    """None: this version has not looked yet. A file that cannot be used names nobody."""
+    try:
+        return msgspec.json.decode(read_bytes(home / FILE, MAX_EARLIER_BYTES), type=dict[str, str])
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError, RecursionError):
+        return {}
+
+
+def _digest(entry: ServerEntry) -> str:
+    return hashlib.sha256(msgspec.json.encode([entry.command, *entry.args])).hexdigest()[:32]

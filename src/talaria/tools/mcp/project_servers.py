@@ -10,8 +10,8 @@ from typing import Any, cast
 import msgspec
 
 from talaria.core.errors import BadConfig, OperatorError
+from talaria.core.fs import read_bytes, replace_file
 from talaria.core.secret import decode_secret
-from talaria.files import read_bytes, replace_file
 from talaria.tools.mcp.server_entries import ServerEntry
 
 FILE = ".mcp.json"

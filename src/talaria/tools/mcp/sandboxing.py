@@ -12,9 +12,10 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import ToolFailed
-from talaria.files import harmless
+from talaria.core.fs import harmless
 from talaria.tools.blocking import in_threads
 from talaria.tools.mcp.server_entries import ServerEntry
 from talaria.tools.protected import Protected
@@ -25,7 +26,6 @@ from talaria.tools.sandbox.launching import receive_listener
 from talaria.tools.sandbox.resource_limits import Join, enforced
 from talaria.tools.sandbox.sandbox_policy import program_view
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
-from talaria.waiting import in_thread
 
 FOLDER = "mcp"
 MAX_REFUSED = 20

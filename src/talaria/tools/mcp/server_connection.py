@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import ToolFailed
 from talaria.tools.mcp import cache
@@ -19,7 +20,6 @@ from talaria.tools.mcp.cache import NEVER_ANSWERED, Listing
 from talaria.tools.mcp.peer import Away, Converse, NotMade, Peer, ServerAnswer
 from talaria.tools.mcp.sandboxing import ConfinedServer
 from talaria.tools.mcp.server_entries import ServerEntry, redacted
-from talaria.waiting import in_thread
 
 STEADY_S = 60.0
 """A connection that has lasted so long was a good one: the next is made at once."""

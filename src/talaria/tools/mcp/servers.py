@@ -1,16 +1,111 @@
-"""All servers of an application. The composition root opens them and asks for their tools when a session begins."""
+"""All servers of an application. The composition root opens them and asks for their tools when a session begins.
+
+What the model calls the tools of servers: `mcp_<server>_<tool>`, in signs that every wire takes, each name once.
+The tools of servers as tools of ours.
+"""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from talaria.core.clock import Clock
-from talaria.tools.base import Tool
+from talaria.core.errors import ToolFailed
+from talaria.core.messages import ToolSpec
+from talaria.tools.base import AfterCrash, Claim, Effect, Run, Scope, Shown, Tool, decoded
+from talaria.tools.mcp.offers import ServerTool
 from talaria.tools.mcp.sandboxing import ServerSandboxes
 from talaria.tools.mcp.server_connection import ServerConnection
 from talaria.tools.mcp.server_entries import ServerEntry
-from talaria.tools.mcp.server_tools import tools_of
+from talaria.tools.person import ARGUMENTS, Proposal, pretty_json
+
+MAX_CHARS = 64
+MARK_CHARS = 6
+_STRANGE = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def named(tools: Iterable[tuple[str, str]]) -> list[str]:
+    """For pairs of server and tool, in order. Who comes first keeps a plain name; a mark tells the others apart."""
+    taken: set[str] = set()
+    names: list[str] = []
+    for server, tool in tools:
+        name = next(name for name in _candidates(server, tool) if name not in taken)
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def _candidates(server: str, tool: str) -> Iterator[str]:
+    """The same in every process: a session's tools keep their names."""
+    plain = _STRANGE.sub("_", f"mcp_{server}_{tool}")
+    if len(plain) <= MAX_CHARS:
+        yield plain
+    for attempt in count():
+        mark = hashlib.sha256(f"{attempt}\0{server}\0{tool}".encode()).hexdigest()[:MARK_CHARS]
+        yield f"{plain[: MAX_CHARS - MARK_CHARS - 1]}_{mark}"
+
+
+MARGIN_S = 10.0
+"""A call ends itself in time; only if that fails the executor ends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    """Fixed: what its server changes later is another tool, of another session."""
+
+    connection: ServerConnection
+    offer: ServerTool
+    spec: ToolSpec
+    after_crash: AfterCrash = "once"
+
+    @property
+    def toolset(self) -> str:
+        return f"mcp:{self.connection.name}"
+
+    @property
+    def timeout_s(self) -> float:
+        return self.connection.entry.timeout + MARGIN_S
+
+    def prepare(self, arguments: str, scope: Scope) -> "McpInvocation":  # noqa: ARG002
+        given = decoded(arguments, self.spec.name, dict[str, Any])
+        headline = f"Let the MCP server {self.connection.name} do {self.offer.name}?"
+        question = Proposal(headline, pretty_json(given), ARGUMENTS)
+        claim = Claim(sends=not self.offer.is_reading, reveals=True, is_untrusted=True)
+        return McpInvocation(self, given, self.offer.effect, claim, question)
+
+
+@dataclass(frozen=True, slots=True)
+class McpInvocation:
+    tool: McpTool
+    arguments: dict[str, Any]
+    effect: Effect
+    claim: Claim
+    question: Proposal | None
+
+    async def run(self, run: Run) -> Shown:  # noqa: ARG002
+        answer = await self.tool.connection.call(self.tool.offer.name, self.arguments)
+        if answer.is_error:
+            raise ToolFailed(answer.text or f"{self.tool.offer.name} failed and did not say why.")
+        return Shown(answer.text, answer.images)
+
+
+def tools_of(connections: Iterable[ServerConnection]) -> tuple[Tool, ...]:
+    offered = [
+        (connection, offer)
+        for connection in connections
+        for offer in (connection.listing.offers if connection.listing else ())
+        if connection.entry.tools.admits(offer.name)
+    ]
+    names = named((connection.name, offer.name) for connection, offer in offered)
+    return tuple(
+        McpTool(connection, offer, ToolSpec(name, offer.description, offer.parameters))
+        for name, (connection, offer) in zip(names, offered, strict=True)
+    )
+
 
 MAX_NAMED = 3
 

@@ -14,13 +14,13 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
+from talaria.core.aio import completed, in_thread
 from talaria.core.errors import ToolFailed
 from talaria.tools.mcp import warden
 from talaria.tools.mcp.peer import Away
 from talaria.tools.mcp.sandboxing import ConfinedServer
 from talaria.tools.mcp.server_entries import ServerEntry, surroundings
 from talaria.tools.sandbox.base import ProgramLaunch
-from talaria.waiting import completed, in_thread
 
 MAX_LINE_BYTES = 8 << 20
 CHUNK_BYTES = 1 << 16

@@ -14,15 +14,15 @@ from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, Implementation, ToolListCh
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from talaria.core.aio import in_thread
 from talaria.tools.mcp import http_transport, results
 from talaria.tools.mcp.cache import Listing
 from talaria.tools.mcp.offers import MAX_TOOLS, ServerTool, distinct, offer
 from talaria.tools.mcp.peer import Away, NotMade, ServerAnswer, Visit
+from talaria.tools.mcp.results import sifted
 from talaria.tools.mcp.sandboxing import ConfinedServer
 from talaria.tools.mcp.server_entries import ServerEntry
-from talaria.tools.mcp.sifting import sifted
 from talaria.tools.mcp.stdio import StdioTransport
-from talaria.waiting import in_thread
 
 MAX_PAGES = 100
 LISTEN_AGAIN_S = 30.0

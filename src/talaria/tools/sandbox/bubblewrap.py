@@ -10,6 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from talaria.core.aio import in_thread
+from talaria.core.trees import Root
 from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import Bind, Level, ProgramLaunch, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.channel import HostChannel
@@ -28,8 +30,6 @@ from talaria.tools.sandbox.launching import (
 )
 from talaria.tools.sandbox.system import BWRAP, PYTHON, TRIAL_S, etc, interpreter, mounted, system, tried
 from talaria.tools.sandbox.watch_limits import limit_watches
-from talaria.trees import Root
-from talaria.waiting import in_thread
 
 if TYPE_CHECKING:
     from talaria.tools.sandbox.ports import Ports

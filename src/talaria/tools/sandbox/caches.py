@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
+from talaria.core.trees import Root
 from talaria.tools.sandbox.base import Bind, SandboxPolicy
-from talaria.trees import Root
 
 MEASURED_AGAIN_S = 600
 _LOCK, _SIZES, _GONE = ".lock", ".sizes", ".gone-"

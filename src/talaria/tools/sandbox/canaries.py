@@ -20,8 +20,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from talaria.tools.credential_files import SYSTEM_SECRETS
-from talaria.tools.protected import HOST_KEYS
+from talaria.tools.protected import HOST_KEYS, SYSTEM_SECRETS
 from talaria.tools.sandbox.base import SandboxLimits
 
 INTRUDER = Path(__file__).parent / "host" / "intruder.py"

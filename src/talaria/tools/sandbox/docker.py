@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.aio import completed, in_thread
 from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox.base import Level, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.host_delivery import ARRIVAL, FOLDER, environment, program
 from talaria.tools.sandbox.launching import Launch, launched, not_started
 from talaria.tools.sandbox.sandbox_settings import DockerSettings
-from talaria.waiting import completed, in_thread
 
 ASK_S = 30.0
 PULL_S = 1800.0

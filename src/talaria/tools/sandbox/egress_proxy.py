@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from socket import socket
 from typing import TYPE_CHECKING
 
+from talaria.core.aio import completed
 from talaria.core.clock import Clock
 from talaria.core.errors import Denied
 from talaria.net.addresses import allowance
 from talaria.tools.hosts import is_covered
-from talaria.waiting import completed
 
 if TYPE_CHECKING:
     from talaria.net.egress import Intercept

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from talaria.core.aio import in_thread
 from talaria.core.redaction import Redactor
 from talaria.tools.blocking import in_threads
 from talaria.tools.output import Output
@@ -19,7 +20,6 @@ from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.sandbox_policy import view_of
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 from talaria.tools.sandbox.system import PYTHON
-from talaria.waiting import in_thread
 
 LIMITS = SandboxLimits(processes=256, scratch_bytes=32 << 20, file_bytes=64 << 20)
 

@@ -16,9 +16,9 @@ from types import MappingProxyType
 
 import msgspec
 
+from talaria.core.aio import completed, in_thread
 from talaria.tools.sandbox.base import Guarded
 from talaria.tools.sandbox.inside import on_the_way
-from talaria.waiting import completed, in_thread
 
 GUARD_S = 20.0
 _PROGRAM = Path(__file__).with_name("guard_program.py")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.trees import Entry, Root
 from talaria.tools.repositories import Repositories, is_repository, leads_to
-from talaria.trees import Entry, Root
 
 MAX_FOLDERS = 2_000
 """That are looked into, the nearest first: so nobody waits long for the first command in a large project."""

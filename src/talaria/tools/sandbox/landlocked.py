@@ -8,15 +8,14 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.aio import in_thread
 from talaria.core.errors import ToolFailed
 from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import Level, ProgramLaunch, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.host import landlock, seccomp
 from talaria.tools.sandbox.launching import launched, measures, program_starter
 from talaria.tools.sandbox.local import SOURCE, unwrapped
-from talaria.tools.sandbox.scratch import scratch, surroundings
-from talaria.tools.sandbox.system import etc, interpreter, system
-from talaria.waiting import in_thread
+from talaria.tools.sandbox.system import etc, interpreter, scratch, surroundings, system
 
 
 def fault() -> str | None:

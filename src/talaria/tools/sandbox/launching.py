@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
+from talaria.core.aio import completed, in_thread
 from talaria.core.errors import ToolFailed
 from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import SandboxLimits, SandboxPolicy
 from talaria.tools.sandbox.channel import HostChannel
 from talaria.tools.sandbox.host.frames import HELLO, frame
 from talaria.tools.sandbox.resource_limits import Enforced, enforced
-from talaria.waiting import completed, in_thread
 
 PROGRAM = Path(__file__).parent / "host"
 PACKAGE = "talaria/tools/sandbox/host"

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from talaria.core.aio import in_thread
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall
 from talaria.core.redaction import Redactor
+from talaria.core.trees import Root
 from talaria.tools.approval import OpenGate
 from talaria.tools.base import Scope
 from talaria.tools.blocking import in_threads
@@ -23,8 +25,6 @@ from talaria.tools.sandbox.base import Sandbox, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.probes import EVERYWHERE, Attempt, ProbeResult
 from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.system import PYTHON
-from talaria.trees import Root
-from talaria.waiting import in_thread
 
 SEARCH = Attempt("lead a search out of the project", EVERYWHERE)
 TOOL_HOST = Attempt("lead the tool host to another folder", EVERYWHERE)

@@ -1,14 +1,19 @@
-"""No sandbox: commands run on this machine as the person does. Each of them is asked about."""
+"""No sandbox: commands run on this machine as the person does. Each of them is asked about.
+
+One command outside the sandbox, which a person has allowed by its very words. It begins in a fresh shell: nothing
+that sandboxed commands have left, neither a function nor a program in a folder of theirs, takes part in it.
+"""
 
 import os
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from talaria.tools.sandbox.base import Level, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.launching import Launch, launched, program_in, settings_for
+from talaria.tools.sandbox.sandbox_policy import passed_on
 
 SOURCE = str(Path(__file__).parents[3])
 
@@ -30,3 +35,38 @@ def unwrapped(view: SandboxPolicy, environment: Mapping[str, str], folder: str, 
     """A tool host with nothing around it."""
     argv = program_in(SOURCE, sys.executable, settings_for(view, folder, **more))
     return Launch(argv=argv, environment=environment)
+
+
+_AT_HOME = frozenset(
+    {
+        *("SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY"),
+        *("XDG_CONFIG_HOME", "GNUPGHOME", "GH_CONFIG_DIR", "GH_HOST", "GIT_CONFIG_GLOBAL", "GIT_SSL_CAINFO"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+        *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    }
+)
+"""What programs of the person are used to, and commands in the sandbox never have."""
+
+
+@asynccontextmanager
+async def opened_outside(
+    place: Path, shared: Sequence[Path], environment: Mapping[str, str]
+) -> AsyncGenerator[ToolHost]:
+    """`shared`: all that sandboxed commands can write."""
+    view = SandboxPolicy(project=place, home=Path.home(), environment=outside_environment(shared, environment))
+    async with Local().opened(view) as host:
+        yield host
+
+
+def outside_environment(shared: Sequence[Path], environment: Mapping[str, str]) -> dict[str, str]:
+    kept = {name: environment[name] for name in _AT_HOME if name in environment}
+    folders = environment.get("PATH", os.defpath).split(os.pathsep)
+    safe = (one for one in folders if Path(one).is_absolute() and not is_in(Path(one), shared))
+    made = {**passed_on(environment), **kept, "PATH": os.pathsep.join(safe)}
+    made.pop("VIRTUAL_ENV", None)
+    return made
+
+
+def is_in(path: Path, shared: Sequence[Path]) -> bool:
+    real = path.resolve()
+    return any(one.is_relative_to(root) for one in (path, real) for root in shared)

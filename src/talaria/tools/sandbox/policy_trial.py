@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from talaria.core.aio import in_thread
 from talaria.core.clock import SystemClock
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import SessionId
@@ -20,7 +21,6 @@ from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.sandbox_policy import view_of
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 from talaria.tools.workspace import Workspace
-from talaria.waiting import in_thread
 
 DEEP = Attempt("change settings of a nested submodule", SHUT_IN)
 NAMED = Attempt("change hooks that a setting of git names", SHUT_IN)

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
+from talaria.core.aio import completed, in_thread
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.errors import ToolFailed
 from talaria.net.tunnels import Meter, Tunnel
-from talaria.waiting import completed, in_thread
 
 ANSWER_S = 10.0
 CONNECT_S = 5.0

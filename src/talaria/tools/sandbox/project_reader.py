@@ -11,9 +11,9 @@ from pathlib import Path
 
 from msgspec import structs
 
+from talaria.core.aio import in_thread
 from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
-from talaria.waiting import in_thread
 
 LEVELS: frozenset[Level] = frozenset(("strict", "landlock", "seatbelt"))
 """Where it is done: a container has another Python, if any, and starts slowly."""

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.aio import in_thread
 from talaria.core.redaction import Redactor
 from talaria.tools.output import Output
 from talaria.tools.sandbox.base import Sandbox, SandboxLimits, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.probes import EVERYWHERE, SHUT_IN, STRICT, Attempt, ProbeLine, ProbeResult, decode_line
 from talaria.tools.sandbox.running_command import ExitStatus, SandboxCommand
 from talaria.tools.sandbox.system import PYTHON
-from talaria.waiting import in_thread
 
 MEMORY = Attempt("use more memory than allowed", SHUT_IN)
 INOTIFY = Attempt("use up the inotify instances of the user", STRICT)

@@ -7,8 +7,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from talaria.core.aio import completed
 from talaria.tools.sandbox.host.frames import INPUT, KILL, MAX_BYTES
-from talaria.waiting import completed
 
 MAX_OUTPUT_BYTES = 64 << 20
 """Of one command; of what comes after it only the end is shown."""

@@ -9,15 +9,14 @@ from itertools import chain
 from pathlib import Path
 
 from talaria.core.errors import ToolFailed
+from talaria.core.trees import Root
 from talaria.tools.protected import TOOLCHAINS, Protected
 from talaria.tools.repositories import Enclosing, find_enclosing, leads_to
 from talaria.tools.sandbox.base import SandboxLimits, SandboxPolicy
 from talaria.tools.sandbox.inside import fitted, guarded, look, outermost
-from talaria.tools.sandbox.sandbox_settings import TerminalSettings
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings, listed_variables
 from talaria.tools.sandbox.system import interpreter, own_code, system
 from talaria.tools.sandbox.toolchains import find_toolchains
-from talaria.tools.sandbox.variables import listed_variables
-from talaria.trees import Root
 
 GIT_S = 2.0
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"

@@ -10,14 +10,13 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
+from talaria.core.aio import in_thread
 from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import Level, ProgramLaunch, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.host.shell import proxied
 from talaria.tools.sandbox.host_delivery import ARRIVAL, program
 from talaria.tools.sandbox.launching import SHELL, Launch, launched
-from talaria.tools.sandbox.scratch import scratch, surroundings
-from talaria.tools.sandbox.system import PYTHON, interpreter, tried
-from talaria.waiting import in_thread
+from talaria.tools.sandbox.system import PYTHON, interpreter, scratch, surroundings, tried
 
 SANDBOX_EXEC = "/usr/bin/sandbox-exec"
 """Never looked for: a folder on PATH may hold anything."""

@@ -5,12 +5,12 @@ import shlex
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from talaria.core.aio import in_thread
 from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox.base import Level, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.host_delivery import ARRIVAL, FOLDER, environment, program
 from talaria.tools.sandbox.launching import Launch, launched
 from talaria.tools.sandbox.sandbox_settings import SshSettings
-from talaria.waiting import in_thread
 
 START_S = 60.0
 _COMMAND = f"exec python3 -I -S -c {shlex.quote(ARRIVAL)}"

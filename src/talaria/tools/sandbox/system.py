@@ -1,10 +1,18 @@
-"""What every command may read: the programs and libraries of this machine, and how they are set up."""
+"""What every command may read: the programs and libraries of this machine, and how they are set up.
+
+A session's own folders where its sandbox cannot mount any: a home, one for temporary files, one for the state of the
+shell.
+"""
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import gettempdir
+
+from talaria.core.trees import Root
 
 PYTHON = os.path.realpath(sys.executable)
 """Ours, as it is called inside of a sandbox, where no link of a virtual environment is."""
@@ -74,3 +82,21 @@ def tried(command: Sequence[str], pass_fds: Sequence[int] = ()) -> str | None:
     if done.returncode == 0:
         return None
     return done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
+
+
+@contextmanager
+def scratch() -> Generator[Path]:
+    """By its true name: sandboxes that judge by names follow no links. Removed at the end, with all that is in it."""
+    folder = Path(gettempdir()).resolve() / f"talaria-{os.urandom(8).hex()}"
+    try:
+        for place in (folder, folder / "home", folder / "tmp", folder / "shell"):
+            place.mkdir(mode=0o700)
+        yield folder
+    finally:
+        with suppress(OSError), Root.open(folder.parent) as around:
+            around.remove_tree(folder.name)
+
+
+def surroundings(folder: Path) -> dict[str, str]:
+    """What commands find them by."""
+    return {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "GIT_CONFIG_NOSYSTEM": "1"}  # noqa: S108

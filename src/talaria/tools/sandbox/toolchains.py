@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.trees import read_file
 from talaria.tools.protected import Protected
 from talaria.tools.sandbox.base import Bind
-from talaria.trees import read_file
 
 MAX_CFG_BYTES = 1 << 14
 _VENVS = (".venv", "venv")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from talaria.trees import Root
+from talaria.core.trees import Root
 
 FILE = ".gitignore"
 MAX_BYTES = 1 << 20

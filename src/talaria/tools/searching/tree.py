@@ -10,8 +10,8 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from talaria.core.trees import Root, open_in, read_all
 from talaria.tools.searching.ignores import Above, Ignores, above, inside, texts_above
-from talaria.trees import Root, open_in, read_all
 
 SKIPPED_FOLDERS = frozenset({".git", ".hg", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache"})
 MAX_FILE_BYTES = 4 << 20

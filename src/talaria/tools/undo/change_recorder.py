@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.aio import completed, in_thread
 from talaria.core.errors import TalariaError
 from talaria.core.ids import SessionId
 from talaria.core.messages import FileChange
@@ -20,7 +21,6 @@ from talaria.tools.undo.project_record import Difference, Progress, ProjectRecor
 from talaria.tools.undo.scan import ScanLimits, TooLarge
 from talaria.tools.undo.shelf import OldCheckpoints
 from talaria.tools.undo.undo_settings import CheckpointSettings
-from talaria.waiting import completed, in_thread
 
 MAX_CHANGES = 12
 """Files of one call that are shown with what was changed in them."""

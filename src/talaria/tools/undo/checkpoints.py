@@ -14,10 +14,10 @@ from typing import Literal
 import msgspec
 
 from talaria.core.errors import BadInput
+from talaria.core.fs import harmless
 from talaria.core.ids import SessionId
 from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
-from talaria.files import harmless
 from talaria.store.undo import ABSENT, ChangeRow, CheckpointRow, PathState, UndoStore
 from talaria.tools.diffs import compare, visible
 from talaria.tools.undo.project_record import INTERRUPTED, ProjectRecord, own_name

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from talaria.core.trees import Root
 from talaria.store.undo import (
     ABSENT,
     PIECE_BYTES,
@@ -28,7 +29,6 @@ from talaria.store.undo import (
     pack_piece,
 )
 from talaria.tools.undo.scan import USUAL, ScanLimits, Stamp, TooLarge, make_stamp, scan, stamp_of
-from talaria.trees import Root
 
 DOUBTFUL_NS = 2_000_000_000
 """A file changed so shortly before it was looked at may be changed again without a trace: some file systems count in

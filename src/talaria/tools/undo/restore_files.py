@@ -8,8 +8,8 @@ from contextlib import suppress
 import msgspec
 
 from talaria.core.errors import TalariaError
+from talaria.core.trees import Root
 from talaria.store.undo import PathState
-from talaria.trees import Root
 
 
 class Target(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from talaria.trees import Root
+from talaria.core.trees import Root
 
 Stamp = tuple[int, int, int, int, int, int]
 """Mode with the type, size, mtime and ctime in ns, inode, links. Of a folder only the mode: the rest changes with what

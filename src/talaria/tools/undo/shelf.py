@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.trees import Root
+from talaria.core.trees import Root
 
 MAX_MANIFEST_BYTES = 16 << 20
 _MANIFEST = "manifest.json"

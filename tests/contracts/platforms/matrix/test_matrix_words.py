@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from talaria.platforms.base import AccessLost, Arrival, NotTaken, Refused, Rejected, Unsure
-from talaria.platforms.matrix import failures, incoming, render
+from talaria.platforms.matrix import incoming, matrix_client, render
 from talaria.platforms.matrix.incoming import JoinedRoom, MatrixAccount
 
 ME = MatrixAccount("@talaria:server.org", "Talaria")
@@ -183,13 +183,13 @@ def test_whatever_is_said_is_shown_and_fits(text: str) -> None:
     [
         (429, "", NotTaken),
         (400, "M_LIMIT_EXCEEDED", NotTaken),
-        (401, "M_UNKNOWN_TOKEN", failures.LoggedOut),
+        (401, "M_UNKNOWN_TOKEN", matrix_client.LoggedOut),
         (401, "", Refused),
         (403, "M_FORBIDDEN", AccessLost),
         (403, "M_USER_SUSPENDED", Refused),
         (404, "M_NOT_FOUND", Rejected),
         (413, "M_TOO_LARGE", Rejected),
-        (400, "M_DUPLICATE_ANNOTATION", failures.AlreadySo),
+        (400, "M_DUPLICATE_ANNOTATION", matrix_client.AlreadySo),
         (500, "M_UNKNOWN", Unsure),
         (503, "", Unsure),
         (200, "", Unsure),
@@ -197,7 +197,7 @@ def test_whatever_is_said_is_shown_and_fits(text: str) -> None:
     ],
 )
 def test_every_refusal_has_its_meaning(status: int, errcode: str, expected: type[Exception]) -> None:
-    failure = failures.refusal(status, errcode, "some\nwords", 3.0)
+    failure = matrix_client.refusal(status, errcode, "some\nwords", 3.0)
     assert type(failure) is expected
     assert "some words" in str(failure)
     assert getattr(failure, "retry_after_s", None) == (3.0 if expected is NotTaken else None)

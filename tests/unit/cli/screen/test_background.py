@@ -9,8 +9,7 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from talaria.cli.screen.background_colour import ask_background
-from talaria.cli.screen.palette import ASK_BACKGROUND, Background
+from talaria.cli.screen.palette import ASK_BACKGROUND, Background, ask_background
 
 REPLY = "\x1b]11;rgb:ffff/ffff/ffff\x1b\\"
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.cli.screen.blocks import LONG_CODE_LINES, BlockSplitter, MarkdownBlock
+from talaria.cli.screen.painting import LONG_CODE_LINES, BlockSplitter, MarkdownBlock
 
 
 def cut(*pieces: str) -> list[str]:

@@ -2,8 +2,8 @@
 
 import re
 
-from talaria.cli.checklist import read_steps, summarise
 from talaria.cli.screen.painting import checklist
+from talaria.cli.tool_outcomes import read_steps, summarise
 
 TOLD = "[x] a: Read\n[>] b c: Write: it\n[ ] c: Run\n[-] d: Dance\n[1 of 4 completed; > in progress, - cancelled]"
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import cast
 
+from talaria.cli.screen.area import StatusLine
 from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.screen_interface import MOST_SCREENS, ScreenFront
-from talaria.cli.screen.status_line import StatusLine
 from talaria.core.entries import Entry, MessageAdded, Recorded, TurnEnded, TurnStarted
 from talaria.core.events import TurnBegan
 from talaria.core.ids import CallId, SessionId, TurnId

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.cli.screen.pastes import MOST_LINES, Pastes
-from talaria.cli.screen.status_line import StatusLine
-from talaria.cli.screen.tool_lines import ToolCallLines, about_what, changed
+from talaria.cli.screen.area import StatusLine
+from talaria.cli.screen.screen import MOST_LINES, Pastes
+from talaria.cli.screen.turn_view import ToolCallLines, about_what, changed
 from talaria.cli.screen.width import cut, paragraphs, width, wrapped
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolResult

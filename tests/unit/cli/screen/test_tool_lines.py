@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from talaria.cli.output_lines import telling
-from talaria.cli.screen.tool_lines import ToolCallLines
+from talaria.cli.screen.turn_view import ToolCallLines
 from talaria.cli.screen.width import width
+from talaria.cli.tool_outcomes import telling
 from talaria.core.ids import CallId
 from talaria.core.messages import FileChange, Outcome, ToolResult
 

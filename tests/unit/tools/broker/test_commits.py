@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.sandboxes.desktop import git, make
 
-from talaria.tools.broker.commits import describe_push, read_commits
-from talaria.tools.broker.packets import RefUpdate
+from talaria.tools.broker.commits import RefUpdate, describe_push, read_commits
 from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.local import Local
 

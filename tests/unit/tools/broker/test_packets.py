@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.tools.broker.packets import MAX_REFS, OddPush, PushHead, RefUpdate
+from talaria.tools.broker.commits import MAX_REFS, OddPush, PushHead, RefUpdate
 
 OLD, NEW, NONE = "1" * 40, "2" * 40, "0" * 40
 

@@ -6,8 +6,7 @@ import pytest
 from msgspec import structs
 
 from talaria.tools.mcp import cache
-from talaria.tools.mcp.cache import Listing
-from talaria.tools.mcp.earlier import FILE, earlier
+from talaria.tools.mcp.cache import FILE, Listing, earlier
 from talaria.tools.mcp.server_entries import SandboxNeeds, ServerEntry
 
 ENTRY = ServerEntry(command="npx", args=("-y", "tracker"))

@@ -3,7 +3,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.tools.mcp.names import MAX_CHARS, named
+from talaria.tools.mcp.servers import MAX_CHARS, named
 
 PAIRS = st.lists(st.tuples(st.text(max_size=70), st.text(max_size=70)), unique=True, max_size=8)
 

@@ -2,8 +2,8 @@ import os
 from pathlib import Path
 from stat import S_IMODE
 
-from talaria.tools.sandbox.scratch import scratch, surroundings
-from talaria.trees import Root
+from talaria.core.trees import Root
+from talaria.tools.sandbox.system import scratch, surroundings
 
 
 def test_the_folders_of_a_session_are_its_own_and_gone_with_all_that_is_in_them() -> None:

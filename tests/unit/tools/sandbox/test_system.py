@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.tools.credential_files import SYSTEM_SECRETS
-from talaria.tools.protected import HOST_KEYS, TOOLCHAINS, Protected
+from talaria.tools.protected import HOST_KEYS, SYSTEM_SECRETS, TOOLCHAINS, Protected
 from talaria.tools.sandbox.sandbox_policy import view_of
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 from talaria.tools.sandbox.system import etc, interpreter, system

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from talaria.core.errors import ToolFailed
-from talaria.tools.sandbox.sandbox_settings import TerminalSettings
-from talaria.tools.sandbox.variables import listed_variables, refusal
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings, listed_variables, refusal
 
 WORDS = st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ", max_size=6)
 SECRET_WORDS = st.sampled_from(

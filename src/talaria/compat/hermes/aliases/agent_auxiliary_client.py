@@ -10,8 +10,8 @@ from typing import Any
 
 from talaria.compat.hermes.bound import bound
 from talaria.context.counting import CanonicalUsage
-from talaria.plugin_calls import fitting
-from talaria.plugins.llm import DEFAULT_S, LlmQuestion
+from talaria.core.plugin_calls import fitting
+from talaria.plugins.services import DEFAULT_S, LlmQuestion
 
 PURPOSES = {"compression": "summary"}
 """Tasks that are called something else here. One that nobody knows is answered by the main model."""

@@ -5,9 +5,9 @@ from dataclasses import fields
 from typing import Any
 
 from talaria.compat.hermes.bound import last_bound
-from talaria.plugin_calls import PluginError, contained
+from talaria.core.plugin_calls import PluginError, contained
 from talaria.plugins.loading import loading
-from talaria.plugins.platform_plugins import PlatformEntry
+from talaria.plugins.registered import PlatformEntry
 
 log = logging.getLogger(__name__)
 

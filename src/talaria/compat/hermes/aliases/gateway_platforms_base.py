@@ -5,9 +5,8 @@ from typing import Any, cast
 
 from talaria.compat.hermes.aliases.gateway_config import *  # noqa: F403
 from talaria.compat.hermes.aliases.gateway_session import *  # noqa: F403
-from talaria.compat.hermes.platforms.adapter import *  # noqa: F403
-from talaria.compat.hermes.platforms.adapter_messages import *  # noqa: F403
-from talaria.compat.hermes.platforms.media_files import *  # noqa: F403
+from talaria.compat.hermes.platforms.adapter import *  # noqa: F403  # noqa: F403
+from talaria.compat.hermes.platforms.incoming_events import *  # noqa: F403
 from talaria.compat.hermes.platforms.send_outcomes import kind_of
 from talaria.platforms.splitting import units
 

@@ -2,7 +2,7 @@
 
 import os
 
-from talaria.runtime.current import Serving, serving
+from talaria.runtime.session_config import Serving, serving
 
 
 def get_session_env(name: str, default: str = "") -> str:

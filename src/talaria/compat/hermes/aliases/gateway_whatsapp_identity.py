@@ -4,7 +4,7 @@ import json
 import re
 
 from talaria.compat.hermes.aliases.hermes_constants import get_hermes_dir
-from talaria.files import read_text
+from talaria.core.fs import read_text
 
 _SAFE = re.compile(r"[A-Za-z0-9@.+-]+")
 _PHONE = re.compile(r"\+?[\d\s().-]+")

@@ -12,9 +12,9 @@ from talaria.compat.hermes.bound import Bound, bound
 from talaria.context.engine import ContextEngine
 from talaria.plugins.api import PluginContext as PluginContext  # noqa: PLC0414  (passed on)
 from talaria.plugins.contributions import is_bundled_engine, owner_of
-from talaria.plugins.plugin import Plugin as LoadedPlugin
+from talaria.plugins.discovery import PluginManifest as PluginManifest  # noqa: PLC0414  (passed on)
 from talaria.plugins.plugin_hooks import VALID_HOOKS as VALID_HOOKS  # noqa: PLC0414  (passed on)
-from talaria.plugins.plugin_manifest import PluginManifest as PluginManifest  # noqa: PLC0414  (passed on)
+from talaria.plugins.plugin_host import Plugin as LoadedPlugin
 from talaria.runtime.commands import Command, normalised
 
 COMMAND_S = 30.0

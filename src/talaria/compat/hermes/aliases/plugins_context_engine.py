@@ -3,7 +3,7 @@
 from talaria.compat.hermes.bound import bound
 from talaria.context.engine import ContextEngine
 from talaria.plugins.discovery import ENGINES
-from talaria.plugins.plugin import Plugin
+from talaria.plugins.plugin_host import Plugin
 from talaria.plugins.registered import engine_name
 
 

@@ -1,7 +1,7 @@
 """`providers`: model providers that plugins describe."""
 
 from talaria.compat.hermes.bound import bound
-from talaria.plugins.model_providers import OMIT_TEMPERATURE, ProviderProfile
+from talaria.plugins.registered import OMIT_TEMPERATURE, ProviderProfile
 
 __all__ = ["OMIT_TEMPERATURE", "ProviderProfile", "get_provider_profile", "list_providers", "register_provider"]
 

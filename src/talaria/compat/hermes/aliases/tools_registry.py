@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from talaria.compat.hermes.bound import bound
-from talaria.plugins.dispatching import dispatch
 from talaria.plugins.loading import loading
 from talaria.plugins.registered import PluginTool
+from talaria.plugins.services import dispatch
 
 
 def tool_error(message: object, **extra: Any) -> str:

@@ -3,24 +3,28 @@
 It pushes, we pull: what it hands over waits here until the gateway has it on the disk, and only then its
 `handle_message` returns. So an adapter that tells its service "received" afterwards loses nothing; of one that does it
 before, whatever waits here is lost with the process.
+
+Async code of others on our own event loop, where its connections live: with a limit, and contained.
+Tells an adapter what becomes of its messages: accepted, answered. Beside everything else, one after the other.
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter, has_own
-from talaria.compat.hermes.platforms.calling import called
+from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter, ProcessingOutcome, has_own
 from talaria.compat.hermes.platforms.incoming_events import arrival
-from talaria.compat.hermes.platforms.processing import Processing
 from talaria.compat.hermes.platforms.send_outcomes import sent_id, shown
+from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
-from talaria.files import read_bytes
+from talaria.core.fs import read_bytes
+from talaria.core.plugin_calls import PluginError, as_text, contained, ends, fitting, happens, looked_at, raised
 from talaria.platforms.base import (
     Address,
     Arrival,
@@ -38,9 +42,77 @@ from talaria.platforms.base import (
     SentId,
     Unsure,
 )
-from talaria.plugin_calls import PluginError, as_text, contained, fitting, happens
-from talaria.plugins.platform_plugins import PlatformEntry
-from talaria.waiting import in_thread
+from talaria.plugins.registered import PlatformEntry
+
+
+async def called(work: Callable[[], Awaitable[Any]], seconds: float, clock: Clock) -> Any:
+    """Raises `PluginError`, and nothing else. What has not returned in time is cancelled, and left alone."""
+    running = asyncio.ensure_future(_contained(work))
+    try:
+        is_in_time = await ends(running, seconds, clock)
+    finally:
+        if not running.done():
+            running.cancel()
+            running.add_done_callback(looked_at)
+    if not is_in_time:
+        raise PluginError(f"did not return within {seconds:.0f} seconds", has_hung=True)
+    if running.cancelled():
+        raise PluginError("was cancelled by its own code")
+    return running.result()
+
+
+async def _contained(work: Callable[[], Awaitable[Any]]) -> Any:
+    """Also leaving the process is not for others to decide: it would stop the loop."""
+    try:
+        return await work()
+    except (asyncio.CancelledError, GeneratorExit, PluginError):
+        raise
+    except BaseException as fault:
+        raise raised(fault) from fault
+
+
+HOOK_S = 10.0
+MAX_UNANSWERED = 1_000
+MAX_WAITING = 1_000
+
+
+class Processing:
+    """Adapters show it as a reaction, or hold the next message back until then. With an answer in several messages it
+    is the first one that counts."""
+
+    def __init__(self, adapter: BasePlatformAdapter, clock: Clock, tell: Callable[[str, PluginError], None]) -> None:
+        self._adapter = adapter
+        self._clock = clock
+        self._tell = tell
+        self._unanswered: dict[tuple[str, str], Any] = {}
+        self._calls: asyncio.Queue[tuple[str, tuple[Any, ...]]] = asyncio.Queue(MAX_WAITING)
+
+    def accepted(self, event: object, where: Address, message_id: str) -> None:
+        self._note("on_processing_start", event)
+        if has_own(self._adapter, "on_processing_complete"):
+            self._unanswered[where.chat, message_id] = event
+        while len(self._unanswered) > MAX_UNANSWERED:
+            del self._unanswered[next(iter(self._unanswered))]
+
+    def answered(self, where: Address, message_id: str) -> None:
+        event = self._unanswered.pop((where.chat, message_id), None)
+        if event is not None:
+            self._note("on_processing_complete", event, ProcessingOutcome.SUCCESS)
+
+    def _note(self, hook: str, *facts: Any) -> None:
+        if has_own(self._adapter, hook):
+            with suppress(asyncio.QueueFull):  # an adapter that is so slow cannot be told everything
+                self._calls.put_nowait((hook, facts))
+
+    async def run(self) -> None:
+        while True:
+            hook, facts = await self._calls.get()
+            method = getattr(self._adapter, hook)
+            try:
+                await called(lambda method=method, facts=facts: method(*facts), HOOK_S, self._clock)
+            except PluginError as fault:
+                self._tell(hook, fault)
+
 
 CALL_S = 60.0
 CLOSE_S = 10.0

@@ -7,9 +7,9 @@ import msgspec
 
 from talaria.compat.hermes.aliases.gateway_config import HomeChannel, Platform, PlatformConfig
 from talaria.core.errors import BadConfig
+from talaria.core.plugin_calls import as_text
 from talaria.platforms.base import Address, PlatformSettings
-from talaria.plugin_calls import as_text
-from talaria.plugins.platform_plugins import PlatformEntry
+from talaria.plugins.registered import PlatformEntry
 
 _LISTS = ("allowed_users", "admin_users", "allowed_chats")
 _SECRET = ("token", "secret", "password", "key")

@@ -8,7 +8,7 @@ import msgspec
 
 from talaria.compat.hermes.aliases.gateway_config import Platform
 from talaria.compat.hermes.aliases.gateway_session import SessionSource
-from talaria.compat.hermes.platforms.adapter_messages import MessageEvent, MessageType
+from talaria.compat.hermes.platforms.adapter import MessageEvent, MessageType
 from talaria.platforms.base import Arrival
 
 HOOK = "pre_gateway_dispatch"

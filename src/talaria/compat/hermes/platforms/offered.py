@@ -14,10 +14,10 @@ from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter
 from talaria.compat.hermes.platforms.adapter_settings import PluginSettings, config_of, missing, secrets_in, settings_of
 from talaria.compat.hermes.platforms.send_outcomes import shown
 from talaria.core.clock import Clock
+from talaria.core.plugin_calls import PluginError, as_text, contained, within
 from talaria.platforms.base import Kit, Platform, Refused
-from talaria.plugin_calls import PluginError, as_text, contained, within
 from talaria.plugins.contributions import OfferedPlatform
-from talaria.plugins.platform_plugins import PlatformEntry
+from talaria.plugins.registered import PlatformEntry
 
 CHECK_S = 5.0
 MAKE_S = 30.0

@@ -7,8 +7,8 @@ connection never stood) and what may have been (it was cut, or fell silent).
 from collections.abc import Sequence
 
 from talaria.compat.hermes.aliases.agent_redact import redact_sensitive_text
+from talaria.core.plugin_calls import PluginError, as_text, contained
 from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Rejected, SentId, Unsure
-from talaria.plugin_calls import PluginError, as_text, contained
 from talaria.providers.endpoint_redaction import redacted
 
 _MAX_SAID_CHARS = 300

@@ -1,12 +1,17 @@
-"""The port of search services, and what their answers have in common."""
+"""The port of search services, and what their answers have in common.
 
-from collections.abc import Iterable, Sequence
+Which service searches: the one that the settings name, else the first whose key is set, else DuckDuckGo.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
 
-from talaria.core.errors import ToolFailed
-from talaria.net.fetch import Fetched
+from talaria.core.errors import MissingCredential, ToolFailed
+from talaria.core.secret import Secret
+from talaria.net.fetch import Fetch, Fetched
+from talaria.net.settings import SearchBackend
 from talaria.net.urls import parse
 from talaria.tools.builtin.web_text import clean
 
@@ -93,3 +98,42 @@ def _address(url: str) -> str:
 def _line(text: str, limit: int) -> str:
     line = " ".join(clean(text[: limit * 10]).split())
     return line if len(line) <= limit else f"{line[:limit]}…"
+
+
+KEYS: Mapping[SearchBackend, str] = {
+    "brave": "BRAVE_API_KEY",
+    "tavily": "TAVILY_API_KEY",
+    "searxng": "SEARXNG_URL",
+}
+
+
+def choose(fetch: Fetch, environment: Mapping[str, str], wanted: SearchBackend | None = None) -> SearchService:
+    """Raises `MissingCredential`."""
+    chosen = wanted or _first(environment)
+    value = environment.get(KEYS.get(chosen, ""), "")
+    if not value and chosen in KEYS:
+        raise MissingCredential(f"web.search_backend is {chosen}, but {KEYS[chosen]} is not set; add it to .env.")
+    match chosen:  # only the chosen one is loaded
+        case "brave":
+            from talaria.tools.builtin.web_search.engines import Brave  # noqa: PLC0415
+
+            return Brave(fetch, Secret(value))
+        case "tavily":
+            from talaria.tools.builtin.web_search.engines import Tavily  # noqa: PLC0415
+
+            return Tavily(fetch, Secret(value))
+        case "searxng":
+            from talaria.tools.builtin.web_search.engines import SearXNG  # noqa: PLC0415
+
+            return SearXNG(fetch, value)
+        case "duckduckgo":
+            from talaria.tools.builtin.web_search.engines import DuckDuckGo  # noqa: PLC0415
+
+            return DuckDuckGo(fetch)
+
+
+def _first(environment: Mapping[str, str]) -> SearchBackend:
+    for name, key in KEYS.items():
+        if environment.get(key):
+            return name
+    return "duckduckgo"

@@ -1,0 +1,1 @@
+"""Puts the application together: the only code that knows every adapter."""

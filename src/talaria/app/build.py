@@ -1,0 +1,422 @@
+"""The composition root: the only place that knows everybody."""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from talaria.agent.limits import Cap, Limits
+from talaria.app.connections import Connections, local_choice
+from talaria.app.listed_servers import ListedServers, listed
+from talaria.app.settings import Settings
+from talaria.config import routes
+from talaria.config.project_settings import read_project_settings
+from talaria.config.schema import CapConfig, Config
+from talaria.config.secrets import known_secrets
+from talaria.config.selection import DEMO, ModelChoice, choose, endpoint
+from talaria.context.base import ContextKeeper
+from talaria.context.compactor import BuiltinCompactor, BuiltinContextKeeper
+from talaria.core.aio import in_thread
+from talaria.core.clock import Clock, SystemClock
+from talaria.core.entries import TurnOrigin
+from talaria.core.errors import BadConfig, BadInput, TalariaError
+from talaria.core.ids import OwnerId, SessionId, new_session_id
+from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
+from talaria.providers.route import Route
+from talaria.providers.upstream import Upstream
+from talaria.runtime.auxiliary import Auxiliary, SessionSummariser
+from talaria.runtime.builtin_commands import builtin_commands
+from talaria.runtime.command_host import Purpose
+from talaria.runtime.commands import Commands
+from talaria.runtime.session import LiveSession
+from talaria.runtime.session_config import SessionConfig, TurnOptions
+from talaria.store.base import Session, Store
+from talaria.store.sqlite.store import SqliteStore
+from talaria.tools.approval import Gate
+from talaria.tools.base import Tool
+from talaria.tools.gate import PolicyGate
+from talaria.tools.person import Person
+from talaria.tools.policy import Policy
+from talaria.tools.protected import Protected
+from talaria.tools.registry import Toolbox
+from talaria.tools.sandbox_permissions import Permission
+from talaria.tools.sandbox_state import SandboxState, find_state
+
+if TYPE_CHECKING:
+    from talaria.app.builtin_tools import BuiltinTools
+    from talaria.app.extensions import Extensions
+    from talaria.platforms.base import Arrival
+    from talaria.tools.mcp.servers import Servers
+
+
+log = logging.getLogger(__name__)
+
+OpenStore = Callable[[Path, Clock], AbstractAsyncContextManager[Store]]
+
+
+def open_store(home: Path, clock: Clock | None = None) -> SqliteStore:
+    """All that a command needs which only looks at conversations."""
+    return SqliteStore(home, clock or SystemClock())
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    settings: Settings
+    store: Store
+    owner: OwnerId
+    route: Route
+    upstream: Upstream
+    toolbox: Toolbox
+    clock: Clock
+    protected: Protected
+    is_stand_in: bool = False
+    """The model is the demo, because nothing else was found or asked for."""
+    left_out: tuple[str, ...] = ()
+    """Why some settings, fallbacks and plugins cannot be used."""
+    commands: Commands = field(default_factory=builtin_commands)
+    """Slash commands, those of plugins among them."""
+    extensions: "Extensions | None" = None
+    mcp: "Servers | None" = None
+    hands: "BuiltinTools | None" = None
+    """None: an embedding program brings its own tools."""
+
+    def session(
+        self,
+        row: Session | None = None,
+        *,
+        id: SessionId | None = None,
+        cwd: Path,
+        origin: TurnOrigin,
+        person: Person | None = None,
+        is_asking: bool = True,
+        max_rounds: int | None = None,
+        instructions: str = "",
+        platform: str = "cli",
+        conversation: str = "",
+    ) -> LiveSession:
+        """A conversation: that of `row`, or a new one (under `id`, if given).
+
+        `person` can be asked; without one, what would be asked about is refused, unless `is_asking` is False.
+        """
+        setup = self.setup(
+            cwd=Path(row.cwd) if row else cwd,
+            origin=origin,
+            platform=platform,
+            conversation=conversation,
+            instructions=instructions,
+        )
+        session = row.id if row else id or new_session_id(self.clock.now())
+        return self.live(session, row, setup, person, self.terms(max_rounds), is_asking=is_asking)
+
+    @property
+    def home(self) -> Path:
+        return self.settings.home
+
+    @property
+    def model(self) -> str:
+        return self.route.primary.label
+
+    def sandbox_level(self) -> str:
+        level = self.hands.workspaces.sandbox.level if self.hands else ""
+        return f"{level} (no network)" if level == "landlock" else level
+
+    def sandbox_state(self, session: SessionId, project: Path) -> SandboxState | None:
+        if self.hands is None:
+            return None
+        return find_state(self.hands.workspaces, self.home, session, project)
+
+    async def close_again(self, permission: Permission) -> tuple[str, ...]:
+        return await self.hands.workspaces.close_again(permission) if self.hands else ()
+
+    async def check_handoff(self, platform: str) -> None:
+        """Raises `BadInput` if no gateway with these settings could take a conversation there."""
+        given = self.settings.config.gateway.platforms.get(platform)
+        variable = f"{platform.upper()}_HOME_CHANNEL"
+        environment = {**(self.extensions.secrets if self.extensions else {}), **self.settings.environment}
+        has_token = any(name.startswith(f"{platform.upper()}_") for name in environment)
+        if not platform.isidentifier() or (given is None and not has_token):
+            told = "is not among the platforms that are set up here; see: talaria gateway platforms"
+            raise BadInput(f"{platform!r} {told}")
+        if (given or {}).get("enabled") is False:
+            raise BadInput(f"{platform} is turned off: gateway.platforms.{platform}.enabled is false in config.yaml.")
+        named = (given or {}).get("home_channel") or environment.get(variable)
+        if not named and not await self.store.chats.home(platform):
+            raise BadInput(f"{platform} has no home channel: send /sethome where it should be, or set {variable}.")
+
+    def setup(
+        self,
+        *,
+        cwd: Path,
+        origin: TurnOrigin,
+        platform: str = "cli",
+        conversation: str = "",
+        person: str = "local",
+        instructions: str = "",
+    ) -> SessionConfig:
+        return SessionConfig(
+            route=self.route,
+            cwd=cwd,
+            home=self.settings.home,
+            origin=origin,
+            platform=platform,
+            conversation=conversation,
+            person=person,
+            instructions=instructions,
+            tools=tuple(self._tools().names),
+            spill_limits=self.settings.config.terminal.limits.spill_limits,
+            settings=self.settings.shape,
+        )
+
+    def terms(self, max_rounds: int | None = None) -> TurnOptions:
+        config = self.settings.config
+        return TurnOptions(limits(config, max_rounds), config.agent.api_max_retries, config.model.reasoning_effort)
+
+    def live(
+        self,
+        id: SessionId,
+        row: Session | None,
+        setup: SessionConfig,
+        person: Person | None,
+        terms: TurnOptions,
+        *,
+        is_asking: bool = True,
+        leaves_mail: bool = True,
+    ) -> LiveSession:
+        return LiveSession(
+            id,
+            row=row,
+            setup=setup,
+            store=self.store,
+            owner=self.owner,
+            upstream=self.upstream,
+            toolbox=self._tools(),
+            gate=self._gate(id, setup, is_asking=is_asking),
+            clock=self.clock,
+            keeper=self._keeper(id, setup.person),
+            hooks=self.extensions.hooks() if self.extensions else None,
+            person=person,
+            belongings=self.hands,
+            redactor=self.settings.redactor,
+            terms=terms,
+            leaves_mail=leaves_mail,
+        )
+
+    def _tools(self) -> Toolbox:
+        return self.toolbox.joined(self.mcp.tools()) if self.mcp else self.toolbox
+
+    async def filter_arrival(self, arrival: "Arrival") -> "Arrival | None":
+        return arrival if self.extensions is None else await self.extensions.filter_arrival(arrival)
+
+    def _gate(self, session: SessionId, setup: SessionConfig, *, is_asking: bool) -> Gate:
+        approvals = self.settings.config.approvals
+        return PolicyGate(
+            Policy(approvals, self.protected, partial(self._has_created, session)),
+            self.store.approvals,
+            self.store.grants,
+            session=session,
+            owner=self.owner,
+            clock=self.clock,
+            timeout_s=approvals.timeout_s,
+            is_asking=is_asking and approvals.is_asking,
+            observer=self.extensions.approvals(session, setup) if self.extensions else None,
+        )
+
+    def _has_created(self, session: SessionId, path: Path) -> bool:
+        recorder = self.hands.recorder if self.hands else None
+        return recorder is not None and recorder.has_created(session, path)
+
+    def _keeper(self, session: SessionId, person: str) -> ContextKeeper | None:
+        is_automatic = self.settings.config.compression.enabled
+        builtin = BuiltinContextKeeper(BuiltinCompactor(SessionSummariser(self.auxiliary("summary"), session, person)))
+        chosen = self.extensions.keeper(builtin, is_automatic=is_automatic) if self.extensions else None
+        return chosen or (builtin if is_automatic else None)
+
+    def auxiliary(self, purpose: Purpose) -> Auxiliary:
+        """For small work beside a conversation. Raises as the settings of its model deserve it."""
+        return self.plugin_auxiliary(purpose, None)
+
+    def plugin_auxiliary(self, purpose: str, chosen: str | None) -> Auxiliary:
+        """For any purpose; `chosen` is the model that a plugin wants."""
+        config = self.settings.config
+        given: str | None = getattr(config.auxiliary, purpose, None) or config.auxiliary.tasks.get(purpose)
+        named = chosen or given or config.auxiliary.default
+        return Auxiliary(
+            purpose,
+            routes.auxiliary(named, self.route, config, self.settings.environment),
+            self.upstream,
+            self.store.spending,
+            self.owner,
+            self.clock,
+            limits(config),
+            config.agent.api_max_retries,
+            self.settings.redactor,
+        )
+
+
+def limits(config: Config, max_rounds: int | None = None) -> Limits:
+    given = config.limits
+    return Limits(
+        max_rounds=max_rounds or config.agent.max_turns,
+        max_seconds=given.turn.seconds,
+        max_wait_s=config.agent.max_wait_s,
+        turn=_cap(given.turn),
+        session=_cap(given.session),
+        day=_cap(given.day),
+        person=_cap(given.person),
+    )
+
+
+def _cap(config: CapConfig) -> Cap:
+    return Cap(config.tokens, config.cost_usd)
+
+
+@asynccontextmanager
+async def open_application(
+    settings: Settings,
+    *,
+    model: str | None = None,
+    tools: Iterable[Tool] | None = None,
+    kind: str = "terminal",
+    program: str = "talaria",
+    clock: Clock | None = None,
+    open_store: OpenStore = open_store,
+) -> AsyncGenerator[Application]:
+    """Everything wired together, open until the context ends. `model` is what the person asked for, if anything;
+    `program` is what they type to start it."""
+    clock = clock or SystemClock()
+    async with AsyncExitStack() as stack:
+        commands = builtin_commands()
+        extensions = None
+        if settings.config.wants_plugins:
+            extensions = await stack.enter_async_context(_extensions(settings, clock, commands))
+            config = extensions.with_providers(settings.config, settings.environment)
+            settings = replace(settings, config=config)
+            settings.redactor.learn(known_secrets(extensions.secrets, config))
+        choice = choose(settings.config, settings.environment, model)
+        choice = choice or await local_choice(settings.config, settings.environment, clock)
+        planned = _planned(choice or ModelChoice(DEMO), settings)
+        connections = await stack.enter_async_context(Connections(settings.home, clock, program))
+        upstream = Upstream(connections.provider, clock)
+        upstream.provider(planned.route.primary)  # loads now what the first turn would wait for
+        store = await stack.enter_async_context(open_store(settings.home, clock))
+        owner = await store.owners.join(kind)
+        stack.push_async_callback(_leave, store, owner)
+        servers = await in_thread(lambda: _listed(settings)) if tools is None else ListedServers()
+        protected = await in_thread(lambda: _protected(settings, servers))
+        hands = None
+        if tools is None:
+            hands = _hands(settings, store, clock, protected, servers)
+            stack.push_async_callback(hands.aclose)
+        own = hands.tools if hands else tuple(tools or ())
+        toolbox, brought = Toolbox(own, settings.config.tools), ()
+        if extensions is not None:
+            extensions.settle(frozenset(toolbox.names))
+            toolbox = toolbox.without(extensions.brought.overrides)
+            brought = tuple(one.tool for one in extensions.brought.tools)
+        settings.redactor.learn(known_secrets({}, servers.entries))
+        mcp = await servers.opened(settings.home, settings.config, clock, settings.environment, stack)
+        app = Application(
+            settings,
+            store,
+            owner,
+            planned.route,
+            upstream,
+            toolbox,
+            clock,
+            protected,
+            is_stand_in=choice is None,
+            left_out=(
+                *(problem.sentence for problem in settings.problems),
+                *planned.left_out,
+                *(extensions.notices if extensions else ()),
+                *servers.notices,
+                *(mcp.notices if mcp else ()),
+                *settings.config.tools.strangers((*own, *brought)),
+            ),
+            commands=commands,
+            extensions=extensions,
+            mcp=mcp,
+            hands=hands,
+        )
+        if extensions is not None:
+            extensions.services.auxiliary = app.plugin_auxiliary
+        yield app
+
+
+def reconfigured(app: Application, settings: Settings) -> Application:
+    """The same application under other settings. What was started with the old ones (plugins, MCP servers, sandboxes)
+    stays as it is until a restart."""
+    if app.extensions is not None:
+        settings = replace(settings, config=app.extensions.with_providers(settings.config, settings.environment))
+    choice = choose(settings.config, settings.environment, None)
+    planned = app.route if choice is None else _planned(choice, settings).route
+    own = app.hands.tools if app.hands else app.toolbox.tools
+    toolbox = Toolbox(own, settings.config.tools)
+    if app.extensions is not None:
+        toolbox = toolbox.without(app.extensions.brought.overrides)
+    return replace(app, settings=settings, route=planned, toolbox=toolbox, is_stand_in=choice is None)
+
+
+def with_model(app: Application, name: str) -> Application:
+    """The same application with another model before all fallbacks. Raises `BadConfig`, `MissingCredential`."""
+    choice = choose(app.settings.config, app.settings.environment, name) or ModelChoice(DEMO)
+    return replace(app, route=_planned(choice, app.settings).route, is_stand_in=False)
+
+
+def _extensions(settings: Settings, clock: Clock, commands: Commands) -> AbstractAsyncContextManager["Extensions"]:
+    from talaria.app.extensions import open_extensions  # noqa: PLC0415  (who has no plugins does not pay for them)
+
+    return open_extensions(settings.home, settings.config, settings.environment, Path.cwd(), clock, commands)
+
+
+def _listed(settings: Settings) -> ListedServers:
+    return listed(settings.config.all_mcp_servers, settings.home, settings.environment)
+
+
+def _protected(settings: Settings, servers: ListedServers) -> Protected:
+    people = Path(settings.config.gateway.workspace).expanduser().resolve()
+    terminal = settings.config.terminal
+    with suppress(BadConfig):  # told when a command runs
+        terminal = read_project_settings(settings.home, settings.environment, terminal, Path.cwd())
+    shared = [Path(given).expanduser().resolve() for given in (*terminal.read, *terminal.write)]
+    return Protected(Path.home().resolve(), settings.home.resolve(), people, servers.programs, shared)
+
+
+def _hands(
+    settings: Settings, store: Store, clock: Clock, protected: Protected, servers: ListedServers
+) -> "BuiltinTools":
+    from talaria.app.builtin_tools import BuiltinTools  # noqa: PLC0415  (an embedding program may bring only its own)
+
+    return BuiltinTools(
+        settings.home, settings.config, settings.environment, store, clock, protected, programs=servers.programs
+    )
+
+
+def builtin_tools(store: Store, settings: Settings, clock: Clock) -> Sequence[Tool]:
+    """Those that every conversation begins with; nothing is started for them."""
+    return _hands(settings, store, clock, _protected(settings, ListedServers()), ListedServers()).tools
+
+
+def builtin_names() -> frozenset[str]:
+    """Of those tools."""
+    from talaria.app.builtin_tools import names  # noqa: PLC0415
+
+    return frozenset(names())
+
+
+async def _leave(store: Store, owner: OwnerId) -> None:
+    """Only tidiness: who is alive is told by the kernel's lock, so a failure here must not spoil what was done."""
+    try:
+        await store.owners.leave(owner)
+    except TalariaError as fault:
+        log.warning("owner %s not signed off: %s", owner, fault)
+
+
+def _planned(choice: ModelChoice, settings: Settings) -> routes.Planned:
+    if choice.provider == DEMO:
+        return routes.Planned(Route(DEMO_ENDPOINT))
+    primary = endpoint(choice, settings.config, settings.environment)
+    return routes.plan(primary, settings.config, settings.environment)

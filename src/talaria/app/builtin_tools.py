@@ -1,0 +1,159 @@
+"""The tools that come with Talaria, and what lives behind them: the shells and processes of sessions, and the browser.
+
+Nothing is started before it is used. `close(session)` ends what one session has open, `aclose` everything."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from talaria.config.project_settings import read_project_settings
+from talaria.config.schema import Config
+from talaria.core.aio import completed, in_thread
+from talaria.core.clock import Clock
+from talaria.core.ids import SessionId
+from talaria.net.fetch import Fetch
+from talaria.store.base import Store
+from talaria.tools.base import Tool
+from talaria.tools.builtin.clarify import clarify
+from talaria.tools.builtin.code import code_tools
+from talaria.tools.builtin.file_tools import file_tools, view_image
+from talaria.tools.builtin.pages import ReadFiles
+from talaria.tools.builtin.process import process_tools
+from talaria.tools.builtin.recall import recall_tools
+from talaria.tools.builtin.search_tools import search_tools
+from talaria.tools.builtin.terminal import terminal_tools
+from talaria.tools.builtin.todo import todo
+from talaria.tools.builtin.web_tools import web_tools
+from talaria.tools.protected import Protected
+from talaria.tools.workspaces import Workspaces
+
+if TYPE_CHECKING:
+    from talaria.tools.browser.browser import Browser
+    from talaria.tools.undo.change_recorder import ChangeRecorder
+
+
+NAMES = (
+    *("read_file", "write_file", "patch", "search_files", "view_image", "terminal", "process", "execute_code"),
+    *("recall", "session_search", "web_fetch", "web_search", "todo", "clarify"),
+)
+"""Of the tools that are always there."""
+
+
+def names() -> tuple[str, ...]:
+    """Of those that are there now."""
+    if not _has_browser():
+        return NAMES
+    from talaria.tools.browser.browser_tools import NAMES as OF_BROWSER  # noqa: PLC0415
+
+    return (*NAMES, *OF_BROWSER)
+
+
+def _has_browser() -> bool:
+    if find_spec("playwright") is None:
+        return False
+    from talaria.tools.browser.browser_process import installed  # noqa: PLC0415  (who has no browser does not pay for it)
+
+    return installed() is not None
+
+
+class BuiltinTools:
+    """Also the `Belongings` of sessions."""
+
+    def __init__(
+        self,
+        home: Path,
+        config: Config,
+        environment: Mapping[str, str],
+        store: Store,
+        clock: Clock,
+        protected: Protected,
+        programs: Sequence[Path] = (),
+    ) -> None:
+        """`programs`: what runs outside of any sandbox, and is changed in none."""
+        self._config = config
+        self._environment = environment
+        self._store = store
+        self._clock = clock
+        self._protected = protected
+        self._browser: Browser | None = None
+        self.workspaces = Workspaces(
+            config.terminal,
+            home,
+            clock,
+            config.web.allow_private,
+            programs,
+            people=protected.people,
+            of_project=partial(read_project_settings, home, environment),
+        )
+        self._home = home
+        self._recorder: ChangeRecorder | None = None
+
+    @cached_property
+    def tools(self) -> tuple[Tool, ...]:
+        """Raises `MissingCredential` where a setting asks for what has no key."""
+        web = self._config.web
+        return (
+            *self._files(),
+            *terminal_tools(self.workspaces),
+            *process_tools(self.workspaces),
+            *code_tools(self.workspaces),
+            *recall_tools(self._store.journal, self._store.search, self._store.sessions),
+            *web_tools(Fetch(web, self._clock), self._environment, web),
+            *(self._browsing() if _has_browser() else ()),
+            todo,
+            clarify,
+        )
+
+    def _files(self) -> tuple[Tool, ...]:
+        """Not where commands run on another machine: they would show other files than those."""
+        if self._config.terminal.backend == "ssh":
+            return ()
+        files = file_tools(ReadFiles(), self.workspaces.changing)
+        return (*files, *search_tools(self._protected, self.workspaces), view_image)
+
+    def _browsing(self) -> tuple[Tool, ...]:
+        from talaria.tools.browser.browser import Browser  # noqa: PLC0415
+        from talaria.tools.browser.browser_tools import browser_tools  # noqa: PLC0415
+
+        self._browser = Browser(self._config.web, self._clock)
+        return browser_tools(self._browser)
+
+    @property
+    def recorder(self) -> "ChangeRecorder | None":
+        """None: commands run on another machine, where nothing can be recorded."""
+        if self._recorder is not None or self._config.terminal.backend == "ssh":
+            return self._recorder
+        from talaria.store.sqlite.undo import SqliteUndoStore  # noqa: PLC0415  (a turn without tools does not need it)
+        from talaria.tools.undo.change_recorder import ChangeRecorder, undo_file  # noqa: PLC0415
+
+        self._recorder = ChangeRecorder(
+            SqliteUndoStore(undo_file(self._home)),
+            self._home,
+            self._config.checkpoints,
+            now=self._clock.now,
+            has_background=self.workspaces.has_background,
+        )
+        return self._recorder
+
+    def has_news(self, session: SessionId) -> bool:
+        return self.workspaces.has_news(session)
+
+    def take_news(self, session: SessionId) -> tuple[str, ...]:
+        return self.workspaces.take_news(session)
+
+    def has_shell(self, session: SessionId) -> bool:
+        return self.workspaces.has(session)
+
+    async def close(self, session: SessionId) -> None:
+        await self.workspaces.close(session)
+        if self._browser is not None:
+            await self._browser.close(session)
+
+    async def aclose(self) -> None:
+        await self.workspaces.aclose()
+        if self._recorder is not None:
+            await completed(in_thread(self._recorder.close))
+        if self._browser is not None:
+            await self._browser.aclose()

@@ -1,0 +1,294 @@
+"""The plugins of one application: loaded, settled, and wired to what they may ask of it. Only imported where some are
+wanted."""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from talaria.agent.hooks import Hooks
+from talaria.compat.hermes.bound import Bound, bind, release
+from talaria.compat.hermes.finder import PluginEnvironment
+from talaria.compat.hermes.moving_in import move_in
+from talaria.compat.hermes.platforms.arrival_filter import HOOK, apply_answers, to_event
+from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
+from talaria.compat.hermes.plugin_home import PluginHome, merged
+from talaria.config import paths
+from talaria.config.schema import BUILTIN_ENGINE, Config, ProviderConfig
+from talaria.config.secrets import is_safe_mode
+from talaria.context.base import ContextKeeper
+from talaria.context.engine import HostedEngine
+from talaria.context.engine_host import EngineHost
+from talaria.core.aio import in_thread
+from talaria.core.clock import Clock
+from talaria.core.ids import SessionId
+from talaria.core.plugin_calls import HostedPlugin, PluginError, SerialExecutor, contained, within
+from talaria.core.secret import decode_secret
+from talaria.memory.base import MemoryProvider
+from talaria.memory.memory_host import MemoryHost
+from talaria.platforms.base import Arrival
+from talaria.plugins import loading
+from talaria.plugins.api import is_engine, is_memory
+from talaria.plugins.bridge import Bridge
+from talaria.plugins.contributions import Contributions, chosen, gather
+from talaria.plugins.discovery import Single, discover, places
+from talaria.plugins.loading import commands_of, fresh
+from talaria.plugins.plugin_host import Plugin, PluginHost, WantedPlugins
+from talaria.plugins.registered import WIRES, ProviderProfile, Registered, overridden
+from talaria.plugins.services import PluginServices, found_in
+from talaria.plugins.session_hooks import ApprovalHooks, MakeMemory, SessionHooks
+from talaria.providers.catalog import catalog
+from talaria.runtime.commands import Commands
+from talaria.runtime.session_config import SessionConfig
+from talaria.tools.approval import ApprovalObserver
+
+T = TypeVar("T")
+
+BUILD_S = 30.0
+SAFE_MODE = "this is safe mode"
+_LACKING: Mapping[Single, str] = {
+    "engine": "No loaded plugin has the context engine {!r} of config.yaml; Talaria's own is used.",
+    "memory": "No loaded plugin has the memory provider {!r} of config.yaml.",
+}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Extensions:
+    config: Config
+    host: PluginHost
+    services: PluginServices
+    commands: Commands
+    clock: Clock
+    home: Path
+    """That of plugins."""
+    environment: Mapping[str, str]
+    """Ours, over what plugins keep in their .env."""
+    secrets: Mapping[str, str]
+    """The latter."""
+    providers: dict[str, ProviderProfile] = field(default_factory=dict[str, ProviderProfile])
+    brought: Contributions = field(default_factory=Contributions)
+    shared: dict[str, SerialExecutor] = field(default_factory=dict[str, SerialExecutor])
+    """Of engines that cannot be copied."""
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What the person should know at the start."""
+        return self.host.notices
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Of which plugin (or of none), and what."""
+        return [*self.host.problems(), *(("", notice) for notice in self.notices)]
+
+    def settle(self, taken: frozenset[str]) -> None:
+        """Who gets which name; `taken` are those of our own tools."""
+        self.brought = gather(self.host, taken, self.commands, self.clock, self._has_chosen_engine)
+        for kind, sentence in _LACKING.items():
+            name, plugin = self._chosen(kind)
+            if name and plugin is None:
+                self.host.notices.append(f"{sentence.format(name)} {self._hint(name)}")
+
+    def _chosen(self, kind: Single) -> tuple[str, Plugin | None]:
+        """What the settings name, empty if that is built in; and whose it is."""
+        if kind == "engine":
+            name, table = self.config.context.engine, self.brought.engines
+            name = "" if name == BUILTIN_ENGINE else name
+        else:
+            name, table = self.config.memory.provider or "", self.brought.memory
+        return name, chosen(name, table) if name else None
+
+    def _has_chosen_engine(self, plugin: Plugin) -> bool:
+        return self._chosen("engine")[1] is plugin
+
+    def missing(self, kind: Single) -> str:
+        """Why the chosen one is not there; empty if it is."""
+        name, loaded = self._chosen(kind)
+        if not name or loaded:
+            return ""
+        plugin = next((one for one in self.host.plugins.values() if name in one.names), None)
+        if plugin is not None and plugin.problems:
+            return f"plugin {plugin.key} {plugin.problems[0]}."
+        return self._hint(name)
+
+    def _hint(self, name: str) -> str:
+        there = next((one for one in self.host.plugins.values() if name in one.names), None)
+        if there is not None and there.status == "available":
+            return f"It is there, but not enabled: talaria plugins enable {there.key}"
+        return "`talaria plugins list` shows what is there."
+
+    def keeper(self, builtin: ContextKeeper, *, is_automatic: bool) -> ContextKeeper | None:
+        """With the engine that is chosen; None: that is the built-in one."""
+        name, plugin = self._chosen("engine")
+        if plugin is None:
+            return None
+        build = partial(self._engine, plugin)
+        return EngineHost(name, build, builtin, self.clock, self.home, is_automatic=is_automatic)
+
+    async def platforms(self) -> Mapping[str, PluginPlatform]:
+        """Of plugins; each asked whether it can be used here."""
+        return await plugin_platforms(self.brought.platforms, self.environment, self.clock)
+
+    async def filter_arrival(self, arrival: Arrival) -> Arrival | None:
+        """As `Host.filter_arrival`. A callback that fails or hangs is told of, and has said nothing."""
+        if not self.host.hooks.callbacks.get(HOOK):
+            return arrival
+        try:
+            event = to_event(arrival)
+        except ValueError:
+            log.warning("platform %s has no name that plugins know: they are not asked", arrival.where.platform)
+            return arrival
+        answers = await self.host.hooks.invoke(HOOK, event=event, gateway=None, session_store=None)
+        return apply_answers(arrival, answers)
+
+    def approvals(self, session: SessionId, setup: SessionConfig) -> ApprovalObserver:
+        return ApprovalHooks(self.host.hooks, session, setup.conversation or session, setup.platform)
+
+    def hooks(self) -> Hooks:
+        name, plugin = self._chosen("memory")
+        memory = None if plugin is None else self._memory_maker(name, plugin)
+        return SessionHooks(self.host.hooks, self.brought, self.home, self.clock, memory)
+
+    def _memory_maker(self, name: str, plugin: Plugin) -> MakeMemory:
+        async def build() -> HostedPlugin[MemoryProvider]:
+            return (await self._hosted(plugin, is_memory, lambda registered: registered.memory))[0]
+
+        return lambda tell: MemoryHost(name, build, tell)
+
+    async def _engine(self, plugin: Plugin) -> HostedEngine:
+        engine, run = await self._hosted(plugin, is_engine, lambda registered: registered.engine)
+        if await engine.call("is_available", seconds=BUILD_S) is False:
+            raise PluginError("says that it is not available")
+        commands = await within(lambda: commands_of(engine.instance, plugin.registered, run), BUILD_S, self.clock)
+        return HostedEngine(engine.instance, engine.lane, engine.is_shared, commands)
+
+    async def _hosted(
+        self, plugin: Plugin, is_one: Callable[[object], bool], part: Callable[[Registered], T | None]
+    ) -> tuple[HostedPlugin[T], Registered]:
+        """One for a live session alone or, where there is no way to that, the registered one; and what was registered
+        together with it, or with the one of which it is a copy."""
+        registered = part(plugin.registered)
+        if registered is None:
+            raise PluginError("is not there any more")
+        runs = [plugin.registered]
+
+        def register_again() -> T | None:
+            runs.append(self.host.again(plugin))
+            return part(runs[-1])
+
+        made = await within(lambda: fresh(is_one, registered, register_again), BUILD_S, self.clock)
+        if made is not None:
+            run = next((one for one in runs if part(one) is made), plugin.registered)
+            return HostedPlugin(made, SerialExecutor(self.clock)), run
+        lane = self.shared.setdefault(plugin.key, SerialExecutor(self.clock))
+        return HostedPlugin(registered, lane, is_shared=True), plugin.registered
+
+    def with_providers(self, config: Config, environment: Mapping[str, str]) -> Config:
+        """The settings, with the providers that plugins describe; what the person says of one counts more."""
+        described: dict[str, ProviderConfig] = {}
+        known = {**self.secrets, **environment}
+        for name, profile in self.providers.items():
+            try:
+                provider, others = contained(lambda profile=profile: _described(profile, known))
+            except PluginError as fault:
+                self.host.notices.append(f"The model provider {name!r} of a plugin is left out: reading it {fault}.")
+                continue
+            described[name] = provider
+            for alias in others - catalog().keys():
+                described.setdefault(alias, provider)
+            for method in overridden(profile):
+                self.host.notices.append(f"Provider {name} has its own {method}, which is not called here.")
+        return msgspec.structs.replace(config, providers={**described, **config.providers})
+
+
+def _described(profile: ProviderProfile, environment: Mapping[str, str]) -> tuple[ProviderConfig, frozenset[str]]:
+    """Checked as if the person had written it; and its other names. Raises whatever its fields do."""
+    key = next((environment[name] for name in profile.env_vars if environment.get(name)), "")
+    told = {
+        "base_url": profile.base_url or None,
+        "api_key": key,
+        "wire": WIRES.get(profile.api_mode),
+        "headers": dict(profile.default_headers),
+        "default_model": next(iter(profile.fallback_models), None),
+    }
+    names = msgspec.convert((profile.name, *profile.aliases), tuple[str, ...])
+    return msgspec.convert(told, ProviderConfig, dec_hook=decode_secret), frozenset(names)
+
+
+@asynccontextmanager
+async def open_extensions(
+    home: Path, config: Config, environment: Mapping[str, str], cwd: Path, clock: Clock, commands: Commands
+) -> AsyncGenerator[Extensions]:
+    """`home`, `config` and `environment` are ours."""
+    where = places(home, cwd, environment, with_project=config.plugins.project)
+    found = await in_thread(lambda: discover(where))
+    plugin_home = PluginHome(home)
+    obstacle = SAFE_MODE if is_safe_mode(environment) else ""
+    notices: list[str] = []
+    if found and not obstacle:
+        obstacle = await in_thread(lambda: _prepared(home, environment, notices))
+    secrets = await in_thread(plugin_home.secrets)
+    known = {**secrets, **environment}
+    hermes_home = _hermes_home(plugin_home, environment)
+    bridge = Bridge()
+    own_entries = partial(_entries, config, plugin_home, known)
+    services = PluginServices(bridge, config.plugins.entries, own_entries, _profile(home))
+    host = PluginHost(paths.consents_file(home), _wanted(config), services, clock)
+    host.notices.extend(notices)
+    extensions = Extensions(config, host, services, commands, clock, hermes_home, known, secrets)
+    bound = Bound(home, environment, host, bridge, services.ask, commands, extensions.providers)
+    surroundings = PluginEnvironment(hermes_home, environment, secrets)
+    bridge.open()
+    bind(bound)
+    try:
+        with loading.kept_in(home / "cache" / "bytecode"):
+            await host.load(found, before_hermes=surroundings.prepare, obstacle=obstacle)
+            yield extensions
+    finally:
+        surroundings.restore()
+        release(bound)
+        host.close()
+        bridge.close()
+
+
+def _prepared(home: Path, environment: Mapping[str, str], notices: list[str]) -> str:
+    """The home of plugins is as they expect it. Why they must not be loaded now; empty if they may."""
+    moving = move_in(home)
+    notices.extend(moving.notices)
+    if not moving.obstacle:
+        plugin_home = PluginHome(home)
+        try:
+            plugin_home.prepare(environment)
+        except OSError as fault:
+            notices.append(f"The home of plugins, {plugin_home.path}, cannot be used: {fault.strerror or fault}.")
+    return moving.obstacle
+
+
+def _hermes_home(plugin_home: PluginHome, environment: Mapping[str, str]) -> Path:
+    """As `get_hermes_home` tells it."""
+    return Path(environment.get("HERMES_HOME", "").strip() or plugin_home.path).expanduser()
+
+
+def _entries(config: Config, plugin_home: PluginHome, environment: Mapping[str, str]) -> object:
+    theirs = found_in(plugin_home.own_settings(environment), "plugins", "entries", default={})
+    return merged(config.plugins.entries, theirs)
+
+
+def _wanted(config: Config) -> WantedPlugins:
+    entries = config.plugins.entries.items()
+    return WantedPlugins(
+        frozenset(config.plugins.enabled),
+        frozenset(config.plugins.disabled),
+        config.context.engine,
+        config.memory.provider or "",
+        frozenset(name for name, entry in entries if entry.get("allow_tool_override") is True),
+    )
+
+
+def _profile(home: Path) -> str:
+    return home.name if home.parent.name == "profiles" else "default"

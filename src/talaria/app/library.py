@@ -1,0 +1,181 @@
+"""The library API: `from talaria import Agent, tool`.
+
+agent = Agent(tools=[add])
+print(agent.ask_sync("What is 2 + 3?").text)"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import AsyncExitStack
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from talaria.app.build import Application, open_application
+from talaria.app.settings import Settings, read_settings
+from talaria.config import paths
+from talaria.core.aio import in_thread
+from talaria.core.errors import SessionBusy, TalariaError
+from talaria.core.events import Event
+from talaria.core.ids import SessionId
+from talaria.core.messages import user
+from talaria.providers.catalog import catalog
+from talaria.runtime.recorder import Observer
+from talaria.runtime.session import LiveSession, ignore
+from talaria.runtime.turn_runner import Report
+from talaria.tools.base import Tool
+from talaria.tools.function import tool
+
+__all__ = ["Agent", "Report", "tool"]
+
+T = TypeVar("T")
+Ability = Tool | Callable[..., Any]
+
+_turns_around: ContextVar[tuple["Agent", ...]] = ContextVar("turns_around", default=())
+"""The agents of whose turn the running code is a part, as a tool is."""
+
+
+class Agent:
+    """One conversation that is kept under `session` and goes on where it was, in this process or the next.
+
+    Its turns run one after the other, also when several tasks ask at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str | None = None,
+        tools: Iterable[Ability] | None = None,
+        session: str | None = None,
+        instructions: str = "",
+        home: Path | str | None = None,
+        cwd: Path | str | None = None,
+        max_rounds: int | None = None,
+    ) -> None:
+        """`tools` are typed functions or tools; left out, the builtin ones. Nothing is opened before the first use."""
+        self._model = model
+        self._tools = None if tools is None else [_as_tool(ability) for ability in tools]
+        self._session_id = SessionId(session) if session else None
+        self._instructions = instructions
+        self._home = Path(home) if home is not None else paths.home()
+        self._cwd = Path(cwd) if cwd is not None else Path.cwd()
+        self._max_rounds = max_rounds
+        self._stack = AsyncExitStack()
+        self._live: LiveSession | None = None
+        self._runner: asyncio.Runner | None = None
+        self._lock = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Interrupts a turn that still runs, be it of a stream that nobody reads to its end."""
+        self.interrupt()
+        async with self._lock:
+            live, self._live = self._live, None
+            if live is not None:
+                await live.close()
+            await self._stack.aclose()
+        self._lock = asyncio.Lock()  # the next use may be in another event loop
+
+    async def ask(self, text: str, on_event: Observer = ignore) -> Report:
+        """Run one turn and answer how it ended. Raises the turn's error, if it failed."""
+        return _raised(await self._turn(lambda live: live.ask(user(text), on_event)))
+
+    async def stream(self, text: str) -> AsyncGenerator[Event]:
+        """The turn's events as they happen; the last one is `TurnDone`. Leaving early interrupts the turn."""
+        events: asyncio.Queue[Event | None] = asyncio.Queue()
+        asking = self._turn(lambda live: live.ask(user(text), events.put_nowait))
+        turn = asyncio.create_task(asking, name="library turn")  # holds the lock itself: who forgets us blocks nobody
+        turn.add_done_callback(lambda _: events.put_nowait(None))
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+            _raised(turn.result())
+        finally:
+            turn.cancel()
+            await asyncio.wait([turn])
+
+    async def resume(self, on_event: Observer = ignore) -> Report | None:
+        """Finish the turn that a crash left open, if there is one."""
+        report = await self._turn(lambda live: live.resume(on_event))
+        return None if report is None else _raised(report)
+
+    def steer(self, text: str) -> bool:
+        """Put a note before the model at its next round; False if no turn is running."""
+        return self._live is not None and self._live.steer(text)
+
+    def interrupt(self) -> bool:
+        return self._live is not None and self._live.interrupt()
+
+    @property
+    def session(self) -> str | None:
+        """The conversation's id, once it has begun."""
+        return self._live.id if self._live is not None else self._session_id
+
+    def ask_sync(self, text: str, on_event: Observer = ignore) -> Report:
+        """For programs without an event loop; `close` (or `with`) ends it."""
+        return self.run_sync(self.ask(text, on_event))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._runner is not None:
+            self.run_sync(self.__aexit__())
+            self._runner.close()
+            self._runner = None
+
+    def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run one of the async methods without an event loop of your own."""
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        return self._runner.run(work)
+
+    async def _turn(self, work: Callable[[LiveSession], Awaitable[T]]) -> T:
+        around = _turns_around.get()
+        if self in around and self._lock.locked():
+            raise SessionBusy("A tool cannot ask the agent whose turn it is part of: that would wait for itself.")
+        async with self._lock:
+            token = _turns_around.set((*around, self))
+            try:
+                return await work(await self._session())
+            finally:
+                _turns_around.reset(token)
+
+    async def _session(self) -> LiveSession:
+        if self._live is None:
+            settings = await in_thread(lambda: _read(self._home))
+            app = await self._stack.enter_async_context(
+                open_application(settings, model=self._model, tools=self._tools, kind="library")
+            )
+            self._live = await self._opened(app)
+        return self._live
+
+    async def _opened(self, app: Application) -> LiveSession:
+        row = await app.store.sessions.get(self._session_id) if self._session_id else None
+        return app.session(
+            row,
+            id=self._session_id,
+            cwd=self._cwd,
+            origin="library",
+            max_rounds=self._max_rounds,
+            instructions=self._instructions,
+        )
+
+
+def _read(home: Path) -> Settings:
+    catalog()  # read once per process, and not in the event loop
+    return read_settings(home)
+
+
+def _as_tool(ability: Ability) -> Tool:
+    return ability if isinstance(ability, Tool) else tool(ability)
+
+
+def _raised(report: Report) -> Report:
+    if isinstance(report.error, TalariaError):
+        raise report.error
+    return report

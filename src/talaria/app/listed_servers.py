@@ -1,0 +1,66 @@
+"""The MCP servers of an application: those of the settings, and of a project whose list the person trusts."""
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from talaria.config.schema import Config
+from talaria.core.clock import Clock
+from talaria.tools.mcp.server_entries import ServerEntry
+
+if TYPE_CHECKING:
+    from talaria.tools.mcp.sandboxing import ServerSandboxes
+    from talaria.tools.mcp.servers import Servers
+
+
+_OF_PROJECT = ".mcp.json"
+
+
+class ListedServers(msgspec.Struct, frozen=True):
+    entries: Mapping[str, ServerEntry] = {}
+    notices: tuple[str, ...] = ()
+    """What is to be said of others."""
+    programs: tuple[Path, ...] = ()
+    """The files that they name."""
+    configured: frozenset[str] = frozenset()
+    """Those of the settings; the others are the project's."""
+    earlier: frozenset[str] = frozenset()
+    """Those that stay outside of the sandbox, because an earlier version ran them there."""
+
+    def sandboxes(self, home: Path, clock: Clock, config: Config) -> "ServerSandboxes":
+        from talaria.tools.mcp.sandboxing import ServerSandboxes  # noqa: PLC0415
+
+        return ServerSandboxes(
+            config.terminal,
+            home,
+            clock,
+            private=config.web.allow_private,
+            configured=self.configured,
+            earlier=self.earlier,
+        )
+
+    async def opened(
+        self, home: Path, config: Config, clock: Clock, environment: Mapping[str, str], stack: AsyncExitStack
+    ) -> "Servers | None":
+        if not self.entries:
+            return None
+        from talaria.tools.mcp.servers import open_servers  # noqa: PLC0415  (who has none does not pay for them)
+
+        sandboxes = self.sandboxes(home, clock, config)
+        return await stack.enter_async_context(open_servers(self.entries, home, clock, environment, sandboxes))
+
+
+def listed(configured: Mapping[str, ServerEntry], home: Path, environment: Mapping[str, str]) -> ListedServers:
+    """Looks at the file system: not on the loop."""
+    project = Path.cwd()
+    if not configured and not (project / _OF_PROJECT).exists():
+        return ListedServers()
+    from talaria.tools.mcp.cache import earlier  # noqa: PLC0415
+    from talaria.tools.mcp.project_servers import choose  # noqa: PLC0415
+
+    chosen = choose(configured, project, home, environment)
+    programs = tuple(path for entry in chosen.entries.values() for path in entry.programs())
+    return ListedServers(chosen.entries, chosen.notices, programs, frozenset(configured), earlier(configured, home))

@@ -1,0 +1,81 @@
+"""What the outside says to an application, read once: config.yaml, .env and the environment."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from talaria.config import paths
+from talaria.config.edit import check_writers
+from talaria.config.lenient import Problem, load_leniently, read_env_leniently
+from talaria.config.load import load
+from talaria.config.schema import Config
+from talaria.config.secrets import environment as read_environment
+from talaria.config.secrets import known_secrets
+from talaria.core.errors import BadConfig
+from talaria.core.redaction import Redactor
+from talaria.core.secret import Secret
+
+DOCTOR = "`talaria doctor` says what to do."
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    home: Path
+    config: Config
+    environment: Mapping[str, str]
+    redactor: Redactor = field(default_factory=Redactor)
+    """Knows the secrets of both; one for all."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with them, where they were read as far as they go."""
+
+    @property
+    def shape(self) -> str:
+        """A digest of what shapes a conversation, besides its route: another one calls for a new live session."""
+        config = self.config
+        sections = (
+            config.compression,
+            config.auxiliary,
+            config.context,
+            config.memory,
+            config.plugins,
+            config.tools,
+            config.web,
+            config.terminal,
+            config.approvals,
+        )
+        return hashlib.sha256(msgspec.json.encode(sections, enc_hook=_fingerprint)).hexdigest()[:16]
+
+
+def _fingerprint(value: object) -> str:
+    """Of a secret: all of it counts, and nothing of it can be read."""
+    if isinstance(value, Secret):
+        return value.fingerprint()
+    return str(value)
+
+
+def read_settings(home: Path, process: Mapping[str, str] | None = None) -> Settings:
+    """`process` is what the process was started with, if its environment has changed since. Raises `BadConfig`."""
+    try:
+        check_writers(home, paths.config_file(home))
+        environment = read_environment(paths.secrets_file(home), process)
+        config = load(paths.config_file(home), environment)
+    except BadConfig as fault:
+        raise BadConfig(f"{fault} {DOCTOR}") from fault
+    return Settings(home, config, environment, Redactor(known_secrets(environment, config)))
+
+
+def read_settings_leniently(home: Path) -> Settings:
+    """As far as they can be read; `problems` says what is wrong with the rest."""
+    said, of_env = read_env_leniently(paths.secrets_file(home))
+    environment = {**said, **os.environ}
+    config, of_config = load_leniently(paths.config_file(home), environment)
+    problems = [*of_env, *of_config]
+    try:
+        check_writers(home, paths.config_file(home))
+    except BadConfig as fault:
+        problems.append(Problem(str(fault)))
+    return Settings(home, config, environment, Redactor(known_secrets(environment, config)), tuple(problems))

@@ -1,0 +1,239 @@
+"""Code of others, called from our event loop: off it, one call at a time, with a time limit, and with no more arguments
+than it asks for. Whatever it does comes back as a value or as `PluginError`."""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from talaria.core.aio import in_thread
+from talaria.core.clock import Clock
+
+T = TypeVar("T")
+
+MAX_SAID_CHARS = 500
+GRACE_S = 2.0
+"""How long a call that should have ended is waited for by the next one."""
+
+
+class PluginError(Exception):
+    """`str()` of it goes on behind a name: "raised ValueError: no"."""
+
+    def __init__(self, sentence: str, *, has_hung: bool = False) -> None:
+        super().__init__(sentence)
+        self.has_hung = has_hung
+
+
+class SerialExecutor:
+    """Where the calls into one foreign object run: one after the other, each in a daemon thread of its own, so that
+    code which calls back into us takes no thread that somebody waits for.
+
+    A call that outlives its time limit, or whose caller has left, blocks the lane until it ends: its thread may still
+    be changing the object.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._is_free = asyncio.Event()
+        self._is_free.set()
+
+    @property
+    def is_blocked(self) -> bool:
+        return not self._is_free.is_set()
+
+    async def call(self, work: Callable[[], T], seconds: float) -> T:
+        """Raises `PluginError`. Whoever is cancelled leaves at once."""
+        if self.is_blocked and not await happens(self._is_free, GRACE_S, self._clock):
+            raise PluginError("is still busy with a call that did not end", has_hung=True)
+        task = asyncio.ensure_future(self._in_turn(work, seconds))
+        task.add_done_callback(looked_at)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                self._is_free.clear()
+                task.add_done_callback(lambda _: self._is_free.set())
+            raise
+
+    async def _in_turn(self, work: Callable[[], T], seconds: float) -> T:
+        async with self._turn:
+            try:
+                return await within(work, seconds, self._clock, self._is_free.set)
+            except PluginError as fault:
+                if fault.has_hung:
+                    self._is_free.clear()
+                raise
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """An argument that takes long to make, and is made in the thread."""
+
+    make: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HostedPlugin(Generic[T]):
+    """A foreign object in its lane."""
+
+    instance: T
+    lane: SerialExecutor
+    is_shared: bool = False
+    """Others have it, too, in the same lane."""
+
+    async def call(
+        self,
+        method: str,
+        *args: object,
+        seconds: float,
+        opaque: Collection[str] = (),
+        read: Callable[[Any], Any] | None = None,
+        **keywords: Any,
+    ) -> Any:
+        """None if it lacks the method. Raises `PluginError`. `read` looks at the answer, which may run their code."""
+
+        def work() -> Any:
+            function = getattr(self.instance, method, None)
+            answer = None
+            if function is not None:
+                given = {name: _made(value) for name, value in keywords.items()}
+                answer = function(*map(_made, args), **fitting(function, given, opaque))
+            return answer if read is None else read(answer)
+
+        return await self.lane.call(work, seconds)
+
+
+def _made(argument: object) -> Any:
+    return argument.make() if isinstance(argument, Late) else argument
+
+
+def looked_at(task: "asyncio.Future[Any]") -> None:
+    """So that a failure whose caller has left is not complained about."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def ends(task: "asyncio.Future[Any]", seconds: float, clock: Clock) -> bool:
+    """Whether it does in that time; if not, it goes on."""
+    limit = asyncio.ensure_future(clock.expire(seconds))
+    try:
+        await asyncio.wait([task, limit], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        limit.cancel()
+    return task.done()
+
+
+async def happens(event: asyncio.Event, seconds: float, clock: Clock) -> bool:
+    """Whether it does in that time."""
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await ends(waiting, seconds, clock)
+    finally:
+        waiting.cancel()
+    return event.is_set()
+
+
+async def within(work: Callable[[], T], seconds: float, clock: Clock, when_late: Callable[[], None] | None = None) -> T:
+    """In a daemon thread, which is left alone when the time is up. Raises `PluginError`.
+
+    `when_late` is called when it ends after all.
+    """
+    running = asyncio.ensure_future(in_thread(lambda: contained(work)))
+    try:
+        if await ends(running, seconds, clock):
+            return running.result()
+    except asyncio.CancelledError:
+        running.cancel()
+        raise
+    running.add_done_callback(looked_at)
+    if when_late is not None:
+        running.add_done_callback(lambda _: when_late())
+    raise PluginError(f"did not return within {seconds:.0f} seconds", has_hung=True)
+
+
+def contained(work: Callable[[], T]) -> T:
+    """Raises `PluginError`, and nothing else: also leaving the process is not for others to decide."""
+    try:
+        return work()
+    except PluginError:
+        raise
+    except BaseException as fault:
+        raise raised(fault) from fault
+
+
+def raised(fault: BaseException) -> PluginError:
+    try:
+        said = " ".join(as_text(fault).split())[:MAX_SAID_CHARS]
+    except Exception:  # noqa: BLE001  (somebody's `__str__`)
+        said = "(it cannot say what)"
+    return PluginError(f"raised {type(fault).__name__}: {said}")
+
+
+def as_text(value: object) -> str:
+    """What somebody's object says of itself, as plain text that can be written down. It may run their code."""
+    return str.encode(str(value), "utf-8", "replace").decode()
+
+
+class Background:
+    """An event loop in a daemon thread, for async code of others that expects to find its loop again. Begun with the
+    first use."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._beginning = threading.Lock()
+
+    def result(self, awaitable: Any) -> Any:
+        """From another thread, which waits."""
+        return asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._begun()).result()
+
+    def _begun(self) -> asyncio.AbstractEventLoop:
+        with self._beginning:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=_run, args=(self._loop,), name="plugin loop", daemon=True).start()
+            return self._loop
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(_stop, self._loop)
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+def _stop(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    ending = asyncio.gather(*tasks, return_exceptions=True)
+    ending.add_done_callback(lambda _: loop.call_soon(loop.stop))
+
+
+def returned(work: Callable[[], Any], background: Background) -> Any:
+    """What it returns; awaited in the background if it is async. From a thread."""
+    result = work()
+    return background.result(result) if inspect.isawaitable(result) else result
+
+
+async def _awaited(result: Any) -> Any:
+    return await result
+
+
+def fitting(function: Callable[..., Any], keywords: Mapping[str, Any], opaque: Collection[str] = ()) -> dict[str, Any]:
+    """Those of `keywords` that the function takes; of one without a readable signature, those in `opaque`."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return {name: value for name, value in keywords.items() if name in opaque}
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return dict(keywords)
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    known = {parameter.name for parameter in parameters if parameter.kind in named}
+    return {name: value for name, value in keywords.items() if name in known}
