@@ -5,19 +5,17 @@ What is sent again is for the gateway to decide (docs/adr/0045).
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import aiohttp
 import msgspec
 
-from talaria.core.aio import in_thread
-from talaria.net import tls
 from talaria.net.urls import proxy_for
 from talaria.platforms.base import AccessLost, File, NotTaken, PlatformFailure, Refused, Rejected, Unsure
+from talaria.platforms.connections import PIECE_BYTES, certificates, open_session, opened, save
 from talaria.platforms.discord.incoming import read
-from talaria.platforms.downloads import PIECE_BYTES, save
 from talaria.platforms.failures import pause_s, silence
 
 _CONNECT_S = 10.0
@@ -67,25 +65,25 @@ class Rest:
         """The answer's body. Raises what `refusal` and `silence` make of everything else."""
         url = self._api_url + path
         headers = {"Authorization": f"Bot {self.token}", **_AGENT}
-        if file is None:
-            data = None if body is None else msgspec.json.encode(body)
-            headers |= {"Content-Type": "application/json"} if body is not None else {}
-        else:
-            data = await _form(body, file)
-        try:
-            async with self._session.request(
-                method,
-                url,
-                params=query,
-                data=data,
-                headers=headers,
-                proxy=proxy_for(url),
-                allow_redirects=False,
-                timeout=_limits(_ANSWER_S if file is None else _TRANSFER_S),
-            ) as response:
-                content = await response.read()
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise silence("Discord", error) from error
+        if body is not None and file is None:
+            headers["Content-Type"] = "application/json"
+        encoded = None if body is None else msgspec.json.encode(body)
+        async with AsyncExitStack() as stack:
+            data = encoded if file is None else _form(encoded, file, await stack.enter_async_context(opened(file)))
+            try:
+                async with self._session.request(
+                    method,
+                    url,
+                    params=query,
+                    data=data,
+                    headers=headers,
+                    proxy=proxy_for(url),
+                    allow_redirects=False,
+                    timeout=_limits(_ANSWER_S if file is None else _TRANSFER_S),
+                ) as response:
+                    content = await response.read()
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                raise silence("Discord", error) from error
         if response.status >= 300:
             raise refusal(response.status, response.headers, content)
         return content
@@ -129,11 +127,7 @@ class Rest:
 
 @asynccontextmanager
 async def connected(api_url: str, token: str) -> AsyncGenerator[Rest]:
-    context = await in_thread(tls.context)
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=context, limit=0),
-        cookie_jar=aiohttp.DummyCookieJar(),
-    ) as session:
+    async with open_session(await certificates()) as session:
         yield Rest(session, api_url, token)
 
 
@@ -164,13 +158,9 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> PlatformFai
     return Rejected(f"Discord refuses this: {said}.")
 
 
-async def _form(body: Body | None, file: File) -> aiohttp.FormData:
-    try:
-        content = await in_thread(file.path.read_bytes)
-    except OSError as error:
-        raise Rejected(f"The file {file.name} cannot be read: {error.strerror or error}.") from error
+def _form(message: bytes | None, file: File, content: BinaryIO) -> aiohttp.FormData:
     form = aiohttp.FormData(quote_fields=False)  # Discord does not know the brackets when they are quoted
-    form.add_field("payload_json", msgspec.json.encode(body).decode(), content_type="application/json")
+    form.add_field("payload_json", (message or b"{}").decode(), content_type="application/json")
     form.add_field("files[0]", content, filename=file.name, content_type=file.mime)
     return form
 

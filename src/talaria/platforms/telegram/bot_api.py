@@ -4,7 +4,6 @@ No client library is in between: theirs drop the status of a refusal, or repeat 
 """
 
 import json
-import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, BinaryIO, TypeVar
@@ -12,7 +11,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from talaria.core.aio import in_thread
 from talaria.net import tls
 from talaria.net.urls import proxy_for
 from talaria.platforms.base import (
@@ -25,16 +23,15 @@ from talaria.platforms.base import (
     Rejected,
     Unsure,
 )
-from talaria.platforms.downloads import PIECE_BYTES
-from talaria.platforms.failures import NEVER_SENT, harmless, quoted
+from talaria.platforms.connections import PIECE_BYTES, certificates, open_session
+from talaria.platforms.failures import harmless, quoted, silence
 
 with tls.certificates_unread():
     import aiohttp
 
 CONNECT_S = 10.0
 UPLOAD_S = 300.0
-_FAULTS = (aiohttp.ClientError, OSError, TimeoutError)
-_NO_ANSWER = "what came back is not an answer"
+_BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
 _UNREADABLE = (msgspec.MsgspecError, RecursionError, ValueError)
 _GONE = (
     "chat not found",
@@ -58,11 +55,7 @@ _GONE = (
 T = TypeVar("T")
 
 
-class BotApiError(Exception):
-    """`str()` of it never holds the address of the request, which has the token in it."""
-
-
-class Declined(BotApiError):
+class Declined(Exception):
     """Telegram answered, and said no."""
 
     def __init__(
@@ -79,12 +72,8 @@ class Declined(BotApiError):
         return any(sign in said for sign in signs)
 
 
-class Unreached(BotApiError):
-    """The request never got there."""
-
-
-class ConnectionCut(BotApiError):
-    """The request was on its way, and no answer came back."""
+FAULTS = (Declined, PlatformFailure)
+"""All that a call may raise."""
 
 
 class Upload(msgspec.Struct, frozen=True):
@@ -112,13 +101,11 @@ class _Answer(msgspec.Struct, frozen=True):
 class BotApi:
     """The Bot API for one bot, over a pool of connections."""
 
-    def __init__(
-        self, session: aiohttp.ClientSession, base_url: str, token: str, context: Any, timeout_s: float
-    ) -> None:
+    def __init__(self, session: aiohttp.ClientSession, base_url: str, token: str, timeout_s: float) -> None:
         self._session = session
         self._calls_url = f"{base_url}/bot{token}/"
         self._files_url = f"{base_url}/file/bot{token}/"
-        self._options: dict[str, Any] = {"ssl": context, "proxy": proxy_for(base_url), "allow_redirects": False}
+        self._options: dict[str, Any] = {"proxy": proxy_for(base_url), "allow_redirects": False}
         self._timeout_s = timeout_s
 
     async def call(
@@ -129,10 +116,7 @@ class BotApi:
         upload: Upload | None = None,
         timeout_s: float | None = None,
     ) -> msgspec.Raw:
-        """The result, not read yet. Parameters that are None are left out.
-
-        Raises `Declined`, `Unreached` and `ConnectionCut`.
-        """
+        """The result, not read yet. Parameters that are None are left out. Raises `Declined` and `PlatformFailure`."""
         limit_s = timeout_s or (UPLOAD_S if upload else self._timeout_s)
         timeout = aiohttp.ClientTimeout(total=limit_s, sock_connect=min(CONNECT_S, limit_s / 2))
         data = _form(parameters or {}, upload)
@@ -141,8 +125,8 @@ class BotApi:
                 self._calls_url + method, data=data, timeout=timeout, **self._options
             ) as response:
                 status, body = response.status, await response.read()
-        except _FAULTS as fault:
-            raise _lost(fault) from None
+        except _BROKEN as fault:
+            raise silence("Telegram", fault) from None  # it names the address, which has the token in it
         return _result(status, body)
 
     async def ask(
@@ -153,10 +137,10 @@ class BotApi:
         try:
             return msgspec.json.decode(result, type=form)
         except _UNREADABLE:
-            raise ConnectionCut(_NO_ANSWER) from None
+            raise _unclear() from None
 
     async def download(self, path: str) -> AsyncGenerator[bytes]:
-        """The pieces of a file. Raises `Declined`, `Unreached` and `ConnectionCut`."""
+        """The pieces of a file. Raises `Declined` and `PlatformFailure`."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=self._timeout_s)
         try:
             async with self._session.get(self._files_url + quote(path), timeout=timeout, **self._options) as response:
@@ -164,16 +148,14 @@ class BotApi:
                     raise Declined(response.status, "no such file")
                 async for piece in response.content.iter_chunked(PIECE_BYTES):
                     yield piece
-        except _FAULTS as fault:
-            raise _lost(fault) from None
+        except _BROKEN as fault:
+            raise silence("Telegram", fault) from None  # it names the address, which has the token in it
 
 
 @asynccontextmanager
 async def connected(base_url: str, token: str, timeout_s: float) -> AsyncGenerator[BotApi]:
-    context = await in_thread(tls.context) if base_url.startswith("https:") else True
-    connector = aiohttp.TCPConnector(limit=0)  # how many chats are answered at once is not decided here
-    async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
-        yield BotApi(session, base_url, token, context, timeout_s)
+    async with open_session(await certificates(base_url)) as session:
+        yield BotApi(session, base_url, token, timeout_s)
 
 
 def mended(body: bytes) -> bytes:
@@ -184,18 +166,9 @@ def mended(body: bytes) -> bytes:
         return body
 
 
-def failure(error: BotApiError, where: Address | None = None) -> PlatformFailure:
-    """`where`: the chat that the call was about."""
-    if isinstance(error, Declined):
-        return _refusal(error, where)
-    if isinstance(error, Unreached):
-        return NotTaken(f"Telegram cannot be reached: {error}.")
-    return Unsure(f"Telegram did not answer: {error}.")
-
-
-def interruption(error: BotApiError) -> NotTaken | Refused:
+def interruption(error: Declined | PlatformFailure) -> NotTaken | Refused:
     """Of the line itself: it is opened anew, at once or after somebody has acted."""
-    what = harmless(failure(error))
+    what = harmless(refusal(error) if isinstance(error, Declined) else error)
     return what if isinstance(what, NotTaken | Refused) else Refused(str(what))
 
 
@@ -216,11 +189,11 @@ def _form(parameters: Mapping[str, Any], upload: Upload | None) -> dict[str, str
 
 
 def _result(status: int, body: bytes) -> msgspec.Raw:
-    """Raises `Declined` or, when nobody knows what was answered, `ConnectionCut`."""
+    """Raises `Declined` or, when nobody knows what was answered, `Unsure`."""
     answer = _read(body) or _read(mended(body))
     is_good = 200 <= status < 300
     if answer is None:
-        raise ConnectionCut(_NO_ANSWER) if is_good else Declined(status, f"HTTP {status}")
+        raise _unclear() if is_good else Declined(status, f"HTTP {status}")
     if answer.ok and is_good:
         return answer.result
     told = answer.parameters
@@ -232,6 +205,10 @@ def _result(status: int, body: bytes) -> msgspec.Raw:
     )
 
 
+def _unclear() -> Unsure:
+    return Unsure("Telegram did not answer: what came back is not an answer.")
+
+
 def _read(body: bytes) -> _Answer | None:
     try:
         return msgspec.json.decode(body, type=_Answer)
@@ -239,21 +216,8 @@ def _read(body: bytes) -> _Answer | None:
         return None
 
 
-def _lost(fault: Exception) -> Unreached | ConnectionCut:
-    """An old connection that the other side has closed breaks before the request is whole."""
-    is_unwritten = isinstance(fault, (*NEVER_SENT, aiohttp.InvalidURL)) or "closing transport" in str(fault.__cause__)
-    return Unreached(_reason(fault)) if is_unwritten else ConnectionCut(_reason(fault))
-
-
-def _reason(fault: Exception) -> str:
-    if isinstance(fault, TimeoutError):
-        return "it took too long"
-    if isinstance(fault, OSError) and fault.errno is not None and fault.errno > 0:
-        return os.strerror(fault.errno).lower()
-    return "the connection was cut" if isinstance(fault, aiohttp.ClientConnectionError) else type(fault).__name__
-
-
-def _refusal(error: Declined, where: Address | None) -> PlatformFailure:
+def refusal(error: Declined, where: Address | None = None) -> PlatformFailure:
+    """`where`: the chat that the call was about."""
     said = quoted(str(error.status), error.words)
     match error.status:
         case 429:

@@ -1,7 +1,7 @@
 """Our messages as Telegram takes them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import msgspec
 
@@ -111,11 +111,6 @@ def way(file: File) -> Way:
         return "document"
 
 
-def upload(file: File, way: Way) -> Upload:
-    """For a thread: it opens the file."""
-    try:
-        content = file.path.open("rb")
-    except OSError as fault:
-        raise Rejected(f"{file.name} cannot be sent: {fault.strerror}.") from None
+def upload(file: File, content: BinaryIO, way: Way) -> Upload:
     name = "".join(sign if sign.isprintable() else "_" for sign in file.name)
     return Upload(way, content, name or "file", file.mime.partition(";")[0])

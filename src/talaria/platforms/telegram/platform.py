@@ -23,10 +23,10 @@ from talaria.platforms.base import (
     Rejected,
     SentId,
 )
-from talaria.platforms.downloads import save
+from talaria.platforms.connections import opened, save
 from talaria.platforms.splitting import units
 from talaria.platforms.telegram import bot_api, outgoing
-from talaria.platforms.telegram.bot_api import BotApi, BotApiError, Declined, failure, interruption
+from talaria.platforms.telegram.bot_api import FAULTS, BotApi, Declined, interruption, refusal
 from talaria.platforms.telegram.config import TelegramSettings, check
 from talaria.platforms.telegram.incoming import GENERAL, NAME, TelegramAccount
 from talaria.platforms.telegram.outgoing import Manner, number
@@ -74,7 +74,7 @@ async def open(settings: TelegramSettings, kit: Kit) -> AsyncGenerator["Telegram
             me = await api.ask(TelegramAccount, "getMe")
             if settings.webhook is None:
                 await api.call("deleteWebhook")
-        except BotApiError as error:
+        except FAULTS as error:
             raise interruption(error) from None
         if settings.webhook is not None:
             feed = TelegramWebhook(api, settings.webhook, me, kit.clock)
@@ -118,7 +118,7 @@ class Telegram:
         while True:
             try:
                 sent = await self._put(message, manner)
-            except BotApiError as error:
+            except Declined as error:
                 manner = _lesser(manner, error, message.where)
             else:
                 return SentId(str(sent.message_id))
@@ -128,8 +128,8 @@ class Telegram:
         while True:
             try:
                 await self._put_anew(number(sent), message, manner)
-            except BotApiError as error:
-                if isinstance(error, Declined) and error.mentions("message is not modified"):
+            except Declined as error:
+                if error.mentions("message is not modified"):
                     return
                 manner = _lesser(manner, error, message.where)
             else:
@@ -160,7 +160,7 @@ class Telegram:
         try:
             async with aclosing(self._api.download(file.file_path)) as pieces:
                 await save(pieces, to, max_bytes)
-        except BotApiError as error:
+        except FAULTS as error:
             raise _undownloaded(error) from None
 
     async def chat_info(self, where: Address) -> ChatInfo:
@@ -178,10 +178,10 @@ class Telegram:
         topic = {"chat_id": number(where.chat), "name": name[:128]}
         try:
             made = await self._api.ask(_Topic, "createForumTopic", topic)
-        except BotApiError as error:
-            if isinstance(error, Declined) and error.status == 400 and error.mentions(*_WITHOUT_THREADS):
+        except Declined as error:
+            if error.status == 400 and error.mentions(*_WITHOUT_THREADS):
                 return None
-            raise failure(error, where) from None
+            raise refusal(error, where) from None
         return Address(where.platform, where.chat, str(made.message_thread_id))
 
     async def offer_commands(self, menu: Sequence[tuple[str, str]]) -> None:
@@ -204,8 +204,8 @@ class Telegram:
             return await self._api.ask(_Sent, "sendMessage", options)
         caption, mode = outgoing.worded(message.text, manner, MAX_CAPTION_UNITS)
         options |= {"caption": caption or None, "parse_mode": mode}
-        upload = await asyncio.to_thread(outgoing.upload, message.file, manner.way)
-        with upload.content:
+        async with opened(message.file) as content:
+            upload = outgoing.upload(message.file, content, manner.way)
             return await self._api.ask(_Sent, f"send{manner.way.capitalize()}", options, upload=upload)
 
     async def _put_anew(self, sent: int, message: Outbound, manner: Manner) -> None:
@@ -226,21 +226,23 @@ class Telegram:
 async def _answered(call: Awaitable[T], where: Address | None = None) -> T:
     try:
         return await call
-    except BotApiError as error:
-        raise failure(error, where) from None
+    except Declined as error:
+        raise refusal(error, where) from None
 
 
-def _lesser(manner: Manner, error: BotApiError, where: Address) -> Manner:
+def _lesser(manner: Manner, error: Declined, where: Address) -> Manner:
     """Raises what the error means if there is no other way to put it."""
-    if isinstance(error, Declined) and error.status == 400:
+    if error.status == 400:
         lesser = manner.after(error, is_private=not where.chat.startswith("-"))
         if lesser is not None:
             return lesser
-    raise failure(error, where) from None
+    raise refusal(error, where) from None
 
 
-def _undownloaded(error: BotApiError) -> NotTaken | Rejected:
+def _undownloaded(error: Declined | PlatformFailure) -> NotTaken | Rejected:
+    if isinstance(error, Rejected):
+        return error
     if isinstance(error, Declined) and 400 <= error.status < 500 and error.status != 429:
         return Rejected("Telegram does not have this file any more.")
-    what = failure(error)
+    what = refusal(error) if isinstance(error, Declined) else error
     return what if isinstance(what, NotTaken) else NotTaken(str(what))

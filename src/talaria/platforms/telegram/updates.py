@@ -18,7 +18,7 @@ from talaria.net import tls
 from talaria.net.stall import StallWatch
 from talaria.platforms.base import Batch, Refused
 from talaria.platforms.telegram import incoming
-from talaria.platforms.telegram.bot_api import BotApi, BotApiError, interruption, mended
+from talaria.platforms.telegram.bot_api import FAULTS, BotApi, interruption, mended
 from talaria.platforms.telegram.config import TelegramWebhookSettings
 
 with tls.certificates_unread():
@@ -70,7 +70,7 @@ class Polling:
         while True:
             try:
                 result = await self._api.call("getUpdates", self._question(poll_s), timeout_s=poll_s + _SLACK_S)
-            except BotApiError as error:
+            except FAULTS as error:
                 raise interruption(error) from None
             poll_s = self._poll_s
             found = incoming.updates(result, self._me)
@@ -94,7 +94,7 @@ class Polling:
         """Tell the service what is on our disk, so that the next of us does not hear it again."""
         if self._offset == self._told:
             return
-        with suppress(BotApiError, TimeoutError):
+        with suppress(*FAULTS, TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 await self._api.call("getUpdates", self._question(0), timeout_s=LEAVE_S)
 
@@ -165,7 +165,7 @@ class TelegramWebhook:
         hook = {"url": settings.url, "secret_token": settings.secret_token.reveal(), "allowed_updates": ALLOWED_UPDATES}
         try:
             await self._api.call("setWebhook", hook)
-        except BotApiError as error:
+        except FAULTS as error:
             raise interruption(error) from None
 
     async def _accept(self, request: web.Request) -> web.Response:
@@ -201,7 +201,7 @@ class TelegramWebhook:
         """Whether Telegram still comes here. Raises `NotTaken` and `Refused`."""
         try:
             info = await self._api.ask(_WebhookInfo, "getWebhookInfo")
-        except BotApiError as error:
+        except FAULTS as error:
             raise interruption(error) from None
         if info.url != self._settings.url:
             raise Refused("Another program took the messages of this Telegram bot elsewhere. Stop it.")
