@@ -86,10 +86,8 @@ ELSEWHERE = {
         "tools/mcp/cache",
     ),
     "reads copies that we have made in our home, to send them": (
-        "platforms/discord/rest",
-        "platforms/downloads",
+        "platforms/connections",
         "platforms/matrix/media",
-        "platforms/slack/platform",
         "platforms/telegram/outgoing",
     ),
     "reads files of the program itself": (

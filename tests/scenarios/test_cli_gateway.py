@@ -10,6 +10,7 @@ import pytest
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
 TOKEN = {"TELEGRAM_BOT_TOKEN": "123456:TEST-token"}
+SLACK_TOKENS = {"SLACK_BOT_TOKEN": "xoxb-test", "SLACK_APP_TOKEN": "xapp-test"}
 
 
 @pytest.fixture
@@ -37,13 +38,13 @@ def test_a_platform_without_its_packages_says_how_to_get_them(talaria: Talaria, 
     (hiding / "sitecustomize.py").write_text(
         "import importlib.util\n"
         "find = importlib.util.find_spec\n"
-        "importlib.util.find_spec = lambda name, *more: None if name == 'telegram' else find(name, *more)\n"
+        "importlib.util.find_spec = lambda name, *more: None if name == 'slack_sdk' else find(name, *more)\n"
     )
     without = {"PYTHONPATH": str(hiding)}
-    hint = "pip install 'talaria-agent[telegram]'"
+    hint = "pip install 'talaria-agent[slack]'"
     assert f"needs: {hint}" in talaria("gateway", "platforms", env=without).stdout
-    told = talaria("doctor", env={**without, **TOKEN})
-    assert f"fail  platform telegram: Telegram needs telegram: {hint}" in told.stdout
+    told = talaria("doctor", env={**without, **SLACK_TOKENS})
+    assert f"fail  platform slack: Slack needs slack_sdk: {hint}" in told.stdout
     assert told.returncode == 2
 
 

@@ -1,5 +1,6 @@
-"""Discord on loopback, for the real discord.py: REST (v10), gateway socket, files, interactions, and their faults."""
+"""Discord on loopback: REST (v10), gateway socket, files, interactions, and their faults."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -221,7 +222,7 @@ class DiscordServer(Loopback):
             result = await do(given)
         except DiscordRestError as problem:
             return _problem(problem.status, problem.code, str(problem))
-        return web.Response(status=204) if result is None else web.json_response(result)
+        return web.Response(status=204) if result is None else _json(result)
 
     async def _get_attachment(self, request: web.Request) -> web.StreamResponse:
         fault = self._called("get_attachment", request.match_info)
@@ -252,8 +253,14 @@ def _refused(fault: Refusal) -> web.Response:
         body |= {"retry_after": fault.retry_after_s, "global": fault.extra.get("global", False)}
         scope = "global" if body["global"] else "user"
         headers = {"Retry-After": f"{fault.retry_after_s:.0f}", "X-RateLimit-Scope": scope, "Via": "1.1 google"}
-    return web.json_response(body, status=fault.status, headers=headers)
+    return _json(body, status=fault.status, headers=headers)
+
+
+def _json(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    """With no charset after the type, as Discord answers: its clients compare."""
+    body = json.dumps(content).encode()
+    return web.Response(body=body, status=status, headers=headers, content_type="application/json")
 
 
 def _problem(status: int, code: int, words: str) -> web.Response:
-    return web.json_response({"message": words, "code": code}, status=status)
+    return _json({"message": words, "code": code}, status=status)

@@ -4,6 +4,7 @@ What matters most: a refusal is an answer, so nothing was done; silence after th
 """
 
 import math
+import os
 
 from talaria.net import tls
 from talaria.platforms.base import NotTaken, PlatformFailure, Refused, Unsure
@@ -23,11 +24,26 @@ def silence(service: str, fault: Exception) -> PlatformFailure:
         return Refused(
             f"{named}'s certificate cannot be verified. If it, or your network, has its own CA, set SSL_CERT_FILE."
         )
-    if isinstance(fault, NEVER_SENT):
-        return NotTaken(f"{named} cannot be reached.")
+    if isinstance(fault, (*NEVER_SENT, aiohttp.InvalidURL)) or _is_unwritten(fault):
+        return NotTaken(f"{named} cannot be reached: {_reason(fault)}.")
     if isinstance(fault, TimeoutError):
         return Unsure(f"{named} did not answer in time.")
     return Unsure(f"The connection to {service} broke before its answer.")
+
+
+def _is_unwritten(fault: Exception) -> bool:
+    """An old connection that the other side has closed breaks before the request is whole."""
+    return "closing transport" in str(fault.__cause__)
+
+
+def _reason(fault: Exception) -> str:
+    if isinstance(fault, TimeoutError):
+        return "it took too long"
+    if isinstance(fault, aiohttp.InvalidURL):
+        return "that is not an address"
+    if isinstance(fault, OSError) and fault.errno is not None and fault.errno > 0:
+        return os.strerror(fault.errno).lower()
+    return "the connection was cut"
 
 
 def harmless(failure: PlatformFailure) -> PlatformFailure:

@@ -1,4 +1,4 @@
-"""Discord through its port, against `DiscordServer`, with the real discord.py in between."""
+"""Discord through its port, against `DiscordServer`."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator

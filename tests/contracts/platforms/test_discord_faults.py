@@ -301,9 +301,7 @@ async def test_unacknowledged_heartbeats_break_the_line(quick: DiscordServer) ->
     assert quick.gateway.resumed == 1
 
 
-async def test_event_that_the_library_cannot_read_does_not_break_the_line(
-    server: DiscordServer, platform: Platform
-) -> None:
+async def test_event_that_cannot_be_read_does_not_break_the_line(server: DiscordServer, platform: Platform) -> None:
     await server.gateway.tell("MESSAGE_CREATE", {"nonsense": True})
     await server.gateway.tell("INTERACTION_CREATE", {"id": [], "type": "?"})
     await server.gateway.tell("GUILD_CREATE", {})

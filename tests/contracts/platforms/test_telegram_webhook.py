@@ -17,7 +17,7 @@ from talaria.core.secret import Secret
 from talaria.platforms.base import Arrival, Batch, Kit, Platform, Refused
 from talaria.platforms.telegram import platform as telegram
 from talaria.platforms.telegram.config import TelegramSettings, TelegramWebhookSettings
-from talaria.platforms.telegram.webhook import KEEP_S, MAX_BODY_BYTES, PULSE_S
+from talaria.platforms.telegram.updates import KEEP_S, MAX_BODY_BYTES, PULSE_S
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.chat_service import Refusal
 from talaria.testing.servers.telegram_server import TelegramServer

@@ -1,1 +1,1 @@
-"""Discord: the gateway socket of discord.py, and a small REST client of our own."""
+"""Discord: its gateway socket and its REST API."""

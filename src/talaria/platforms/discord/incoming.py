@@ -32,6 +32,10 @@ _IS_VOICE = 1 << 13
 T = TypeVar("T")
 
 
+class ThreadState(msgspec.Struct, frozen=True):
+    archived: bool = False
+
+
 class DiscordChannel(msgspec.Struct, frozen=True):
     id: Snowflake
     type: int = 0
@@ -40,6 +44,7 @@ class DiscordChannel(msgspec.Struct, frozen=True):
     last_message_id: Snowflake | None = None
     recipients: "tuple[DiscordUser, ...]" = ()
     """Of a direct chat, as far as it is told."""
+    thread_metadata: ThreadState = ThreadState()
 
     @property
     def kind(self) -> ChatKind:
@@ -50,6 +55,37 @@ class DiscordChannel(msgspec.Struct, frozen=True):
         if self.type in _THREADS and self.parent_id:
             return Address("discord", self.parent_id, self.id)
         return Address("discord", self.id)
+
+
+class RoleTags(msgspec.Struct, frozen=True):
+    bot_id: Snowflake | None = None
+
+
+class DiscordRole(msgspec.Struct, frozen=True):
+    id: Snowflake
+    tags: RoleTags = RoleTags()
+
+
+class ToldRole(msgspec.Struct, frozen=True):
+    guild_id: Snowflake
+    role: DiscordRole
+
+
+class DiscordGuild(msgspec.Struct, frozen=True):
+    """A server, with those of its channels that we may see."""
+
+    id: Snowflake
+    unavailable: bool = False
+    channels: tuple[msgspec.Raw, ...] = ()
+    threads: tuple[msgspec.Raw, ...] = ()
+    roles: tuple[DiscordRole, ...] = ()
+
+
+class ThreadList(msgspec.Struct, frozen=True):
+    """Threads of channels that we may see from now on."""
+
+    guild_id: Snowflake
+    threads: tuple[msgspec.Raw, ...] = ()
 
 
 class DiscordAccount(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -28,18 +28,16 @@ from talaria.platforms.base import (
     Press,
     Rejected,
     SentId,
-    Unsure,
 )
-from talaria.platforms.discord import history, incoming, render, rest
+from talaria.platforms.discord import channels, incoming, render, rest
+from talaria.platforms.discord.channels import Bookmarks, Channels
 from talaria.platforms.discord.config import DiscordSettings, check, is_snowflake
-from talaria.platforms.discord.history import Bookmarks
+from talaria.platforms.discord.gateway_socket import DiscordSocket, SocketEvent
 from talaria.platforms.discord.incoming import DiscordAccount, DiscordChannel, DiscordInteraction, DiscordMessage
-from talaria.platforms.discord.rest import Rest
-from talaria.platforms.discord.socket import DiscordSocket, SocketEvent
+from talaria.platforms.discord.rest import Rest, decoded
 from talaria.platforms.splitting import units
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 _MARK = 100
 """Room for a word of the gateway's at the beginning of a message."""
@@ -64,7 +62,6 @@ _SUPPRESS_EMBEDS, _EPHEMERAL = 1 << 2, 1 << 6
 _SAY, _SEEN = 4, 6
 _STYLES = {"plain": 2, "good": 3, "bad": 4}
 _ROW, _BUTTON = 1, 2
-_MAX_KNOWN = 1000
 _MAX_DIRECT = 25
 _NOBODY = {"parse": list[str](), "replied_user": False}
 _COMMAND = re.compile(r"[-_a-z0-9]{1,32}")
@@ -85,14 +82,15 @@ class _Gateway(msgspec.Struct, frozen=True):
 async def open(settings: DiscordSettings, kit: Kit) -> AsyncGenerator[Platform]:  # noqa: A001
     check(settings)
     async with rest.connected(settings.api_url, settings.token.reveal()) as api:
-        me = await _asked(api, "/users/@me", incoming.DiscordUser)
+        me = await api.ask("/users/@me", incoming.DiscordUser)
         url = settings.gateway_url or await _gateway(api)
-        async with DiscordSocket(api, url, lambda told: _greet(api, told)) as line:
-            yield DiscordPlatform(me.id, settings, kit, api, line)
+        known = Channels(api, me.id)
+        async with DiscordSocket(api, url, known, lambda told: _greet(api, told)) as line:
+            yield DiscordPlatform(me.id, settings, kit, api, known, line)
 
 
 async def _gateway(api: Rest) -> str:
-    found = await _asked(api, "/gateway/bot", _Gateway)
+    found = await api.ask("/gateway/bot", _Gateway)
     if found.session_start_limit.remaining < 1:  # Discord takes the token away from bots that go on
         pause_s = found.session_start_limit.reset_after / 1000
         raise NotTaken("Discord takes no more connections of this bot today.", retry_after_s=pause_s)
@@ -103,20 +101,22 @@ class DiscordPlatform:
     name = "discord"
     capabilities = _CAPABILITIES
 
-    def __init__(self, account: str, settings: DiscordSettings, kit: Kit, api: Rest, line: DiscordSocket) -> None:
+    def __init__(
+        self, account: str, settings: DiscordSettings, kit: Kit, api: Rest, known: Channels, line: DiscordSocket
+    ) -> None:
         self.account = account
         self._people = list(dict.fromkeys([*settings.admin_users, *settings.allowed_users]))[:_MAX_DIRECT]
         self._kit = kit
         self._api = api
+        self._channels = known
         self._line = line
-        self._channels: dict[str, DiscordChannel] = {}
 
     async def receive(self, cursor: str | None) -> AsyncGenerator[Batch]:
         marks = Bookmarks.at(cursor, self._kit.clock)
         if cursor is None:
             yield Batch(cursor=str(marks))  # from now on nothing is missed
-        channels = [*marks.channels, *(await self._direct_channels() if cursor else ())]
-        for channel in dict.fromkeys(channels):
+        read = [*marks.channels, *(await self._direct_channels() if cursor else ())]
+        for channel in dict.fromkeys(read):
             async with aclosing(self._missed(channel, marks)) as batches:
                 async for batch in batches:
                     yield batch
@@ -141,7 +141,7 @@ class DiscordPlatform:
         if message.file is not None:
             body["attachments"] = [{"id": 0, "filename": message.file.name}]
         path = f"/channels/{_channel(message.where)}/messages"
-        return SentId(_decoded(await self._api.call("POST", path, body, file=message.file), incoming.Named).id)
+        return SentId(decoded(await self._api.call("POST", path, body, file=message.file), incoming.Named).id)
 
     async def edit(self, sent: SentId, message: Outbound) -> None:
         await self._api.call("PATCH", _message(message.where, sent), _body(message))
@@ -171,15 +171,15 @@ class DiscordPlatform:
 
     async def chat_info(self, where: Address) -> ChatInfo:
         id = _channel(where)
-        channel = await self._known(id)
+        channel = await self._channels.find(id)
         if channel.kind == "dm" and not channel.recipients:  # what came with a message does not name them
-            channel = await _asked(self._api, f"/channels/{id}", DiscordChannel)
+            channel = await self._api.ask(f"/channels/{id}", DiscordChannel)
         person = channel.recipients[0].id if channel.kind == "dm" and len(channel.recipients) == 1 else ""
         return ChatInfo(channel.address, channel.kind, person)
 
     async def create_thread(self, where: Address, name: str) -> Address | None:
         """By itself or, where that is refused, under a message with its name."""
-        parent = await self._known(_channel(Address(where.platform, where.chat)))
+        parent = await self._channels.find(_channel(Address(where.platform, where.chat)))
         kind = _THREAD_IN.get(parent.type)
         if kind is None:
             return None
@@ -188,11 +188,11 @@ class DiscordPlatform:
             answer = await self._api.call("POST", f"/channels/{parent.id}/threads", {**body, "type": kind})
         except (AccessLost, Rejected):
             answer = await self._create_thread_under_message(parent.id, body)
-        return Address("discord", where.chat, _decoded(answer, DiscordChannel).id)
+        return Address("discord", where.chat, decoded(answer, DiscordChannel).id)
 
     async def _create_thread_under_message(self, parent: str, body: dict[str, Any]) -> bytes:
         seed = {"content": render.content(body["name"]), "allowed_mentions": _NOBODY}
-        sent = _decoded(await self._api.call("POST", f"/channels/{parent}/messages", seed), incoming.Named).id
+        sent = decoded(await self._api.call("POST", f"/channels/{parent}/messages", seed), incoming.Named).id
         try:
             return await self._api.call("POST", f"/channels/{parent}/messages/{sent}/threads", body)
         except PlatformFailure:
@@ -205,13 +205,13 @@ class DiscordPlatform:
         await self._api.call("PUT", f"/applications/{self._line.application}/commands", commands[:_MAX_COMMANDS])
 
     async def _missed(self, id: str, marks: Bookmarks) -> AsyncGenerator[Batch]:
-        known = self._line.channel(id)
+        known = self._channels.told(id)
         if known and int(known.last_message_id or 0) <= marks.last(id):
             return
         try:
-            async with aclosing(history.missed(self._api, self._kit.clock, id, marks.last(id))) as pages:
+            async with aclosing(channels.missed(self._api, self._kit.clock, id, marks.last(id))) as pages:
                 async for page in pages:
-                    channel = await self._known(id) if page else DiscordChannel(id)
+                    channel = await self._channels.find(id) if page else DiscordChannel(id)
                     items = [item for message in page if (item := self._arrival(message, channel, marks))]
                     yield Batch(tuple(items), cursor=str(marks))
         except (AccessLost, Rejected) as failure:
@@ -224,7 +224,7 @@ class DiscordPlatform:
         for person in self._people:
             given = {"recipient_id": person}
             try:
-                body = await history.patiently(self._api, self._kit.clock, "POST", "/users/@me/channels", given)
+                body = await channels.patiently(self._api, self._kit.clock, "POST", "/users/@me/channels", given)
             except (AccessLost, Rejected) as failure:
                 log.info("no direct chat with %s on Discord: %s", person, failure)
             else:
@@ -239,21 +239,17 @@ class DiscordPlatform:
             found = await self._told_now(message, marks) if message else None
         elif told.kind == "deletion":
             deletion = incoming.read(told.body, incoming.DiscordDeletion)
-            return deletion.items(self._channel_of(deletion.channel_id)) if deletion else ()
+            return deletion.items(self._channels[deletion.channel_id]) if deletion else ()
         elif interaction := incoming.read(told.body, DiscordInteraction):
             found = incoming.command(interaction) or incoming.press(interaction)
         return (found,) if found else ()
-
-    def _channel_of(self, id: str) -> DiscordChannel:
-        """Without asking: one of which nothing is known is a chat of its own, as direct chats are."""
-        return self._line.channel(id) or self._channels.get(id) or DiscordChannel(id)
 
     async def _told_now(self, message: DiscordMessage, marks: Bookmarks) -> Arrival | None:
         if message.guild_id is None:
             kind = _DIRECT if message.channel_type is None else message.channel_type
             return self._arrival(message, DiscordChannel(message.channel_id, kind), marks)
         try:
-            channel = await self._known(message.channel_id)
+            channel = await self._channels.find(message.channel_id)
         except (AccessLost, Rejected) as failure:
             log.warning("a message in Discord channel %s is left out: %s", message.channel_id, failure)
             return None
@@ -262,19 +258,7 @@ class DiscordPlatform:
     def _arrival(self, message: DiscordMessage, channel: DiscordChannel, marks: Bookmarks) -> Arrival | None:
         if channel.kind == "group" or channel.id in marks or self._kit.is_allowed(message.author.sender):
             marks.mark(channel.id, message.id)  # strangers' direct chats would push out the others
-        return incoming.arrival(message, channel, DiscordAccount(self.account, self._line.role(channel.guild_id)))
-
-    async def _known(self, id: str) -> DiscordChannel:
-        channel = self._line.channel(id) or self._channels.get(id)
-        if channel is None:
-            channel = await _asked(self._api, f"/channels/{id}", DiscordChannel)
-            self._remember(channel)
-        return channel
-
-    def _remember(self, channel: DiscordChannel) -> None:
-        self._channels[channel.id] = channel
-        if len(self._channels) > _MAX_KNOWN:
-            del self._channels[next(iter(self._channels))]
+        return incoming.arrival(message, channel, DiscordAccount(self.account, self._channels.role(channel.guild_id)))
 
     async def _fresh_url(self, place: str) -> str:
         """Discord signs the addresses of files for a day."""
@@ -302,21 +286,6 @@ async def _greet(api: Rest, told: SocketEvent) -> None:
     else:
         return
     await api.call("POST", f"/interactions/{interaction.id}/{quote(interaction.token, safe='')}/callback", body)
-
-
-async def _asked(api: Rest, path: str, form: type[T]) -> T:
-    """Asking has no effect: an answer that was lost was not taken."""
-    try:
-        return _decoded(await api.call("GET", path), form)
-    except Unsure as lost:
-        raise NotTaken(str(lost)) from lost
-
-
-def _decoded(body: bytes, form: type[T]) -> T:
-    found = incoming.read(body, form)
-    if found is None:
-        raise Unsure("Discord's answer cannot be read.")
-    return found
 
 
 def _body(message: Outbound) -> dict[str, Any]:

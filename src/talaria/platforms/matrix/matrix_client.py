@@ -16,6 +16,7 @@ from nio.crypto import ENCRYPTION_ENABLED  # pyright: ignore[reportMissingTypeSt
 from talaria.core.aio import in_thread
 from talaria.core.fs import read_bytes, replace_file
 from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Refused, Rejected, Unsure
+from talaria.platforms.connections import certificates
 from talaria.platforms.failures import harmless, quoted, silence
 from talaria.platforms.matrix.config import MatrixSettings
 
@@ -101,13 +102,15 @@ class MatrixClient(nio.AsyncClient):
         return {"Authorization": f"Bearer {self.access_token}"}
 
 
-def make_client(settings: MatrixSettings, home: Path) -> MatrixClient:
+async def make_client(settings: MatrixSettings, home: Path) -> MatrixClient:
     logging.getLogger("nio").setLevel(logging.CRITICAL)  # its warnings quote messages
     is_encrypting = ENCRYPTION_ENABLED and settings.encryption == "auto"
     config = nio.AsyncClientConfig(
         max_limit_exceeded=0, max_timeouts=0, request_timeout=REQUEST_S, encryption_enabled=is_encrypting
     )
-    return MatrixClient(settings.homeserver.rstrip("/"), settings.user_id, store_path=str(home), config=config)
+    trusted: Any = await certificates(settings.homeserver)
+    url = settings.homeserver.rstrip("/")
+    return MatrixClient(url, settings.user_id, store_path=str(home), config=config, ssl=trusted)
 
 
 async def close(client: MatrixClient) -> None:

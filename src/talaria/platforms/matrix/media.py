@@ -18,7 +18,7 @@ from Crypto.Cipher import AES
 from Crypto.Util import Counter
 
 from talaria.platforms.base import PICTURES, AccessLost, Attachment, File, Rejected
-from talaria.platforms.downloads import PIECE_BYTES, save
+from talaria.platforms.connections import PIECE_BYTES, save
 from talaria.platforms.failures import harmless, silence
 from talaria.platforms.matrix import matrix_client
 from talaria.platforms.matrix.incoming import Media

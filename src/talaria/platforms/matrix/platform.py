@@ -51,7 +51,7 @@ async def open(settings: MatrixSettings, kit: Kit) -> AsyncGenerator["Matrix"]: 
     """Raises `BadConfig`, `NotTaken`, `Refused`."""
     check(settings)
     kit.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    client = make_client(settings, kit.home)
+    client = await make_client(settings, kit.home)
     try:
         await log_in(client, settings, kit.home)
         await listening.tend(client)

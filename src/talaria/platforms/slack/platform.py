@@ -4,16 +4,16 @@ Files, both ways. Our token goes to Slack's own hosts only.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 
-from talaria.core.aio import in_thread
 from talaria.net.urls import proxy_for
 from talaria.platforms.base import (
     Address,
@@ -32,7 +32,7 @@ from talaria.platforms.base import (
     Rejected,
     SentId,
 )
-from talaria.platforms.downloads import PIECE_BYTES, save
+from talaria.platforms.connections import PIECE_BYTES, opened, save
 from talaria.platforms.failures import harmless
 from talaria.platforms.slack import incoming, render
 from talaria.platforms.slack.config import SlackSettings, check
@@ -60,12 +60,10 @@ _TIMEOUT = aiohttp.ClientTimeout(total=600, sock_connect=10, sock_read=30)
 
 async def share(web: Web, message: Outbound, file: File) -> str:
     """The file's id. Only the last of the three steps is seen by anybody."""
-    try:
-        size = (await in_thread(file.path.stat)).st_size
-    except OSError as fault:
-        raise Rejected(f"{file.name} cannot be read: {fault.strerror}.") from fault
-    ticket = await web.read("files_getUploadURLExternal", Ticket, filename=file.name, length=size)
-    await _upload(web, ticket.upload_url, file)
+    async with opened(file) as content:
+        size = os.fstat(content.fileno()).st_size
+        ticket = await web.read("files_getUploadURLExternal", Ticket, filename=file.name, length=size)
+        await _upload(web, ticket.upload_url, file.name, content)
     await web.write(
         "files_completeUploadExternal",
         Done,
@@ -77,8 +75,7 @@ async def share(web: Web, message: Outbound, file: File) -> str:
     return ticket.file_id
 
 
-async def _upload(web: Web, url: str, file: File) -> None:
-    content = await in_thread(lambda: file.path.open("rb"))
+async def _upload(web: Web, url: str, name: str, content: BinaryIO) -> None:
     headers = {"Content-Type": "application/octet-stream"}
     try:
         async with web.session.post(
@@ -88,7 +85,7 @@ async def _upload(web: Web, url: str, file: File) -> None:
     except FAULTS as fault:
         raise harmless(failure(fault)) from fault
     if status != 200:
-        raise _unfetched(status, f"Slack does not take {file.name}")
+        raise _unfetched(status, f"Slack does not take {name}")
 
 
 async def fetch(web: Web, settings: SlackSettings, attachment: Attachment, to: Path, max_bytes: int) -> None:

@@ -2,6 +2,7 @@
 and whether it may have been done. The SDK repeats nothing by itself."""
 
 import logging
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
@@ -13,6 +14,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from talaria.net.urls import proxy_for
 from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Refused, Rejected, Unsure
+from talaria.platforms.connections import certificates, open_session
 from talaria.platforms.failures import harmless, pause_s, silence
 from talaria.platforms.slack.config import SlackSettings
 
@@ -173,12 +175,13 @@ def sdk_log() -> logging.Logger:
 
 
 class Web:
-    def __init__(self, settings: SlackSettings, session: aiohttp.ClientSession) -> None:
+    def __init__(self, settings: SlackSettings, session: aiohttp.ClientSession, trusted: ssl.SSLContext | None) -> None:
         self.session = session
         self.client = AsyncWebClient(
             settings.bot_token.reveal(),
             base_url=settings.api_url,
             session=session,
+            ssl=trusted,
             retry_handlers=[],
             logger=sdk_log(),
         )
@@ -202,5 +205,6 @@ class Web:
 
 @asynccontextmanager
 async def open_web(settings: SlackSettings) -> AsyncGenerator[Web]:
-    async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
-        yield Web(settings, session)
+    trusted = await certificates()
+    async with open_session(trusted, _TIMEOUT) as session:
+        yield Web(settings, session, trusted)

@@ -24,7 +24,7 @@ class TelegramAccount(msgspec.Struct, frozen=True):
     """The bot that we are."""
 
     id: int
-    username: str
+    username: str = ""
 
 
 class _User(msgspec.Struct):
@@ -146,14 +146,10 @@ class _Number(msgspec.Struct):
     update_id: int
 
 
-class _Updates(msgspec.Struct):
-    result: list[msgspec.Raw] = []
-
-
-def updates(answer: bytes, me: TelegramAccount) -> tuple[Update, ...]:
-    """Those in an answer of getUpdates, each by itself: what cannot be read takes nothing else with it."""
+def updates(result: bytes | msgspec.Raw, me: TelegramAccount) -> tuple[Update, ...]:
+    """Those that getUpdates gives, each by itself: what cannot be read takes nothing else with it."""
     try:
-        found = msgspec.json.decode(answer, type=_Updates).result
+        found = msgspec.json.decode(result, type=list[msgspec.Raw])
     except _UNREADABLE:
         return ()
     return tuple(known for one in found if (known := update(one, me)) is not None)

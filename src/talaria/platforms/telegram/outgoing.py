@@ -1,14 +1,13 @@
 """Our messages as Telegram takes them."""
 
 from collections.abc import Mapping, Sequence
-from io import BufferedReader
-from typing import Literal
+from typing import Any, BinaryIO, Literal
 
 import msgspec
-from telegram import InlineKeyboardButton, InlineKeyboardMarkup, InputFile, ReplyParameters
 
 from talaria.platforms.base import Address, Button, File, Outbound, Rejected
 from talaria.platforms.splitting import units
+from talaria.platforms.telegram.bot_api import Declined, Upload
 from talaria.platforms.telegram.incoming import GENERAL
 from talaria.platforms.telegram.render import plain, render
 
@@ -32,7 +31,7 @@ _WAYS: Mapping[str, Way] = {
 }
 _NOT_SO = ("photo_", "image_process", "too big for a photo", "animation_", "voice_", "audio_", "video_", "wrong type")
 """Words of a refusal that is about the way: as a document the file may still be taken."""
-_STYLES = {"plain": None, "good": "success", "bad": "danger"}
+_STYLES: Mapping[str, Mapping[str, str]] = {"plain": {}, "good": {"style": "success"}, "bad": {"style": "danger"}}
 _ROW_CHARS = 36
 
 
@@ -47,16 +46,15 @@ class Manner(msgspec.Struct, frozen=True):
     is_in_thread: bool = True
     way: Way = "document"
 
-    def after(self, words: str, *, is_private: bool) -> "Manner | None":
+    def after(self, refusal: Declined, *, is_private: bool) -> "Manner | None":
         """What to try next; None: the refusal was about something else."""
-        said = words.lower()
-        if self.has_markup and ("can't parse" in said or "entity_" in said or "entities_" in said):
+        if self.has_markup and refusal.mentions("can't parse", "entity_", "entities_"):
             return msgspec.structs.replace(self, has_markup=False)
-        if self.is_reply and ("repl" in said and "not found" in said):
+        if self.is_reply and refusal.mentions("repl") and refusal.mentions("not found"):
             return msgspec.structs.replace(self, is_reply=False)
-        if self.way != "document" and any(sign in said for sign in _NOT_SO):
+        if self.way != "document" and refusal.mentions(*_NOT_SO):
             return msgspec.structs.replace(self, way="document")
-        if self.is_in_thread and is_private and "thread not found" in said:
+        if self.is_in_thread and is_private and refusal.mentions("thread not found"):
             return msgspec.structs.replace(self, is_in_thread=False)  # the person still reads it there
         return None
 
@@ -85,17 +83,19 @@ def thread(where: Address) -> int | None:
     return number(where.thread) if where.thread and where.thread != GENERAL else None
 
 
-def reply(message: Outbound) -> ReplyParameters | None:
-    return ReplyParameters(number(message.reply_to), allow_sending_without_reply=True) if message.reply_to else None
+def reply(message: Outbound) -> dict[str, Any] | None:
+    if not message.reply_to:
+        return None
+    return {"message_id": number(message.reply_to), "allow_sending_without_reply": True}
 
 
-def keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
+def keyboard(buttons: Sequence[Button]) -> dict[str, Any] | None:
     """Side by side while the labels fit."""
     if not buttons:
         return None
-    keys = [InlineKeyboardButton(one.label, callback_data=one.data, style=_STYLES[one.style]) for one in buttons]
+    keys = [{"text": one.label, "callback_data": one.data, **_STYLES[one.style]} for one in buttons]
     is_short = sum(len(one.label) for one in buttons) <= _ROW_CHARS
-    return InlineKeyboardMarkup([keys] if is_short else [[key] for key in keys])
+    return {"inline_keyboard": [keys] if is_short else [[key] for key in keys]}
 
 
 def way(file: File) -> Way:
@@ -111,11 +111,6 @@ def way(file: File) -> Way:
         return "document"
 
 
-def upload(file: File) -> tuple[BufferedReader, InputFile]:
-    """For a thread: it opens the file, and looks for what the system knows of its kind."""
-    try:
-        content = file.path.open("rb")
-    except OSError as fault:
-        raise Rejected(f"{file.name} cannot be sent: {fault.strerror}.") from None
+def upload(file: File, content: BinaryIO, way: Way) -> Upload:
     name = "".join(sign if sign.isprintable() else "_" for sign in file.name)
-    return content, InputFile(content, name or "file", read_file_handle=False)
+    return Upload(way, content, name or "file", file.mime.partition(";")[0])

@@ -5,15 +5,9 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from telegram import (
-    Bot,
-    BotCommand,
-    LinkPreviewOptions,
-    ReactionTypeEmoji,
-)
-from telegram.error import TelegramError
+import msgspec
 
 from talaria.platforms.base import (
     Address,
@@ -29,16 +23,15 @@ from talaria.platforms.base import (
     Rejected,
     SentId,
 )
-from talaria.platforms.downloads import save
+from talaria.platforms.connections import opened, save
 from talaria.platforms.splitting import units
-from talaria.platforms.telegram import failures, outgoing, transport
+from talaria.platforms.telegram import bot_api, outgoing
+from talaria.platforms.telegram.bot_api import FAULTS, BotApi, Declined, interruption, refusal
 from talaria.platforms.telegram.config import TelegramSettings, check
 from talaria.platforms.telegram.incoming import GENERAL, NAME, TelegramAccount
 from talaria.platforms.telegram.outgoing import Manner, number
-from talaria.platforms.telegram.polling import Polling
 from talaria.platforms.telegram.render import MAX_UNITS
-from talaria.platforms.telegram.transport import Declined, TelegramTransport
-from talaria.platforms.telegram.webhook import TelegramWebhook
+from talaria.platforms.telegram.updates import Polling, TelegramWebhook, UpdateFeed
 
 MAX_CAPTION_UNITS = 1024
 MAX_UPLOAD_BYTES = 50 * 2**20
@@ -48,68 +41,55 @@ _MAX_COMMANDS = 100
 _COMMAND = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
 _REACTIONS = {"✅": "👍", "❌": "👎", "⏳": "👀"}
 """Telegram has a fixed set of them; these stand in."""
-_NO_PREVIEW = LinkPreviewOptions(is_disabled=True)
+_NO_PREVIEW = {"is_disabled": True}
+_WITHOUT_THREADS = ("not a forum", "forum_missing", "create_forbidden", "not enough rights")
 
 T = TypeVar("T")
 
 
-class Feed(Protocol):
-    """How updates come to us: we ask, or Telegram comes."""
+class _Sent(msgspec.Struct, frozen=True):
+    message_id: int
 
-    @property
-    def pulse_s(self) -> float: ...
-    def receive(self, cursor: str | None) -> AsyncGenerator[Batch]: ...
-    async def acknowledge(self, batch: Batch) -> None: ...
+
+class _RemoteFile(msgspec.Struct, frozen=True):
+    file_path: str = ""
+
+
+class _ChatDetails(msgspec.Struct, frozen=True):
+    is_forum: bool = False
+
+
+class _Topic(msgspec.Struct, frozen=True):
+    message_thread_id: int
 
 
 @asynccontextmanager
 async def open(settings: TelegramSettings, kit: Kit) -> AsyncGenerator["Telegram"]:  # noqa: A001  (so each platform has it)
     check(settings)
-    base_url = settings.base_url.rstrip("/")
     async with AsyncExitStack() as stack:
-        way = await stack.enter_async_context(transport.opened(base_url, settings.timeout_s))
-        bot = Bot(
-            settings.token.reveal(),
-            base_url=f"{base_url}/bot",
-            base_file_url=f"{base_url}/file/bot",
-            request=way,
-            get_updates_request=way,
+        api = await stack.enter_async_context(
+            bot_api.connected(settings.base_url.rstrip("/"), settings.token.reveal(), settings.timeout_s)
         )
-        me = await _introduced(bot)
-        feed = await _feed(stack, bot, way, me, settings, kit)
-        yield Telegram(bot, way, me, feed)
-
-
-async def _introduced(bot: Bot) -> TelegramAccount:
-    try:
-        user = await bot.get_me()
-    except TelegramError as error:
-        raise failures.interrupted(error) from None
-    return TelegramAccount(user.id, user.username or "")
-
-
-async def _feed(
-    stack: AsyncExitStack, bot: Bot, way: TelegramTransport, me: TelegramAccount, settings: TelegramSettings, kit: Kit
-) -> Feed:
-    if settings.webhook is not None:
-        webhook = TelegramWebhook(bot, settings.webhook, me, kit.clock)
-        await stack.enter_async_context(webhook.listening())
-        return webhook
-    try:
-        await bot.delete_webhook()
-    except TelegramError as error:
-        raise failures.interrupted(error) from None
-    polling = Polling(way, bot.base_url, me, settings.poll_s)
-    stack.push_async_callback(polling.leave)
-    return polling
+        try:
+            me = await api.ask(TelegramAccount, "getMe")
+            if settings.webhook is None:
+                await api.call("deleteWebhook")
+        except FAULTS as error:
+            raise interruption(error) from None
+        if settings.webhook is not None:
+            feed = TelegramWebhook(api, settings.webhook, me, kit.clock)
+            await stack.enter_async_context(feed.listening())
+        else:
+            feed = Polling(api, me, settings.poll_s)
+            stack.push_async_callback(feed.leave)
+        yield Telegram(api, me, feed)
 
 
 class Telegram:
     name = NAME
 
-    def __init__(self, bot: Bot, way: TelegramTransport, me: TelegramAccount, feed: Feed) -> None:
-        self._bot = bot
-        self._line = way
+    def __init__(self, api: BotApi, me: TelegramAccount, feed: UpdateFeed) -> None:
+        self._api = api
         self._feed = feed
         self.account = str(me.id)
         self.capabilities = Capabilities(
@@ -138,7 +118,7 @@ class Telegram:
         while True:
             try:
                 sent = await self._put(message, manner)
-            except TelegramError as error:
+            except Declined as error:
                 manner = _lesser(manner, error, message.where)
             else:
                 return SentId(str(sent.message_id))
@@ -148,37 +128,39 @@ class Telegram:
         while True:
             try:
                 await self._put_anew(number(sent), message, manner)
-            except TelegramError as error:
-                if failures.is_unchanged(error):
+            except Declined as error:
+                if error.mentions("message is not modified"):
                     return
                 manner = _lesser(manner, error, message.where)
             else:
                 return
 
     async def delete(self, sent: SentId, where: Address) -> None:
-        await _answered(self._bot.delete_message(number(where.chat), number(sent)), where)
+        message = {"chat_id": number(where.chat), "message_id": number(sent)}
+        await _answered(self._api.call("deleteMessage", message), where)
 
     async def show_typing(self, where: Address) -> None:
         thread = number(where.thread) if where.thread else None
-        await _answered(self._bot.send_chat_action(number(where.chat), "typing", message_thread_id=thread), where)
+        action = {"chat_id": number(where.chat), "action": "typing", "message_thread_id": thread}
+        await _answered(self._api.call("sendChatAction", action), where)
 
     async def react(self, where: Address, message_id: str, emoji: str) -> None:
-        reaction = [ReactionTypeEmoji(_REACTIONS.get(emoji, emoji))] if emoji else []
-        await _answered(self._bot.set_message_reaction(number(where.chat), number(message_id), reaction), where)
+        reaction = [{"type": "emoji", "emoji": _REACTIONS.get(emoji, emoji)}] if emoji else []
+        message = {"chat_id": number(where.chat), "message_id": number(message_id), "reaction": reaction}
+        await _answered(self._api.call("setMessageReaction", message), where)
 
     async def answer(self, press: Press, text: str) -> None:
         shown = text if len(text) <= _MAX_ANSWER_CHARS else text[: _MAX_ANSWER_CHARS - 1] + "…"
-        await _answered(self._bot.answer_callback_query(press.id, shown))
+        await _answered(self._api.call("answerCallbackQuery", {"callback_query_id": press.id, "text": shown}))
 
     async def fetch(self, attachment: Attachment, to: Path, max_bytes: int) -> None:
-        file = await _answered(self._bot.get_file(attachment.ref))
-        path = file.file_path or ""
-        if not path.startswith(("http://", "https://")):
+        file = await _answered(self._api.ask(_RemoteFile, "getFile", {"file_id": attachment.ref}))
+        if not file.file_path or file.file_path.startswith("/"):
             raise Rejected("Telegram does not have this file any more, or keeps it on a disk of its own.")
         try:
-            async with aclosing(self._line.download(path)) as pieces:
+            async with aclosing(self._api.download(file.file_path)) as pieces:
                 await save(pieces, to, max_bytes)
-        except TelegramError as error:
+        except FAULTS as error:
             raise _undownloaded(error) from None
 
     async def chat_info(self, where: Address) -> ChatInfo:
@@ -188,70 +170,79 @@ class Telegram:
         is_forum = False
         if not where.thread:
             with suppress(PlatformFailure):
-                is_forum = (await _answered(self._bot.get_chat(number(where.chat)), where)).is_forum is True
+                asked = self._api.ask(_ChatDetails, "getChat", {"chat_id": number(where.chat)})
+                is_forum = (await _answered(asked, where)).is_forum
         return ChatInfo(Address(where.platform, where.chat, GENERAL) if is_forum else where, "group")
 
     async def create_thread(self, where: Address, name: str) -> Address | None:
+        topic = {"chat_id": number(where.chat), "name": name[:128]}
         try:
-            topic = await self._bot.create_forum_topic(number(where.chat), name[:128])
-        except TelegramError as error:
-            if failures.is_without_threads(error):
+            made = await self._api.ask(_Topic, "createForumTopic", topic)
+        except Declined as error:
+            if error.status == 400 and error.mentions(*_WITHOUT_THREADS):
                 return None
-            raise failures.failure(error, where) from None
-        return Address(where.platform, where.chat, str(topic.message_thread_id))
+            raise refusal(error, where) from None
+        return Address(where.platform, where.chat, str(made.message_thread_id))
 
     async def offer_commands(self, menu: Sequence[tuple[str, str]]) -> None:
         """Names that Telegram does not know as commands can still be typed."""
-        fitting = [BotCommand(name, text[:256] or name) for name, text in menu if _COMMAND.fullmatch(name)]
-        await _answered(self._bot.set_my_commands(fitting[:_MAX_COMMANDS]))
+        fitting = [
+            {"command": name, "description": text[:256] or name} for name, text in menu if _COMMAND.fullmatch(name)
+        ]
+        await _answered(self._api.call("setMyCommands", {"commands": fitting[:_MAX_COMMANDS]}))
 
-    async def _put(self, message: Outbound, manner: Manner) -> Any:
+    async def _put(self, message: Outbound, manner: Manner) -> _Sent:
         options: dict[str, Any] = {
-            "reply_markup": outgoing.keyboard(message.buttons),
+            "chat_id": number(message.where.chat),
             "message_thread_id": outgoing.thread(message.where) if manner.is_in_thread else None,
             "reply_parameters": outgoing.reply(message) if manner.is_reply else None,
+            "reply_markup": outgoing.keyboard(message.buttons),
         }
         if message.file is None:
             text, mode = outgoing.worded(message.text, manner, MAX_UNITS)
-            return await self._bot.send_message(
-                number(message.where.chat), text, parse_mode=mode, link_preview_options=_NO_PREVIEW, **options
-            )
+            options |= {"text": text, "parse_mode": mode, "link_preview_options": _NO_PREVIEW}
+            return await self._api.ask(_Sent, "sendMessage", options)
         caption, mode = outgoing.worded(message.text, manner, MAX_CAPTION_UNITS)
-        send: Any = getattr(self._bot, f"send_{manner.way}")
-        content, upload = await asyncio.to_thread(outgoing.upload, message.file)
-        with content:
-            return await send(number(message.where.chat), upload, caption=caption or None, parse_mode=mode, **options)
+        options |= {"caption": caption or None, "parse_mode": mode}
+        async with opened(message.file) as content:
+            upload = outgoing.upload(message.file, content, manner.way)
+            return await self._api.ask(_Sent, f"send{manner.way.capitalize()}", options, upload=upload)
 
     async def _put_anew(self, sent: int, message: Outbound, manner: Manner) -> None:
-        chat, keyboard = number(message.where.chat), outgoing.keyboard(message.buttons)
+        options: dict[str, Any] = {
+            "chat_id": number(message.where.chat),
+            "message_id": sent,
+            "reply_markup": outgoing.keyboard(message.buttons),
+        }
         if message.file is not None:
             caption, mode = outgoing.worded(message.text, manner, MAX_CAPTION_UNITS)
-            await self._bot.edit_message_caption(chat, sent, caption=caption, parse_mode=mode, reply_markup=keyboard)
+            await self._api.call("editMessageCaption", {**options, "caption": caption, "parse_mode": mode})
             return
         text, mode = outgoing.worded(message.text, manner, MAX_UNITS)
-        await self._bot.edit_message_text(
-            text, chat, sent, parse_mode=mode, link_preview_options=_NO_PREVIEW, reply_markup=keyboard
-        )
+        options |= {"text": text, "parse_mode": mode, "link_preview_options": _NO_PREVIEW}
+        await self._api.call("editMessageText", options)
 
 
 async def _answered(call: Awaitable[T], where: Address | None = None) -> T:
     try:
         return await call
-    except TelegramError as error:
-        raise failures.failure(error, where) from None
+    except Declined as error:
+        raise refusal(error, where) from None
 
 
-def _lesser(manner: Manner, error: TelegramError, where: Address) -> Manner:
+def _lesser(manner: Manner, error: Declined, where: Address) -> Manner:
     """Raises what the error means if there is no other way to put it."""
-    if isinstance(error, Declined) and error.status == 400:
-        lesser = manner.after(error.words, is_private=not where.chat.startswith("-"))
+    if error.status == 400:
+        lesser = manner.after(error, is_private=not where.chat.startswith("-"))
         if lesser is not None:
             return lesser
-    raise failures.failure(error, where) from None
+    raise refusal(error, where) from None
 
 
-def _undownloaded(error: TelegramError) -> NotTaken | Rejected:
+def _undownloaded(error: Declined | PlatformFailure) -> NotTaken | Rejected:
+    if isinstance(error, Rejected):
+        return error
     if isinstance(error, Declined) and 400 <= error.status < 500 and error.status != 429:
         return Rejected("Telegram does not have this file any more.")
-    what = failures.failure(error)
+    what = refusal(error) if isinstance(error, Declined) else error
     return what if isinstance(what, NotTaken) else NotTaken(str(what))

@@ -1,26 +1,32 @@
-"""Telegram comes to us. It is answered well once what it brought is on our disk; otherwise it comes again."""
+"""How Telegram's updates come to us: we ask for them, or Telegram posts them to a webhook.
+
+Either way it forgets an update only after it is on our disk.
+"""
 
 import asyncio
 import hmac
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from telegram import Bot, WebhookInfo
-from telegram.error import TelegramError
+import msgspec
 
 from talaria.core.clock import Clock
 from talaria.net import tls
 from talaria.net.stall import StallWatch
 from talaria.platforms.base import Batch, Refused
-from talaria.platforms.telegram import failures, incoming
+from talaria.platforms.telegram import incoming
+from talaria.platforms.telegram.bot_api import FAULTS, BotApi, interruption, mended
 from talaria.platforms.telegram.config import TelegramWebhookSettings
-from talaria.platforms.telegram.polling import ALLOWED_UPDATES
-from talaria.platforms.telegram.transport import mended
 
 with tls.skip_certificates():
     from aiohttp import web
+
+ALLOWED_UPDATES = ("message", "callback_query")
+LEAVE_S = 5.0
+_SLACK_S = 10.0
 
 PULSE_S = 30.0
 KEEP_S = 25.0
@@ -33,11 +39,85 @@ _SECRET = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105  (a header's name)
 log = logging.getLogger(__name__)
 
 
+class UpdateFeed(Protocol):
+    @property
+    def pulse_s(self) -> float: ...
+    def receive(self, cursor: str | None) -> AsyncGenerator[Batch]: ...
+    async def acknowledge(self, batch: Batch) -> None: ...
+
+
+class Polling:
+    """Telegram forgets what lies before the offset of the next question, so that offset is our acknowledgement: nothing
+    is asked for before the last batch is on our disk."""
+
+    def __init__(self, api: BotApi, me: incoming.TelegramAccount, poll_s: int) -> None:
+        self._api = api
+        self._me = me
+        self._poll_s = poll_s
+        self._offset = 0
+        """The first update that is not on our disk; 0: whatever the service thinks."""
+        self._told = 0
+        """The offset that the service knows."""
+        self._is_kept = asyncio.Event()
+
+    @property
+    def pulse_s(self) -> float:
+        return self._poll_s + _SLACK_S
+
+    async def receive(self, cursor: str | None) -> AsyncGenerator[Batch]:
+        self._offset = int(cursor) + 1 if cursor is not None and cursor.isdecimal() else 0
+        poll_s = 0  # at first only to hear that it answers
+        while True:
+            try:
+                result = await self._api.call("getUpdates", self._question(poll_s), timeout_s=poll_s + _SLACK_S)
+            except FAULTS as error:
+                raise interruption(error) from None
+            poll_s = self._poll_s
+            found = incoming.updates(result, self._me)
+            if not found:
+                yield Batch()
+                continue
+            last = found[-1].id  # not the highest: after a week of silence Telegram counts anew
+            items = tuple(update.item for update in found if update.item is not None)
+            self._is_kept.clear()
+            yield Batch(items, cursor=str(last), token=str(last))
+            if items:
+                await self._is_kept.wait()
+            self._offset = last + 1
+
+    async def acknowledge(self, batch: Batch) -> None:
+        if batch.token:
+            self._offset = int(batch.token) + 1
+            self._is_kept.set()
+
+    async def leave(self) -> None:
+        """Tell the service what is on our disk, so that the next of us does not hear it again."""
+        if self._offset == self._told:
+            return
+        with suppress(*FAULTS, TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await self._api.call("getUpdates", self._question(0), timeout_s=LEAVE_S)
+
+    def _question(self, poll_s: int) -> dict[str, Any]:
+        self._told = self._offset
+        return {"timeout": poll_s, "allowed_updates": ALLOWED_UPDATES, "offset": self._offset or None}
+
+
+class _WebhookInfo(msgspec.Struct, frozen=True):
+    url: str = ""
+    pending_update_count: int = 0
+    last_error_message: str = ""
+
+
 class TelegramWebhook:
+    """Telegram is answered well once what it brought is on our disk; otherwise it comes again."""
+
     pulse_s = PULSE_S * 2
 
-    def __init__(self, bot: Bot, settings: TelegramWebhookSettings, me: incoming.TelegramAccount, clock: Clock) -> None:
-        self._bot = bot
+    def __init__(
+        self, api: BotApi, settings: TelegramWebhookSettings, me: incoming.TelegramAccount, clock: Clock
+    ) -> None:
+        self._api = api
         self._settings = settings
         self._me = me
         self._clock = clock
@@ -82,12 +162,11 @@ class TelegramWebhook:
         except OSError as fault:
             at = f"{settings.listen_host}:{settings.listen_port}"
             raise Refused(f"The webhook of Telegram cannot listen at {at}: {fault.strerror or fault}.") from None
+        hook = {"url": settings.url, "secret_token": settings.secret_token.reveal(), "allowed_updates": ALLOWED_UPDATES}
         try:
-            await self._bot.set_webhook(
-                settings.url, allowed_updates=ALLOWED_UPDATES, secret_token=settings.secret_token.reveal()
-            )
-        except TelegramError as error:
-            raise failures.interrupted(error) from None
+            await self._api.call("setWebhook", hook)
+        except FAULTS as error:
+            raise interruption(error) from None
 
     async def _accept(self, request: web.Request) -> web.Response:
         told = request.headers.get(_SECRET, "")
@@ -121,15 +200,12 @@ class TelegramWebhook:
     async def _is_alive(self) -> bool:
         """Whether Telegram still comes here. Raises `NotTaken` and `Refused`."""
         try:
-            info = await self._bot.get_webhook_info()
-        except TelegramError as error:
-            raise failures.interrupted(error) from None
+            info = await self._api.ask(_WebhookInfo, "getWebhookInfo")
+        except FAULTS as error:
+            raise interruption(error) from None
         if info.url != self._settings.url:
             raise Refused("Another program took the messages of this Telegram bot elsewhere. Stop it.")
-        return not self._is_in_trouble(info)
-
-    def _is_in_trouble(self, info: WebhookInfo) -> bool:
-        if not info.pending_update_count or not info.last_error_message:
+        if info.pending_update_count and info.last_error_message:
+            log.warning("Telegram cannot deliver to the webhook: %s", info.last_error_message)
             return False
-        log.warning("Telegram cannot deliver to the webhook: %s", info.last_error_message)
         return True

@@ -1,4 +1,5 @@
-"""How far each channel is read, and what was said there while we were away: Discord does not tell that by itself."""
+"""What is known of each channel: what Discord tells of it, how far it is read, and what was said there while we were
+away, which Discord does not tell by itself."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Self
@@ -7,9 +8,20 @@ import msgspec
 
 from talaria.core.clock import Clock
 from talaria.platforms.base import NotTaken, Unsure
-from talaria.platforms.discord.incoming import DiscordMessage, read, snowflake_at
+from talaria.platforms.discord.incoming import (
+    DiscordChannel,
+    DiscordGuild,
+    DiscordMessage,
+    DiscordRole,
+    Named,
+    ThreadList,
+    ToldRole,
+    read,
+    snowflake_at,
+)
 from talaria.platforms.discord.rest import Body, Rest
 
+_MAX_ASKED = 1000
 _MAX_CHANNELS = 500
 _MAX_PAGES = 5
 _PAGE = 100
@@ -18,6 +30,74 @@ _SKEW_S = 60.0
 """By how much our clock may be ahead of Discord's."""
 _MAX_PAUSE_S = 60.0
 _MAX_PAUSES = 5
+
+
+class Channels:
+    """Channels and threads, as the gateway tells of them; of others Discord is asked."""
+
+    def __init__(self, rest: Rest, account: str) -> None:
+        self._rest = rest
+        self._account = account
+        self._told: dict[str, DiscordChannel] = {}
+        self._asked: dict[str, DiscordChannel] = {}
+        self._roles: dict[str, str] = {}
+        """Our own, by server."""
+
+    def __getitem__(self, id: str) -> DiscordChannel:
+        """Without asking: one of which nothing is known is a chat of its own, as direct chats are."""
+        return self.told(id) or self._asked.get(id) or DiscordChannel(id)
+
+    def told(self, id: str) -> DiscordChannel | None:
+        return self._told.get(id)
+
+    def role(self, guild: str | None) -> str:
+        """Our own in a server."""
+        return self._roles.get(guild, "") if guild else ""
+
+    async def find(self, id: str) -> DiscordChannel:
+        """Raises `PlatformFailure`."""
+        channel = self._told.get(id) or self._asked.get(id)
+        if channel is None:
+            channel = self._asked[id] = await self._rest.ask(f"/channels/{id}", DiscordChannel)
+            if len(self._asked) > _MAX_ASKED:
+                del self._asked[next(iter(self._asked))]
+        return channel
+
+    def hear(self, event: str, body: msgspec.Raw) -> None:
+        """An event of the gateway."""
+        match event:
+            case "GUILD_CREATE" if guild := read(body, DiscordGuild):
+                for role in guild.roles:
+                    self._note_role(guild.id, role)
+                self._note(*guild.channels, *guild.threads, guild=guild.id)
+            case "GUILD_DELETE" if guild := read(body, DiscordGuild):
+                if not guild.unavailable:  # then it comes back
+                    self._roles.pop(guild.id, None)
+                    self._told = {id: one for id, one in self._told.items() if one.guild_id != guild.id}
+            case "CHANNEL_CREATE" | "CHANNEL_UPDATE" | "THREAD_CREATE" | "THREAD_UPDATE":
+                self._note(body)
+            case "THREAD_LIST_SYNC" if threads := read(body, ThreadList):
+                self._note(*threads.threads, guild=threads.guild_id)
+            case "CHANNEL_DELETE" | "THREAD_DELETE" if gone := read(body, Named):
+                self._told.pop(gone.id, None)
+            case "GUILD_ROLE_CREATE" | "GUILD_ROLE_UPDATE" if told := read(body, ToldRole):
+                self._note_role(told.guild_id, told.role)
+            case _:
+                pass
+
+    def _note(self, *channels: msgspec.Raw, guild: str = "") -> None:
+        for body in channels:
+            channel = read(body, DiscordChannel)
+            if channel is None or not (guild or channel.guild_id):
+                continue
+            if channel.thread_metadata.archived:
+                self._told.pop(channel.id, None)
+            else:
+                self._told[channel.id] = msgspec.structs.replace(channel, guild_id=channel.guild_id or guild)
+
+    def _note_role(self, guild: str, role: DiscordRole) -> None:
+        if role.tags.bot_id == self._account:
+            self._roles[guild] = role.id
 
 
 class _Cursor(msgspec.Struct, frozen=True):
