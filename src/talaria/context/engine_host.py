@@ -101,12 +101,12 @@ class EngineHost:
     async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> CompactedMessages | None:
         made = None
         if wish.keep_last is not None:
-            self._tell(f"Context engine {self._name} cannot choose what stays; Talaria's own does it.")
+            self._tell(f"Context engine {self._name} cannot choose what to keep, so Talaria's own does.")
         else:
             made = await self._compressed(messages, wish)
             self._has_nothing = made is None
             if made is None and wish.has_overflowed and not self._is_sidelined:
-                self._sideline("left a conversation as it is that its model does not take")
+                self._sideline("did not shorten a conversation that its model refuses")
         if self._is_sidelined or wish.keep_last is not None:
             made = await self._builtin.compact(messages, wish)
         if made is not None and is_shorter(made.messages, messages):
@@ -132,7 +132,7 @@ class EngineHost:
         try:
             after = await run_within(lambda: from_dicts(given, messages) if len(given) else (), USUAL_S, self._clock)
         except PluginError as problem:
-            self._sideline(f"returned an illegal transcript: {problem.__cause__ or problem}")
+            self._sideline(f"returned an invalid transcript: {problem.__cause__ or problem}")
             return None
         return CompactedMessages(after, "engine") if after and is_shorter(after, messages) else None
 
@@ -223,7 +223,9 @@ class EngineHost:
                 self._sideline(str(fault))
                 return None
             if self._engine.is_shared:
-                self._tell(f"Context engine {self._name} cannot be copied: all conversations here share one.")
+                self._tell(
+                    f"Context engine {self._name} cannot be copied, so all conversations in this process share it."
+                )
             self._followed = None
             await self._follow(self._place.endpoint)
             await self._start(hermes_home=str(self._home))

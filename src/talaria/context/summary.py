@@ -222,7 +222,15 @@ def local(messages: Sequence[Message], previous: str) -> str:
     noted = known.pop(_SINCE, "").splitlines()
     earlier = clip(known.get(_EARLIER) or _join(known), MAX_LOCAL_CHARS // 2)
     lines = [*noted, *filter(None, map(_line, messages))]
-    since = _newest(lines, MAX_LOCAL_CHARS - len(goal) - len(earlier))
+    # The last of them, as many as fit.
+    room = MAX_LOCAL_CHARS - len(goal) - len(earlier)
+    kept: list[str] = []
+    for line in reversed(lines):
+        room -= len(line) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    since = "\n".join(reversed(kept))
     return _join({GOAL: goal, _EARLIER: earlier, _SINCE: since})
 
 
@@ -240,17 +248,6 @@ def _sections(text: str) -> dict[str, str]:
 
 def _join(sections: Mapping[str, str]) -> str:
     return "\n\n".join(f"{title}\n{text}".strip() for title, text in sections.items() if text)
-
-
-def _newest(lines: Sequence[str], room: int) -> str:
-    """The last of them, as many as fit."""
-    kept: list[str] = []
-    for line in reversed(lines):
-        room -= len(line) + 1
-        if room < 0:
-            break
-        kept.append(line)
-    return "\n".join(reversed(kept))
 
 
 def _line(message: Message) -> str:

@@ -74,8 +74,8 @@ def _speaker_problems(message: User | Assistant, before: Message | None, known: 
 
 
 IMAGE = "[An image is here.]"
-GO_ON = user("[Go on with the last request.]", author="host")
-LEFT_OUT = user("[What was said before this was left out to make room.]", author="host")
+GO_ON = user("[Continue with the last request.]", author="host")
+LEFT_OUT = user("[Earlier messages were left out to make room.]", author="host")
 
 
 class IllegalTranscript(Exception):
@@ -90,7 +90,7 @@ def to_dicts(messages: Iterable[Message], *, with_context: bool = True) -> list[
 def from_dicts(dicts: object, before: Sequence[Message]) -> tuple[Message, ...]:
     """`before` is what they were made of. Raises `Illegal` for what no endpoint would take."""
     if not isinstance(dicts, list | tuple):
-        raise IllegalTranscript(f"it returned {type(dicts).__name__} in place of a list of messages")
+        raise IllegalTranscript(f"it returned {type(dicts).__name__} instead of a list of messages")
     is_idle = bool(before) and isinstance(before[-1], Assistant)
     known = {call.id for message in before if isinstance(message, Assistant) for call in message.calls}
     messages = list(_alternate_sides(_drop_loose_ends(list(_read(cast("Sequence[object]", dicts), before)), known)))
@@ -119,7 +119,10 @@ def _as_dict(message: Message, *, with_context: bool = True) -> dict[str, Any]:
         case Assistant():
             shown: dict[str, Any] = {"role": "assistant", "content": message.text}
             if message.calls:
-                shown["tool_calls"] = [_call(call) for call in message.calls]
+                shown["tool_calls"] = [
+                    {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                    for call in message.calls
+                ]
             return shown
         case ToolResult():
             content = without_images(message, IMAGE).text
@@ -130,10 +133,6 @@ def _content(message: User, *, with_context: bool = True) -> str:
     """As text: many engines know nothing else, and a message that comes back as it was still has its images."""
     parts = [part for part in message.parts if with_context or not isinstance(part, Context)]
     return "\n".join(IMAGE if isinstance(part, Image) else part.text for part in parts)
-
-
-def _call(call: ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def _read(dicts: Sequence[object], before: Sequence[Message]) -> Iterator[Message]:
@@ -155,7 +154,7 @@ def _read(dicts: Sequence[object], before: Sequence[Message]) -> Iterator[Messag
 
 def _mapping(given: object) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise IllegalTranscript(f"a message is a {type(given).__name__}")
+        raise IllegalTranscript(f"a message is a {type(given).__name__}, not a dictionary")
     return cast("Mapping[str, Any]", given)
 
 
@@ -217,7 +216,7 @@ def _new_call(call: Any) -> ToolCall:
         written = arguments if isinstance(arguments, str) else json.dumps(arguments)
         return ToolCall(CallId(_encodable(call["id"])), _encodable(function["name"]), _encodable(written))
     except (KeyError, TypeError, AttributeError) as fault:
-        raise IllegalTranscript("a tool call is not of the usual form") from fault
+        raise IllegalTranscript("a tool call is malformed") from fault
 
 
 def _text(content: object) -> str:

@@ -47,7 +47,7 @@ class SerialExecutor:
     async def call(self, work: Callable[[], T], seconds: float) -> T:
         """Raises `PluginError`. Whoever is cancelled leaves at once."""
         if self.is_blocked and not await wait_for_event(self._is_free, GRACE_S, self._clock):
-            raise PluginError("is still busy with a call that did not end", has_hung=True)
+            raise PluginError("is still busy with an earlier call", has_hung=True)
         task = asyncio.ensure_future(self._in_turn(work, seconds))
         task.add_done_callback(ignore_failure)
         try:
@@ -170,7 +170,7 @@ def plugin_error(fault: BaseException) -> PluginError:
     try:
         said = " ".join(as_text(fault).split())[:MAX_SAID_CHARS]
     except Exception:  # noqa: BLE001  (somebody's `__str__`)
-        said = "(it cannot say what)"
+        said = "(no message)"
     return PluginError(f"raised {type(fault).__name__}: {said}")
 
 

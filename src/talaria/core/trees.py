@@ -49,7 +49,11 @@ class Root:
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, is_stepwise: bool = False) -> "Root":
         """Follows links: the path to a root is the caller's choice, what is below is not."""
-        return cls(_listable(os.fspath(path), None, follows=True), path=_realpath(path), is_stepwise=is_stepwise)
+        return cls(
+            _listable(os.fspath(path), None, follows=True),
+            path=os.path.realpath(path).rstrip("/") or "/",
+            is_stepwise=is_stepwise,
+        )
 
     @classmethod
     def make(cls, path: str | os.PathLike[str]) -> "Root":
@@ -396,10 +400,6 @@ def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
         return read_all(descriptor, limit_bytes)
     finally:
         os.close(descriptor)
-
-
-def _realpath(path: str | os.PathLike[str]) -> str:
-    return os.path.realpath(path).rstrip("/") or "/"
 
 
 def _parts(name: str) -> list[str]:

@@ -38,15 +38,12 @@ class StallWatch:
         now = self._clock.monotonic()
         self._due = min(now + seconds, self._end)
         if self._timer is None or self._timer.done() or self._due < self._aim:
-            self._start_timer()
+            if self._timer is not None:
+                self._timer.cancel()
+            self._aim = self._due
+            self._timer = asyncio.create_task(self._cut_when_due(), name="stall watch")
         self._wait = asyncio.timeout(None if self._due > now else 0)
         return self._wait
-
-    def _start_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._aim = self._due
-        self._timer = asyncio.create_task(self._cut_when_due(), name="stall watch")
 
     async def _cut_when_due(self) -> None:
         while (left_s := self._due - self._clock.monotonic()) > 0:

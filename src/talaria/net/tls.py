@@ -21,7 +21,11 @@ def skip_certificates() -> Generator[None]:
     Those contexts trust nobody afterwards, so that using one by mistake fails.
     """
     own = vars(ssl.SSLContext).get(_READS)  # inherited in CPython so far: then there is nothing to put back
-    setattr(ssl.SSLContext, _READS, _nothing)
+
+    def read_nothing(_: ssl.SSLContext) -> None:
+        return None
+
+    setattr(ssl.SSLContext, _READS, read_nothing)
     try:
         yield
     finally:
@@ -29,7 +33,3 @@ def skip_certificates() -> Generator[None]:
             delattr(ssl.SSLContext, _READS)
         else:
             setattr(ssl.SSLContext, _READS, own)
-
-
-def _nothing(_: ssl.SSLContext) -> None:
-    return None

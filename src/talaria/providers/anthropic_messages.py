@@ -1,7 +1,4 @@
-"""The Anthropic Messages wire.
-
-Puts an answer on the Anthropic Messages wire together: block by block from a stream, or from one document.
-"""
+"""The Anthropic Messages wire. An answer is put together block by block from a stream, or from one document."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -184,7 +181,10 @@ class MessagesDecoder:
         if self._stop_reason is None and not self.is_complete:
             raise provider_failures.incomplete_answer()
         parts = tuple(part for _, block in sorted(self._blocks.items()) if (part := self._part(block)) is not None)
-        return Assistant(parts, self._stop(parts), self._usage, self._endpoint.origin)
+        stop = _STOPS.get(self._stop_reason or "", "end")
+        if stop == "end" and any(isinstance(part, ToolCall) for part in parts):
+            stop = "calls"
+        return Assistant(parts, stop, self._usage, self._endpoint.origin)
 
     def _part(self, growing: _Growing) -> AssistantPart | None:
         block, text = growing.block, "".join(growing.pieces)
@@ -196,7 +196,8 @@ class MessagesDecoder:
             case "redacted_thinking":
                 return Thinking("", _encode({"type": "redacted_thinking", "data": block.data}).decode())
             case "tool_use":
-                return ToolCall(CallId(block.id), block.name, text or _written(block.input))
+                given = bytes(block.input).decode() if is_present(block.input) else "{}"
+                return ToolCall(CallId(block.id), block.name, text or given)
             case _:
                 return None
 
@@ -204,15 +205,6 @@ class MessagesDecoder:
         if not signature and _STOPS.get(self._stop_reason or "") == "length":
             return ""  # cut off before it was signed: nobody would take it back
         return _encode({"type": "thinking", "thinking": text, "signature": signature}).decode()
-
-    def _stop(self, parts: Iterable[AssistantPart]) -> StopReason:
-        stop = _STOPS.get(self._stop_reason or "", "end")
-        has_calls = any(isinstance(part, ToolCall) for part in parts)
-        return "calls" if stop == "end" and has_calls else stop
-
-
-def _written(arguments: msgspec.Raw) -> str:
-    return bytes(arguments).decode() if is_present(arguments) else "{}"
 
 
 DEFAULT_MAX_TOKENS = 8192
@@ -316,7 +308,8 @@ def _head(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _tail(request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) -> dict[str, Any]:
-    max_tokens = _max_tokens(request, endpoint)
+    most = endpoint.max_output or DEFAULT_MAX_TOKENS
+    max_tokens = most if request.max_output is None else min(most, request.max_output)
     tail: dict[str, Any] = {"max_tokens": max_tokens, "stream": request.is_streaming}
     if endpoint.caching == "automatic":
         tail["cache_control"] = wire_parts.MARK
@@ -331,11 +324,6 @@ def _tail(request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) 
     if budget >= MIN_BUDGET_TOKENS and _may_think(messages):
         tail["thinking"] = {"type": "enabled", "budget_tokens": budget}
     return tail
-
-
-def _max_tokens(request: ModelRequest, endpoint: Endpoint) -> int:
-    most = endpoint.max_output or DEFAULT_MAX_TOKENS
-    return most if request.max_output is None else min(most, request.max_output)
 
 
 def _may_think(messages: Sequence[bytes]) -> bool:
@@ -379,16 +367,9 @@ def _assistant_block(part: AssistantPart, is_native: bool) -> bytes:
 
 
 def _tool_result(message: ToolResult) -> dict[str, Any]:
-    result = {
-        "type": "tool_result",
-        "tool_use_id": safe_identifier(message.call_id),
-        "content": _result_content(message),
-    }
+    content: str | list[dict[str, Any]] = message.text if message.text.strip() else _EMPTY
+    if message.images:
+        content = [_user_block(part) for part in (Text(message.text), *message.images) if not _is_blank(part)]
+    result = {"type": "tool_result", "tool_use_id": safe_identifier(message.call_id), "content": content}
     is_told = message.is_error and not message.images  # an error with an image in it is refused
     return {**result, "is_error": True} if is_told else result
-
-
-def _result_content(result: ToolResult) -> str | list[dict[str, Any]]:
-    if not result.images:
-        return result.text if result.text.strip() else _EMPTY
-    return [_user_block(part) for part in (Text(result.text), *result.images) if not _is_blank(part)]

@@ -55,7 +55,7 @@ def _printed(command: str) -> str:
                 os.killpg(process.pid, signal.SIGKILL)
         printed = process.stdout.read() if process.stdout else b""
     if code:
-        raise KeyRejected(f"The key_command in config.yaml failed with code {code}: run it by hand.")
+        raise KeyRejected(f"The key_command in config.yaml failed with exit code {code}: run it by hand to see why.")
     key = printed.decode("utf-8", "replace").strip()
     if not key or "\n" in key:
         raise KeyRejected("The key_command in config.yaml printed no key, or more than one line: run it by hand.")
@@ -100,7 +100,11 @@ class KeyPool:
         if self._mint is not None and self._minted is None:
             async with self._minting:
                 if self._minted is None:
-                    await self._make(self._mint)
+                    try:
+                        self._adopt(await self._mint())
+                    except ProviderFailure:
+                        if not self._keys:  # else there are others
+                            raise
         if not self._keys:
             return NO_SECRET
         awake = [key for key in self._keys if not self._rest_s(key, model) and key not in but]
@@ -139,14 +143,6 @@ class KeyPool:
             if self._minted == key:  # else somebody was quicker
                 self._adopt(await self._mint())
         return self._minted != key
-
-    async def _make(self, mint: Mint) -> None:
-        """One that cannot be made does not matter while there are others."""
-        try:
-            self._adopt(await mint())
-        except ProviderFailure:
-            if not self._keys:
-                raise
 
     def _adopt(self, made: Secret) -> None:
         """In the place of the one that was made before: in front."""

@@ -113,7 +113,10 @@ _DATA = frozenset({"const", "default", "enum", "examples", "required"})
 
 def apply_repairs(request: ModelRequest, endpoint: Endpoint) -> tuple[ModelRequest, Endpoint]:
     if "plain_schemas" in request.repairs:
-        plain = (replace(tool, parameters=_plain_schema(tool.parameters)) for tool in request.tools)
+        plain = (
+            replace(tool, parameters=msgspec.Raw(_encode(_plain(msgspec.json.decode(tool.parameters)))))
+            for tool in request.tools
+        )
         request = replace(request, tools=tuple(plain))
     if "drop_effort" in request.repairs:
         request = replace(request, effort=None)
@@ -126,21 +129,17 @@ def drops_extras(request: ModelRequest) -> bool:
     return "drop_extras" in request.repairs
 
 
-def _plain_schema(schema: msgspec.Raw) -> msgspec.Raw:
-    return msgspec.Raw(_encode(_plain(msgspec.json.decode(schema))))
-
-
 def _plain(schema: Any) -> Any:
     if isinstance(schema, list):
         return [_plain(each) for each in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
     keywords = cast("dict[str, Any]", schema)
-    return {name: _plain_value(name, value) for name, value in keywords.items() if not _narrows(name, value)}
-
-
-def _narrows(keyword: str, value: Any) -> bool:
-    return keyword in _NARROWING or (keyword == "additionalProperties" and not isinstance(value, bool))
+    return {
+        name: _plain_value(name, value)
+        for name, value in keywords.items()
+        if not (name in _NARROWING or (name == "additionalProperties" and not isinstance(value, bool)))
+    }
 
 
 def _plain_value(keyword: str, value: Any) -> Any:

@@ -75,17 +75,17 @@ def pick_session(name: str, fitting: Sequence[Session]) -> Session:
         case []:
             raise UnknownSession(f"There is no session called {name!r}; `talaria sessions list` shows them.")
         case _:
-            raise UnknownSession(f"{name!r} fits more than one session; give more of its id.")
+            raise UnknownSession(f"{name!r} matches more than one session; give more of its id.")
 
 
 def check_title(title: str | None, holder: FindByTitle, but: SessionId | None = None) -> None:
     if title is None:
         return
     if not title.strip():
-        raise BadInput("A title needs at least one letter.")
+        raise BadInput("A title needs at least one visible character.")
     taken_by = holder(title)
     if taken_by not in (None, but):
-        raise BadInput(f"The title {title!r} is taken by session {taken_by}; choose another.")
+        raise BadInput(f"The title {title!r} is already used by session {taken_by}; choose another.")
 
 
 def free_title(wanted: str | None, holder: FindByTitle) -> str | None:

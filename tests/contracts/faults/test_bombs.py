@@ -33,7 +33,7 @@ BOMBS: dict[str, tuple[Answer, str]] = {
     "lines": (packed(bomb(b":" * 999 + b"\n"), "text/event-stream"), "answer without end"),
     "an event": (packed(bomb(b"data:" * 200 + b"\n"), "text/event-stream"), "event without end"),
     "a document": (packed(bomb(b"\0"), "application/json"), "not an answer"),
-    "a failure": (Failure(500, bomb(b"\0"), GZIP), "in trouble"),
+    "a failure": (Failure(500, bomb(b"\0"), GZIP), "having problems"),
 }
 
 

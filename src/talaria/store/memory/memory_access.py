@@ -99,7 +99,13 @@ class Approvals:
                 raise BrokenRuleError(f"approval {new.id} is there already")
             if new.session not in tables.sessions:
                 raise BrokenRuleError(f"no session {new.session}")
-            tables.approvals[new.id] = _begun(new, self._clock.now())
+            tables.approvals[new.id] = Approval(
+                **msgspec.structs.asdict(new),
+                state="pending",
+                created_at=self._clock.now(),
+                decided_by=None,
+                decided_at=None,
+            )
 
     async def decide(self, id: ApprovalId, *, is_allowed: bool, by: str) -> bool:
         with self._memory.transaction() as tables:
@@ -129,10 +135,6 @@ class Approvals:
     async def list_pending(self, session: SessionId | None = None) -> Sequence[Approval]:
         living = _live_approvals(self._memory.tables, self._clock.now()).values()
         return [one for one in living if one.state == "pending" and session in (None, one.session)]
-
-
-def _begun(new: NewApproval, now: float) -> Approval:
-    return Approval(**msgspec.structs.asdict(new), state="pending", created_at=now, decided_by=None, decided_at=None)
 
 
 def _live_approvals(tables: Tables, now: float) -> dict[ApprovalId, Approval]:

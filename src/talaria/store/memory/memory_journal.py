@@ -60,7 +60,10 @@ class Journal:
         with self._memory.transaction() as tables:
             match writes:
                 case [SessionSeized(owner), *_]:
-                    _seize_next(tables, session, epoch, owner)
+                    row = tables.sessions.get(session)
+                    if row is None or row.owner is not None or row.epoch != epoch - 1:
+                        raise Fenced(f"Session {session} was run by another process meanwhile.")
+                    tables.sessions[session] = replace(row, owner=owner, epoch=epoch)
                 case _:
                     _check_epoch(tables, session, epoch)
             now = self._clock.now()
@@ -100,13 +103,6 @@ class Journal:
         return [session.id for session in newest_first]
 
 
-def _seize_next(tables: Tables, session: SessionId, epoch: Epoch, owner: OwnerId) -> None:
-    row = tables.sessions.get(session)
-    if row is None or row.owner is not None or row.epoch != epoch - 1:
-        raise Fenced(f"Session {session} was run by another process meanwhile.")
-    tables.sessions[session] = replace(row, owner=owner, epoch=epoch)
-
-
 def _release(tables: Tables, session: SessionId, *, leaves_mail: bool) -> bool:
     if not leaves_mail and list_pending(tables, session):
         return False
@@ -117,7 +113,7 @@ def _release(tables: Tables, session: SessionId, *, leaves_mail: bool) -> bool:
 def _check_epoch(tables: Tables, session: SessionId, epoch: Epoch) -> None:
     row = tables.sessions.get(session)
     if row is None or row.owner is None or row.epoch != epoch:
-        raise Fenced(f"Session {session} is run by another process now.")
+        raise Fenced(f"Session {session} is now run by another process.")
 
 
 def _apply(tables: Tables, session: SessionId, write: Change, now: float) -> None:

@@ -222,7 +222,9 @@ class Inbox:
     async def prune(self, before: float) -> int:
         with self._memory.transaction() as tables:
             known = tables.inbox
-            tables.inbox = {key: row for key, row in known.items() if not _is_old(row, before)}
+            tables.inbox = {
+                key: row for key, row in known.items() if not (row.inbound.state == "done" and row.received_at < before)
+            }
             return len(known) - len(tables.inbox)
 
 
@@ -253,10 +255,6 @@ def _is_at(inbound: Inbound, id: InboxId, session: SessionId, state: InboxState)
     is_free = inbound.state == "taken" and inbound.turn is None
     is_there = inbound.state == state or (state == "new" and is_free)
     return (inbound.id, inbound.session) == (id, session) and is_there
-
-
-def _is_old(row: InboxRow, before: float) -> bool:
-    return row.inbound.state == "done" and row.received_at < before
 
 
 def _accept(tables: Tables, inbound: Inbound, now: float) -> Inbound | None:

@@ -160,7 +160,9 @@ class Spending:
         groups: dict[str, list[SpendingRow]] = {}
         for row in reversed(oldest_first):
             if row.at >= since:
-                groups.setdefault(_key(row, by), []).append(row)
+                groups.setdefault({"day": row.day, "model": row.spent.model, "session": row.session}[by], []).append(
+                    row
+                )
         return _sort([_sum(key, rows) for key, rows in groups.items()], by)
 
 
@@ -188,10 +190,6 @@ def _totals(tables: Tables, session: SessionId, person: str, today: str) -> Tota
 def _amount(parts: Iterable[Amount]) -> Amount:
     known = tuple(parts)
     return Amount(sum(part.tokens for part in known), math.fsum(part.cost_usd for part in known))
-
-
-def _key(row: SpendingRow, by: UsageKey) -> str:
-    return {"day": row.day, "model": row.spent.model, "session": row.session}[by]
 
 
 def _sum(key: str, rows: Sequence[SpendingRow]) -> UsageRow:

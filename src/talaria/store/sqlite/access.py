@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from talaria.core.clock import Clock
-from talaria.core.ids import ApprovalId, GrantId, OwnerId, SessionId
+from talaria.core.ids import ApprovalId, GrantId, SessionId
 from talaria.store.chat_ports import ChatRow, Inbound, Outgoing
 from talaria.store.forgetting import NOBODY, PersonalData, PersonQuery, Stale, Traces
 from talaria.store.permission_ports import (
@@ -69,13 +69,17 @@ class Access:
     async def approve(self, platform: str, digest: str, greeting: Greeting | None = None) -> Member | Locked | None:
         def work(db: SqliteConnection) -> Member | Locked | None:
             now = self._clock.now()
-            locked = _lock(db, platform, now)
-            if locked is not None:
-                return locked
+            failures = db.execute(
+                "SELECT at FROM pairing_failures WHERE platform = ? ORDER BY at", (platform,)
+            ).fetchall()
+            until = failures[-1][0] + LOCKED_S if len(failures) >= MAX_FAILURES else 0.0
+            if now < until:
+                return Locked(until)
             db.execute("DELETE FROM pairing_requests WHERE expires_at <= ?", (now,))
             fitting = [one for one in _list_requests(db, platform) if _is_same(one.digest, digest)]
             if not fitting:
-                _count_failure(db, platform, now)
+                db.execute("DELETE FROM pairing_failures WHERE platform = ? AND at <= ?", (platform, now - LOCKED_S))
+                db.execute("INSERT INTO pairing_failures VALUES (?, ?)", (platform, now))
                 return None
             if greeting is not None and (address := fitting[0].address):
                 said = Outgoing(address, greeting.body, greeting_key(digest), greeting.expires_at)
@@ -103,17 +107,6 @@ def _is_same(one: str, other: str) -> bool:
     from hmac import compare_digest  # noqa: PLC0415  (it takes long to load, and pairing is rare)
 
     return compare_digest(one.encode(), other.encode())
-
-
-def _lock(db: SqliteConnection, platform: str, now: float) -> Locked | None:
-    failures = db.execute("SELECT at FROM pairing_failures WHERE platform = ? ORDER BY at", (platform,)).fetchall()
-    until = failures[-1][0] + LOCKED_S if len(failures) >= MAX_FAILURES else 0.0
-    return Locked(until) if now < until else None
-
-
-def _count_failure(db: SqliteConnection, platform: str, now: float) -> None:
-    db.execute("DELETE FROM pairing_failures WHERE platform = ? AND at <= ?", (platform, now - LOCKED_S))
-    db.execute("INSERT INTO pairing_failures VALUES (?, ?)", (platform, now))
 
 
 def _admit(db: SqliteConnection, request: PairingRequest, now: float) -> Member:
@@ -168,7 +161,8 @@ class Approvals:
 
     async def find(self, name: str) -> Approval | None:
         def work(db: SqliteConnection) -> Approval | None:
-            exact = _get(db, name)
+            row = db.execute(f"SELECT {_APPROVAL_COLUMNS} FROM approvals WHERE id = ?", (name,)).fetchone()
+            exact = Approval(*row) if row else None
             if exact is not None or len(name) < 4:
                 return exact
             fitting = [one for one in self._select_pending(db) if one.id.startswith(name.lower())]
@@ -189,11 +183,6 @@ class Approvals:
             (self._clock.now(),),
         )
         return [one for row in rows if self._presence.is_alive((one := Approval(*row)).owner)]
-
-
-def _get(db: SqliteConnection, id: str) -> Approval | None:
-    row = db.execute(f"SELECT {_APPROVAL_COLUMNS} FROM approvals WHERE id = ?", (id,)).fetchone()
-    return Approval(*row) if row else None
 
 
 # In the order of the fields of `Grant`.
@@ -271,16 +260,16 @@ class Forgetting:
         def work(db: SqliteConnection) -> Traces:
             found = _PersonRows(db, whose)
             traces = found.traces()
-            found.own.check_at_rest(lambda session: self._presence.is_alive(_owner(db, session)))
+            found.own.check_at_rest(
+                lambda session: self._presence.is_alive(
+                    db.execute("SELECT owner FROM sessions WHERE id = ?", (session,)).get
+                )
+            )
             with _overwrite_deleted(db):
                 found.remove()
             return traces
 
         return await self._database.write(work)
-
-
-def _owner(db: SqliteConnection, session: SessionId) -> OwnerId | None:
-    return db.execute("SELECT owner FROM sessions WHERE id = ?", (session,)).get
 
 
 @contextmanager
@@ -323,7 +312,13 @@ class _PersonRows:
             spending=sum(self._column("count(*) FROM spending WHERE person = ?", whose.person)),
             shared=tuple(dict.fromkeys(there)),
             names=tuple(dict.fromkeys(filter(None, self._names()))),
-            folders=tuple(self._folders()),
+            folders=tuple(
+                self._column(
+                    "DISTINCT cwd FROM sessions WHERE person = ?1"
+                    " AND cwd NOT IN (SELECT cwd FROM sessions WHERE person <> ?1) ORDER BY cwd",
+                    whose.person,
+                )
+            ),
         )
 
     def remove(self) -> None:
@@ -361,11 +356,6 @@ class _PersonRows:
         sql = "name FROM {} WHERE platform = ? AND user = ?"
         where = (self._whose.platform, self._whose.user)
         return [name for table in ("members", "pairing_requests") for name in self._column(sql.format(table), *where)]
-
-    def _folders(self) -> list[str]:
-        others = "SELECT cwd FROM sessions WHERE person <> ?1"
-        own = f"DISTINCT cwd FROM sessions WHERE person = ?1 AND cwd NOT IN ({others}) ORDER BY cwd"
-        return self._column(own, self._whose.person)
 
     def _column(self, rest: str, *values: Value) -> list[Any]:
         return [row[0] for row in self._db.execute(f"SELECT {rest}", values)]

@@ -51,21 +51,19 @@ class Readers:
     def _serve(self) -> None:
         connection: SqliteConnection | None = None
         while group := self._jobs.take_group(MAX_GROUP):
-            connection = self._look_all(group, connection)
+            for job in group:
+                connection = self._look(job, connection)
+            settle(group)
             group.clear()  # nothing that was found is kept alive by a thread that waits
         _close(connection)
-
-    def _look_all(self, group: Sequence[Job[Any]], connection: SqliteConnection | None) -> SqliteConnection | None:
-        for job in group:
-            connection = self._look(job, connection)
-        settle(group)
-        return connection
 
     def _look(self, job: Job[Any], connection: SqliteConnection | None) -> SqliteConnection | None:
         """The connection to go on with. None: the next look opens the file anew, because a connection made while the
         disk was ill may never recover."""
         try:
-            connection = connection or self._opened()
+            if connection is None:
+                connection = self._connect()
+                connection.pragma("query_only", True)
             job.result = job.work(connection)
         except FAULTS as fault:
             job.error = explain(fault, self._path)
@@ -73,11 +71,6 @@ class Readers:
             return None
         except Exception as fault:  # noqa: BLE001  (a thread's border: handed to the submitter)
             job.error = fault
-        return connection
-
-    def _opened(self) -> SqliteConnection:
-        connection = self._connect()
-        connection.pragma("query_only", True)
         return connection
 
 
@@ -152,21 +145,26 @@ class Database:
 
     async def alone(self, work: Work[T]) -> T:
         """With a connection of its own and outside of transactions: for what takes long. Who is cancelled leaves it."""
-        return await in_thread(lambda: self._alone(work))
 
-    def _alone(self, work: Work[T]) -> T:
-        try:
-            with closing(self._connect()) as connection:
-                return work(connection)
-        except apsw.Error as fault:
-            raise explain(fault, self.path) from fault
+        def work_alone() -> T:
+            try:
+                with closing(self._connect()) as connection:
+                    return work(connection)
+            except apsw.Error as fault:
+                raise explain(fault, self.path) from fault
+
+        return await in_thread(work_alone)
 
     def connect_for_writing(self) -> SqliteConnection:
         """For whoever works in a thread of their own and waits there. Raises `apsw.Error`."""
         return self._open_writer()
 
     def _connect(self) -> SqliteConnection:
-        is_new = self._make_folder()
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            is_new = not self.path.exists()
+        except OSError as fault:
+            raise unusable_folder(self.path.parent, fault) from fault
         native = apsw.Connection(str(self.path), vfs=self._vfs)
         native.set_busy_timeout(self._busy_timeout_ms)
         native.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
@@ -181,14 +179,6 @@ class Database:
         connection.pragma("cell_size_check", True)
         connection.pragma("cache_size", -CACHE_KB)
         return connection
-
-    def _make_folder(self) -> bool:
-        """True if there is no file yet."""
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return not self.path.exists()
-        except OSError as fault:
-            raise unusable_folder(self.path.parent, fault) from fault
 
     def _open_writer(self) -> SqliteConnection:
         connection = self._connect()

@@ -172,7 +172,7 @@ class SqliteUndoStore:
             yield piece
             number += 1
         if found.digest() != digest or not number:
-            raise StoreDamaged(f"What {self.path} has kept of a file is damaged.")
+            raise StoreDamaged(f"The content of a file stored in {self.path} is damaged.")
 
     # Checkpoints
 
