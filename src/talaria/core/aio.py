@@ -1,4 +1,4 @@
-"""The two ways of waiting that need care: for blocking work, and for work that must not be torn."""
+"""The two ways of waiting that need care: for blocking work, and for work that must not be interrupted."""
 
 import asyncio
 import contextvars
@@ -34,14 +34,14 @@ async def complete(work: Awaitable[T]) -> T:
 
 
 async def wait_until_done(task: "asyncio.Future[Any]") -> None:
-    """As `asyncio.wait`, with less ado: who is cancelled does not cancel the task."""
+    """Like `asyncio.wait`, but cheaper: cancelling the caller does not cancel the task."""
     waiter: asyncio.Future[None] = task.get_loop().create_future()
     task.add_done_callback(lambda _: waiter.done() or waiter.set_result(None))
     await waiter
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """In a daemon thread that does nothing else: work that hangs keeps neither others nor loop nor process."""
+    """In a daemon thread of its own: work that hangs blocks neither other work nor the loop nor the process's exit."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Callable[[], T]] = loop.create_future()
 
@@ -61,7 +61,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 class _Worker:
-    """A thread, used again: to start one holds up whoever does."""
+    """A thread that is reused: starting one delays the caller."""
 
     def __init__(self) -> None:
         self._given: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()

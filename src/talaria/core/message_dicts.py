@@ -1,10 +1,10 @@
-"""Our messages as the dictionaries that engines and plugins read, and back. Pure.
+"""Our messages as the dictionaries that engines and plugins read, and back; and what endpoints demand of a
+conversation. Pure.
 
 What comes back unchanged is the message it was made of, with everything that the dictionary did not show. The rest is
-new, and is made to fit in: engines cut where they like, so what their cuts leave loose is dropped, the sides take
-turns, and there is something to answer. What no cut explains is `Illegal`.
-
-What endpoints demand of a conversation. Pure."""
+new and is made to fit: engines cut where they like, so calls and results that a cut separates are dropped, the sides
+take turns, and there is something to answer. What no cut explains raises `IllegalTranscript`.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,10 +21,10 @@ from talaria.core.pictures import without_images
 
 
 def transcript_problems(messages: Iterable[Message], *, is_idle: bool = True) -> list[str]:
-    """Every call has exactly one result, in order, right behind it; people and model take turns; nothing is empty;
+    """Every call has exactly one result, in order, right after it; people and model take turns; nothing is empty;
     the host does not repeat itself.
 
-    `is_idle`: no turn is running, so the last word must be the assistant's.
+    `is_idle`: no turn is running, so the last message must be the assistant's.
     """
     problems: list[str] = []
     missing: list[str] = []
@@ -83,7 +83,7 @@ class IllegalTranscript(Exception):
 
 
 def to_dicts(messages: Iterable[Message], *, with_context: bool = True) -> list[dict[str, Any]]:
-    """New ones each time: whoever gets them may change them. `with_context`: also what the host has added."""
+    """New ones each time: the caller may change them. `with_context`: include what the host has added."""
     return [_as_dict(message, with_context=with_context) for message in messages]
 
 
@@ -130,14 +130,18 @@ def _as_dict(message: Message, *, with_context: bool = True) -> dict[str, Any]:
 
 
 def _content(message: User, *, with_context: bool = True) -> str:
-    """As text: many engines know nothing else, and a message that comes back as it was still has its images."""
+    """As text: many engines know nothing else, and a message that comes back unchanged still has its images."""
     parts = [part for part in message.parts if with_context or not isinstance(part, Context)]
     return "\n".join(IMAGE if isinstance(part, Image) else part.text for part in parts)
 
 
 def _read(dicts: Sequence[object], before: Sequence[Message]) -> Iterator[Message]:
     """In the order given."""
-    shown = [_mapping(given) for given in dicts]
+    shown: list[Mapping[str, Any]] = []
+    for given in dicts:
+        if not isinstance(given, Mapping):
+            raise IllegalTranscript(f"a message is a {type(given).__name__}, not a dictionary")
+        shown.append(cast("Mapping[str, Any]", given))
     places = _places(shown, before)
     last = -1
     names: dict[str, str] = {}
@@ -150,12 +154,6 @@ def _read(dicts: Sequence[object], before: Sequence[Message]) -> Iterator[Messag
             names.update((call.id, call.name) for call in message.calls)
         if message is not None:
             yield message
-
-
-def _mapping(given: object) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise IllegalTranscript(f"a message is a {type(given).__name__}, not a dictionary")
-    return cast("Mapping[str, Any]", given)
 
 
 def _places(shown: Sequence[Mapping[str, Any]], before: Sequence[Message]) -> list[int | None]:
@@ -198,7 +196,7 @@ def _new(shown: Mapping[str, Any], names: Mapping[str, str]) -> Message | None:
 
 
 def _longer(shown: Mapping[str, Any], before: Sequence[Message], start: int) -> User | None:
-    """The person's next message from `start` on, if that is how it begins: some engines write a note behind it."""
+    """The person's next message from `start` on, if this begins with it: some engines append a note."""
     if shown.get("role") != "user":
         return None
     rest = (before[place] for place in range(start, len(before)))
@@ -231,8 +229,8 @@ def _encodable(text: object) -> str:
 
 
 def _drop_loose_ends(messages: Sequence[Message], known: AbstractSet[CallId]) -> Iterator[Message]:
-    """Without what a cut leaves loose: results whose call is gone, calls whose results are. `known` are the calls that
-    there were before: of others it is not the cut that is to blame."""
+    """Without what a cut separates: results whose call is gone, calls whose results are. `known` are the calls that
+    there were before; others are not the fault of a cut."""
     missing: set[CallId] = set()
     for index, message in enumerate(messages):
         if isinstance(message, ToolResult):
@@ -243,16 +241,13 @@ def _drop_loose_ends(messages: Sequence[Message], known: AbstractSet[CallId]) ->
         mended = message
         if isinstance(message, Assistant) and message.calls:
             invented = {call.id for call in message.calls} - known
-            mended = _with_calls(message, _answered(messages, index + 1) | invented)
+            following = (messages[place] for place in range(index + 1, len(messages)))
+            results = takewhile(lambda message: isinstance(message, ToolResult), following)
+            answered = {result.call_id for result in results if isinstance(result, ToolResult)}
+            mended = _with_calls(message, answered | invented)
         missing = {call.id for call in mended.calls} if isinstance(mended, Assistant) else set()
         if mended is not None:
             yield mended
-
-
-def _answered(messages: Sequence[Message], start: int) -> set[CallId]:
-    following = (messages[place] for place in range(start, len(messages)))
-    results = takewhile(lambda message: isinstance(message, ToolResult), following)
-    return {result.call_id for result in results if isinstance(result, ToolResult)}
 
 
 def _with_calls(answer: Assistant, kept: AbstractSet[CallId]) -> Assistant | None:
@@ -266,7 +261,7 @@ def _with_calls(answer: Assistant, kept: AbstractSet[CallId]) -> Assistant | Non
 
 
 def _end_with_request(messages: Sequence[Message], before: Sequence[Message]) -> Iterator[Message]:
-    """A turn is open: what it is about must be there, and stand at the end."""
+    """A turn is open: the person's request must be there, at the end."""
     yield from messages
     if messages and not isinstance(messages[-1], Assistant):
         return
@@ -275,7 +270,7 @@ def _end_with_request(messages: Sequence[Message], before: Sequence[Message]) ->
 
 
 def _attach_last_note(messages: list[Message]) -> Sequence[Message]:
-    """No turn is open: a note at the end goes to the last message of the person's side."""
+    """No turn is open: a note at the end becomes part of the last message of the person's side."""
     *rest, last = messages or [GO_ON]
     place = next((place for place in reversed(range(len(rest))) if isinstance(rest[place], User)), None)
     if not isinstance(last, User) or last.author != "host" or place is None:
