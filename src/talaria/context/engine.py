@@ -1,11 +1,7 @@
 """The interface of context engines that plugins bring: the one that engines for Hermes are written against.
 
-Messages are dictionaries as OpenAI's chat API has them, without the system prompt. All of it is synchronous; the host
-(`host.py`) calls it in threads, one call at a time per instance.
-
-A plugin's engine as one live session has it.
-
-Usage as engines and plugins read it: the names of old, and the buckets that do not overlap.
+Messages are dictionaries as in OpenAI's chat API, without the system prompt; usage has the names that those engines
+know. All of it is synchronous; the host (`engine_host.py`) calls it in threads, one call at a time per instance.
 """
 
 import json

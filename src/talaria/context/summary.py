@@ -1,10 +1,7 @@
-"""The summary that stands for what was cut: what a model is asked for, and what is written when it fails. Pure.
+"""How messages become shorter: old tool output, long arguments and images are left out; a summary replaces the rest.
 
-Whoever writes it, it says what the person wants: the goal is handed on from summary to summary.
-
-Old tool output, long arguments and images left out of what the model reads: cheap, and most of what is long. Pure.
-
-Everything stays in the journal, where the `recall` tool finds it.
+The summary always says what the person wants: the goal is handed on from summary to summary. Everything stays in the
+journal, where the `recall` tool finds it. Pure.
 """
 
 import re
@@ -88,23 +85,18 @@ def _clip_part(part: Part, limit: int) -> Part | Text:
 
 
 def _prune_message(message: Message, *, is_repeated: bool) -> Message:
+    """Long output becomes one line that describes it; images and long arguments are left out."""
     match message:
-        case ToolResult():
-            return _short_result(message, is_repeated=is_repeated)
+        case ToolResult() if len(message.text) > MAX_OUTPUT_CHARS:
+            first = " ".join(message.text[:MAX_OUTPUT_CHARS].split())[:80]
+            what = "the same again later" if is_repeated else f"began with: {first}"
+            lines = message.text.count("\n") + 1
+            left_out = f"[{message.name}: {len(message.text):,} characters in {lines:,} lines left out; {what}]"
+            return without_images(msgspec.structs.replace(message, text=left_out))
         case Assistant() if message.calls:
             return msgspec.structs.replace(message, parts=tuple(_short_calls(message)))
-        case User() | Assistant():
+        case User() | Assistant() | ToolResult():
             return without_images(message)
-
-
-def _short_result(result: ToolResult, *, is_repeated: bool) -> Message:
-    if len(result.text) <= MAX_OUTPUT_CHARS:
-        return without_images(result)
-    first = " ".join(result.text[:MAX_OUTPUT_CHARS].split())[:80]
-    what = "the same again later" if is_repeated else f"began with: {first}"
-    lines = result.text.count("\n") + 1
-    left_out = f"[{result.name}: {len(result.text):,} characters in {lines:,} lines left out; {what}]"
-    return without_images(msgspec.structs.replace(result, text=left_out))
 
 
 def _short_calls(message: Assistant) -> Iterator[AssistantPart]:
@@ -121,14 +113,11 @@ def _short_arguments(arguments: str) -> str:
         values = _decode(arguments)
     except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
         return "{}"
-    return _encode({name: _short_value(value) for name, value in values.items()}).decode()
-
-
-def _short_value(value: object) -> object:
-    text = value if isinstance(value, str) else _encode(value).decode()
-    if len(text) <= _KEPT_ARGUMENT_CHARS:
-        return value
-    return f"{text[:_KEPT_ARGUMENT_CHARS]}… [{len(text):,} characters]"
+    for name, value in values.items():
+        text = value if isinstance(value, str) else _encode(value).decode()
+        if len(text) > _KEPT_ARGUMENT_CHARS:
+            values[name] = f"{text[:_KEPT_ARGUMENT_CHARS]}… [{len(text):,} characters]"
+    return _encode(values).decode()
 
 
 OPENING = "[SUMMARY of the conversation so far; everything before this was left out to make room]"

@@ -50,7 +50,7 @@ async def in_thread(work: Callable[[], T]) -> T:
             done.set_result(outcome)
 
     def run() -> None:
-        outcome = _outcome(work)
+        outcome = _capture(work)
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, outcome)
 
@@ -85,7 +85,7 @@ _idle: deque[_Worker] = deque()
 os.register_at_fork(after_in_child=_idle.clear)  # threads are not inherited
 
 
-def _outcome(work: Callable[[], T]) -> Callable[[], T]:
+def _capture(work: Callable[[], T]) -> Callable[[], T]:
     try:
         result = work()
     except BaseException as fault:  # noqa: BLE001  (raised again in the loop)

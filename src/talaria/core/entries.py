@@ -1,7 +1,4 @@
-"""Entries: what the disk keeps. A session's journal is an append-only sequence of these.
-
-A compaction as the journal keeps it: what the model reads from then on, told by what it read before. Pure.
-"""
+"""Entries: what the disk keeps. A session's journal is an append-only sequence of these."""
 
 from collections.abc import Sequence
 from typing import Literal

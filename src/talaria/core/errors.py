@@ -9,7 +9,7 @@ TalariaError
 
 `ProviderFailure` marks, across those groups, what a model endpoint did: RateLimited, Overloaded, Disconnected,
 KeyRejected, RequestRejected, CertificateRefused. Its `kind` says what happened; what may be done about each kind is
-in `providers/treatment.py`.
+in `providers/provider_failures.py`.
 """
 
 from typing import ClassVar, Literal

@@ -93,7 +93,9 @@ def from_dicts(dicts: object, before: Sequence[Message]) -> tuple[Message, ...]:
         raise IllegalTranscript(f"it returned {type(dicts).__name__} instead of a list of messages")
     is_idle = bool(before) and isinstance(before[-1], Assistant)
     known = {call.id for message in before if isinstance(message, Assistant) for call in message.calls}
-    messages = list(_alternate_sides(_drop_loose_ends(list(_read(cast("Sequence[object]", dicts), before)), known)))
+    messages = list(
+        _alternate_sides(_drop_loose_ends(list(_read_dicts(cast("Sequence[object]", dicts), before)), known))
+    )
     made = tuple(_attach_last_note(messages) if is_idle else _end_with_request(messages, before))
     problems = transcript_problems(made, is_idle=is_idle)
     if problems:
@@ -135,7 +137,7 @@ def _content(message: User, *, with_context: bool = True) -> str:
     return "\n".join(IMAGE if isinstance(part, Image) else part.text for part in parts)
 
 
-def _read(dicts: Sequence[object], before: Sequence[Message]) -> Iterator[Message]:
+def _read_dicts(dicts: Sequence[object], before: Sequence[Message]) -> Iterator[Message]:
     """In the order given."""
     shown: list[Mapping[str, Any]] = []
     for given in dicts:
@@ -284,14 +286,14 @@ def _alternate_sides(messages: Iterable[Message]) -> Iterator[Message]:
     """So that the sides take turns, wherever an engine has cut and whatever it has put in."""
     before: Message | None = None
     for is_user, run in groupby(messages, lambda message: isinstance(message, User)):
-        for message in _merged([one for one in run if isinstance(one, User)]) if is_user else run:
+        for message in _merge_side([one for one in run if isinstance(one, User)]) if is_user else run:
             if isinstance(message, Assistant) and (before is None or isinstance(before, Assistant)):
                 yield LEFT_OUT
             yield message
             before = message
 
 
-def _merged(run: Sequence[User]) -> Iterator[User]:
+def _merge_side(run: Sequence[User]) -> Iterator[User]:
     """Messages of one side: all up to the person's last are one, and so are notes in a row."""
     last = max((place for place, message in enumerate(run) if message.author == "person"), default=0)
     before = reduce(_join, run[: last + 1])

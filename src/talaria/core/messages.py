@@ -1,8 +1,5 @@
-"""Messages: what the model reads. Immutable, vendor-neutral, and the unit that the journal keeps.
-
-What the model is told about a tool.
-
-Tokens of one or many model calls, in buckets that do not overlap (except `reasoning`, a part of `output`).
+"""Messages: what the model reads. Immutable, vendor-neutral, and the unit that the journal keeps. And the tokens that they
+cost, in buckets that do not overlap (except `reasoning`, a part of `output`).
 """
 
 from typing import Literal

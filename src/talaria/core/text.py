@@ -1,7 +1,4 @@
-"""Text that is shown as it is: in markdown, and to a person who must decide about it.
-
-Sizes as people write and read them: 512M, 4G, 75%; 4 GiB.
-"""
+"""Text that is shown literally, in markdown and to a person who must decide about it; and sizes (512M, 75%, 4 GiB)."""
 
 import re
 from itertools import groupby

@@ -69,7 +69,7 @@ def charset_of(body: bytes, said: str | None) -> str:
             return name
     declared = _DECLARED.search(body, 0, _HEAD_BYTES)
     inside = (declared[1] or declared[2]).decode("ascii") if declared else None
-    known = _known_charset(said) or _known_charset(inside, is_inside=True)
+    known = _find_charset(said) or _find_charset(inside, is_inside=True)
     return known or ("utf-8" if _is_utf8(body) else "cp1252")
 
 
@@ -79,7 +79,7 @@ def decode_body(body: bytes, charset: str) -> str:
     return "".join([*pieces, decoder.decode(b"", final=True)])
 
 
-def _known_charset(said: str | None, *, is_inside: bool = False) -> str | None:
+def _find_charset(said: str | None, *, is_inside: bool = False) -> str | None:
     try:
         name = codecs.lookup(said or "").name
     except (LookupError, ValueError):

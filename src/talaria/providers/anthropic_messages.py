@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -273,24 +272,21 @@ def _merge_roles(messages: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _with_marks(messages: Sequence[bytes]) -> Sequence[bytes]:
-    """A mark where this request ends, and one where the request before it ended, to be found however much came since.
+    """A mark where this request ends, and one where the previous request ended, so that its cache is found.
 
-    With the system prompt's they are three; four are allowed.
+    With the system prompt's there are three; four are allowed.
     """
     marked = list(messages)
-    for index in islice(_ends(messages), 2):
-        marked[index] = wire_parts.add_mark(marked[index])
-    return marked
-
-
-def _ends(messages: Sequence[bytes]) -> Iterator[int]:
-    """The messages that end a user's, once neighbours are merged; newest first."""
-    is_followed = False
+    left, is_followed = 2, False
     for index in reversed(range(len(messages))):
         is_user = messages[index].startswith(_USER)
-        if is_user and not is_followed:
-            yield index
+        if is_user and not is_followed:  # it ends a message of the user, once neighbours are merged
+            marked[index] = wire_parts.add_mark(marked[index])
+            left -= 1
+            if not left:
+                break
         is_followed = is_user
+    return marked
 
 
 def _head(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:

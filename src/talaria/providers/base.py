@@ -1,7 +1,5 @@
-"""The ports of this area: `Provider` answers a request; `Wire` translates for one kind of endpoint, without I/O.
-
-A route: the endpoint that is meant, and those that stand in for it. A value: walking it changes nothing.
-How much of an endpoint's window a request takes, about.
+"""The ports of this area: `Provider` answers a request; `Wire` translates for one kind of endpoint, without I/O. And
+what they work with: endpoints, routes, requests, and about how long those are.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""A model behind HTTP: any wire, streaming or not, over the shared client.
-
-Which wire a name stands for.
-"""
+"""A model behind HTTP: any wire, streaming or not, over the shared client."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -51,7 +48,7 @@ class HttpProvider:
         try:
             async with self._client.post(
                 self._address + self._wire.path,
-                body=self._wire.body(request, self.endpoint, self._encoded(request)),
+                body=self._wire.body(request, self.endpoint, self._encode_history(request)),
                 headers={"Content-Type": "application/json", **self._headers(request.key)},
                 timeouts=_timeouts(self.endpoint, request),
             ) as response:
@@ -92,7 +89,7 @@ class HttpProvider:
     def _headers(self, key: Secret) -> Mapping[str, str]:
         return {**self._wire.headers(key), **dict(self.endpoint.headers)}
 
-    def _encoded(self, request: ModelRequest) -> Sequence[bytes]:
+    def _encode_history(self, request: ModelRequest) -> Sequence[bytes]:
         """Past messages as bytes; what a repair leaves out changes them, so each encoding is kept apart."""
         repairs = request.repairs & {"drop_thinking", "drop_images"}
         origin = _NOBODY if "drop_thinking" in repairs else self.endpoint.origin

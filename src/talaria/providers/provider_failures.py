@@ -1,10 +1,5 @@
-"""What an endpoint's refusal means: status, headers and body, or an exception, become one kind of `ProviderFailure`.
-
-Classified here, once; what may be done about a kind is in `treatment.py`, what is done is decided in `agent/retry.py`.
-
-What may be done about each kind of failure. The table; `agent/retry.py` decides by it.
-
-Secrets taken out of what endpoints say: some quote the key that they refuse.
+"""What an endpoint's refusal means: status, headers and body, or an exception, become one kind of `ProviderFailure`; and
+the table of what may be done about each kind, by which `agent/retry.py` decides.
 """
 
 from collections.abc import Iterable, Mapping
@@ -77,7 +72,7 @@ class _Body(msgspec.Struct):
     detail: str | list[_Complaint] = ""
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         if isinstance(self.detail, str):
             return self.message or self.detail
         return self.message or "; ".join(complaint.msg for complaint in self.detail)
@@ -104,7 +99,7 @@ def from_response(
     wait_s = retry_after_s(headers, _full_text(detail), now)
     if wait_s is None and kind in ("rate_limit", "upstream_rate_limit", "billing"):
         wait_s = reset_s(headers, now)
-    said = _said(detail)
+    said = _quote(detail)
     if 300 <= status < 400:
         said = "it redirects elsewhere; set base_url to the final address"
     return _failure(label, kind, f"{status}: {said}" if said else str(status), wait_s=wait_s, repair=repair)
@@ -116,8 +111,8 @@ def from_stream_error(label: str, error: bytes) -> ProviderFailure:
         detail = msgspec.json.decode(error, type=_Detail, strict=False)
     except UNREADABLE:
         detail = _Detail(message=error.decode("utf-8", "replace").strip('"'))
-    said = _said(detail)
-    kind, repair = _judge(_implied_status(detail), detail, is_large=False)
+    said = _quote(detail)
+    kind, repair = _judge(_guess_status(detail), detail, is_large=False)
     wait_s = retry_after_s({}, _full_text(detail), 0.0)
     told = f"in the middle of an answer{f': {said}' if said else ''}"
     return _failure(label, kind, told, wait_s=wait_s, repair=repair)
@@ -225,7 +220,7 @@ _IMPLIED = {
 }
 
 
-def _implied_status(detail: _Detail) -> int:
+def _guess_status(detail: _Detail) -> int:
     """Most vendors name the kind, some the status that they would have sent; 0: neither."""
     for named in detail.names:
         if named.isascii() and named.isdecimal() and len(named) == STATUS_DIGITS:
@@ -291,7 +286,7 @@ def _read(body: bytes) -> _Detail:
         decoded = decoded[0] if decoded else _Body()
     if isinstance(decoded.error, _Detail):
         return decoded.error
-    return _Detail(message=decoded.error or decoded.said)
+    return _Detail(message=decoded.error or decoded.text)
 
 
 def _full_text(detail: _Detail) -> str:
@@ -300,7 +295,7 @@ def _full_text(detail: _Detail) -> str:
     return " ".join((detail.message, raw, *detail.names)).lower()
 
 
-def _said(detail: _Detail) -> str:
+def _quote(detail: _Detail) -> str:
     """For people. Aggregators put what the provider behind them said into the metadata."""
     raw = detail.metadata.raw if detail.metadata else ""
     return _clip(f"{detail.message}: {raw}" if raw and raw not in detail.message else detail.message)

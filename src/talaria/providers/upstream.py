@@ -1,9 +1,7 @@
-"""The model endpoints as this process knows them: how to reach them, their keys, and which of them asked for time.
+"""The model endpoints as this process knows them: how to reach them, their keys, and which of them asked us to wait.
 
-Shared by all sessions, and all that is remembered from one turn to the next. Connecting is left to who makes it.
-
-A key that a command prints, as password managers and cloud tools do.
-The keys of one provider: which one is used next, and which ones need rest. Never shared, never printed.
+Shared by all sessions, and all that is remembered from one turn to the next. The composition root decides how to
+connect. Keys belong to one endpoint each, and are never printed.
 """
 
 import asyncio
@@ -28,12 +26,13 @@ PATIENCE_S = 60.0
 
 
 async def key_from(command: str) -> Secret:
-    """What the command prints, without blanks around it. Raises `KeyRejected`: without its output, which is secret."""
-    return Secret(await in_thread(lambda: _printed(command)))
+    """What the command prints, as password managers and cloud tools do. Raises `KeyRejected`, without the output, which
+    is secret."""
+    return Secret(await in_thread(lambda: _run_key_command(command)))
 
 
-def _printed(command: str) -> str:
-    """Until the command ends: what it leaves running in the background is ended, and does not keep us waiting."""
+def _run_key_command(command: str) -> str:
+    """Waits for the command only: what it leaves running in the background is killed."""
     try:
         process = subprocess.Popen(  # noqa: S602  (the person's own command, from their settings)
             command,
@@ -79,8 +78,11 @@ class _State:
 
 
 class KeyPool:
-    """Rest is a preference: when every key rests, one is tried all the same. The first choice is one whose limit named
-    no time, then the one that may wake soonest."""
+    """The keys of one provider: which one is used next, and which ones rest.
+
+    Rest is a preference: when every key rests, one is tried anyway. The first choice is one whose limit named no time,
+    then the one that rests shortest.
+    """
 
     def __init__(self, keys: Sequence[Secret], rotation: Rotation, clock: Clock, mint: Mint | None = None) -> None:
         self._keys = list(keys)
@@ -108,7 +110,7 @@ class KeyPool:
         if not self._keys:
             return NO_SECRET
         awake = [key for key in self._keys if not self._rest_s(key, model) and key not in but]
-        chosen = self._choose(awake) if awake else min(self._keys, key=lambda key: self._requested_rest_s(key, model))
+        chosen = self._choose(awake) if awake else min(self._keys, key=lambda key: self._rest_order(key, model))
         self._states[chosen].uses += 1
         self._last = chosen
         return chosen
@@ -119,7 +121,7 @@ class KeyPool:
 
     def other_key_in_s(self, key: Secret, model: str) -> float:
         """When the next of the other keys may be used; infinite if there are none."""
-        return min((self._requested_rest_s(other, model)[0] for other in self._keys if other != key), default=math.inf)
+        return min((self._rest_order(other, model)[0] for other in self._keys if other != key), default=math.inf)
 
     def cool_down(self, key: Secret, model: str, failure: ProviderFailure) -> None:
         """A key that failed is not used for a while, if there is another one."""
@@ -159,7 +161,10 @@ class KeyPool:
             case "fill_first":
                 return awake[0]
             case "round_robin":
-                return self._after_last(awake)
+                if self._last is None or self._last not in self._states:
+                    return awake[0]
+                last = self._keys.index(self._last)
+                return next(key for key in self._keys[last + 1 :] + self._keys[: last + 1] if key in awake)
             case "least_used":
                 return min(awake, key=lambda key: self._states[key].uses)
             case "random":
@@ -167,17 +172,11 @@ class KeyPool:
             case _:
                 assert_never(self._rotation)
 
-    def _after_last(self, awake: Sequence[Secret]) -> Secret:
-        if self._last is None or self._last not in self._states:
-            return awake[0]
-        last = self._keys.index(self._last)
-        return next(key for key in self._keys[last + 1 :] + self._keys[: last + 1] if key in awake)
-
     def _rest_s(self, key: Secret, model: str) -> float:
         until = self._states[key].resting_until
         return max(0.0, max(until.get("", 0.0), until.get(model, 0.0)) - self._clock.monotonic())
 
-    def _requested_rest_s(self, key: Secret, model: str) -> tuple[float, float]:
+    def _rest_order(self, key: Secret, model: str) -> tuple[float, float]:
         """To compare keys that rest: without what is only guessed, then with it."""
         state, rest_s = self._states[key], self._rest_s(key, model)
         is_guess = model in state.guessed and state.resting_until.get("", 0.0) <= self._clock.monotonic()

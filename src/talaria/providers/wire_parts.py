@@ -1,16 +1,9 @@
-"""The bytes of a request, in the order that keeps prompt caches warm: what is stable, the history, what may change.
+"""What the wires share: the bytes of a request, in the order that keeps prompt caches warm (what is stable, the history,
+what may change), and the decoding of what an endpoint sent.
 
-Also the mark that tells some endpoints to keep the prompt up to there.
-
-Tool arguments as every endpoint takes them: a JSON object, also when the model wrote something else.
-Call ids and tool names as strict endpoints take them.
-
-After a fallback a history holds ids that another vendor made up; and models call tools by names that nobody has.
-A request as a wire is to read it, after its endpoint refused it in full.
-
-`drop_images` and `drop_thinking` are none of a wire's business: the history comes without them.
-
-What an endpoint sent, decoded into a type, or the failure that it stands for.
+Call ids, tool names and arguments are written as strict endpoints take them: after a fallback, a history holds ids
+that another vendor made up. A request that its endpoint refused is repaired here; images and thinking are left out of
+the history before a wire sees it.
 """
 
 import hashlib

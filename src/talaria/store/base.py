@@ -4,7 +4,7 @@ Safety rests on the epoch: every write of a turn carries the epoch under which t
 writer whose epoch is no longer the session's is `Fenced`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from talaria.core.entries import Entry, Recorded
 from talaria.core.ids import CallId, Epoch, HoldId, OwnerId, SessionId, TurnId
 from talaria.core.messages import NO_USAGE, ToolCall, ToolResult, Usage
-from talaria.store.chat_ports import Chats, Inbox, InboxDone, InboxTaken, Outbox, Outgoing
+from talaria.store.chat_ports import Chats, Handoffs, Inbox, InboxDone, InboxTaken, Outbox, Outgoing
 from talaria.store.permission_ports import Access, Approvals, Grants
 
 
@@ -212,68 +212,6 @@ class Adoption(Protocol):
         ...
 
 
-HandoffStage = Literal["pending", "running", "completed", "failed"]
-MAX_REASON_CHARS = 500
-
-
-class HandoffState(msgspec.Struct, frozen=True):
-    state: HandoffStage | None
-    platform: str | None
-    error: str | None
-
-
-class HandoffRequest(msgspec.Struct, frozen=True):
-    """A handoff that is running."""
-
-    id: str
-    """Differs from request to request."""
-    platform: str
-    address: str = ""
-    """Of the chats that are bound for it; empty: none are yet."""
-
-
-class Handoffs(Protocol):
-    """A session on its way from the terminal to a platform: pending → running → completed | failed."""
-
-    async def request(self, session: SessionId, platform: str) -> bool: ...
-    async def state(self, session: SessionId) -> HandoffState | None: ...
-    async def list_pending(self) -> Sequence[SessionId]:
-        """Oldest session first."""
-        ...
-
-    async def claim(self, session: SessionId) -> bool: ...
-    async def find_running(self, session: SessionId) -> HandoffRequest | None:
-        """None: it is not running, or not any more."""
-        ...
-
-    async def bind(self, session: SessionId, keys: Sequence[str], address: str) -> bool:
-        """These chats are about the session from now on; what they were about is kept, for a failure.
-
-        Their mail that is still new follows. False: the handoff is not running, and nothing was changed.
-        """
-        ...
-
-    async def complete(self, session: SessionId) -> bool:
-        """False: it was not running."""
-        ...
-
-    async def fail(self, session: SessionId, reason: str) -> bool:
-        """Its chats are about what they were about before. False: it had ended already."""
-        ...
-
-    async def list_unsettled(self) -> Mapping[SessionId, str]:
-        """Failed ones of which something may be left to undo, and the ids of their requests."""
-        ...
-
-    async def settle(self, session: SessionId) -> None:
-        """Nothing of its failure is left to undo."""
-        ...
-
-    async def reclaim(self) -> Sequence[SessionId]:
-        """Running rows that a crash left behind are pending again."""
-        ...
-
-
 class Amount(msgspec.Struct, frozen=True):
     tokens: int = 0
     cost_usd: float = 0.0
@@ -306,7 +244,7 @@ class Spending(Protocol):
     async def hold(self, session: SessionId, person: str, owner: OwnerId, decide: Callable[[Totals], Amount]) -> HoldId:
         """Set aside what `decide` answers to the totals of this very moment; nothing if it raises, or if cancelled.
 
-        `decide` runs inside the transaction, on another thread: quick and pure. Held until `Released`, or until the
+        `decide` runs inside the transaction, on another thread: quick and pure. Held until `HoldReleased`, or until the
         owner is no more.
         """
         ...

@@ -1,7 +1,7 @@
-"""What comes in from platforms and what goes out to them. A message is new → taken → done; a reply is
-pending → started → sent, and `started` is on the disk before the wire is touched.
+"""The ports for work that comes from chats: mail in and out, which session a chat is about, handoffs.
 
-Which conversation a chat is about, and where to turn to when nobody has asked.
+A message is new → taken → done; a reply is pending → started → sent, and `started` is on the disk before the wire is
+touched.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -227,3 +227,65 @@ class Chats(Protocol):
         ...
 
     async def set_home(self, platform: str, address: str, person: str = "") -> None: ...
+
+
+HandoffStage = Literal["pending", "running", "completed", "failed"]
+MAX_REASON_CHARS = 500
+
+
+class HandoffState(msgspec.Struct, frozen=True):
+    state: HandoffStage | None
+    platform: str | None
+    error: str | None
+
+
+class HandoffRequest(msgspec.Struct, frozen=True):
+    """A handoff that is running."""
+
+    id: str
+    """Differs from request to request."""
+    platform: str
+    address: str = ""
+    """Of the chats that are bound for it; empty: none are yet."""
+
+
+class Handoffs(Protocol):
+    """A session on its way from the terminal to a platform: pending → running → completed | failed."""
+
+    async def request(self, session: SessionId, platform: str) -> bool: ...
+    async def state(self, session: SessionId) -> HandoffState | None: ...
+    async def list_pending(self) -> Sequence[SessionId]:
+        """Oldest session first."""
+        ...
+
+    async def claim(self, session: SessionId) -> bool: ...
+    async def find_running(self, session: SessionId) -> HandoffRequest | None:
+        """None: it is not running, or not any more."""
+        ...
+
+    async def bind(self, session: SessionId, keys: Sequence[str], address: str) -> bool:
+        """These chats are about the session from now on; what they were about is kept, for a failure.
+
+        Their mail that is still new follows. False: the handoff is not running, and nothing was changed.
+        """
+        ...
+
+    async def complete(self, session: SessionId) -> bool:
+        """False: it was not running."""
+        ...
+
+    async def fail(self, session: SessionId, reason: str) -> bool:
+        """Its chats are about what they were about before. False: it had ended already."""
+        ...
+
+    async def list_unsettled(self) -> Mapping[SessionId, str]:
+        """Failed ones of which something may be left to undo, and the ids of their requests."""
+        ...
+
+    async def settle(self, session: SessionId) -> None:
+        """Nothing of its failure is left to undo."""
+        ...
+
+    async def reclaim(self) -> Sequence[SessionId]:
+        """Running rows that a crash left behind are pending again."""
+        ...

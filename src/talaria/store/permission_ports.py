@@ -1,6 +1,5 @@
-"""The ports for what a person has allowed: approvals, one call each, and grants, which hold for longer.
-
-Who may speak to the agent besides those whom the settings name: people who were let in by a pairing code.
+"""The ports for what people may do: approvals of one call each, grants that hold for longer, and who may speak to the
+agent besides the people in the settings.
 """
 
 from collections.abc import Sequence

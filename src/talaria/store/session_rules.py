@@ -1,7 +1,6 @@
-"""What holds for a session wherever it is kept: its titles, the name that finds it, what entries make of its row.
-
-What lists and search results show of a journal, and the text that a search looks at. Shared by all stores.
-The day that people would say a moment belongs to. Shared by all stores."""
+"""What holds for a session in every store: its titles, the name that finds it, what entries change in its row, and the
+text that lists, search and its results use.
+"""
 
 import re
 import time

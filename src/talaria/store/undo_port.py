@@ -95,7 +95,7 @@ class UndoStore(Protocol):
 
     def update_files(self, project: int, found: Mapping[str, KnownFile], gone: Iterable[str]) -> None: ...
 
-    def excluded(self, project: int, since: float) -> dict[str, str]:
+    def list_excluded(self, project: int, since: float) -> dict[str, str]:
         """What is not recorded, and why: what is there, or was at some time since then."""
         ...
 

@@ -21,8 +21,8 @@ from talaria.core.ids import Epoch, OwnerId, SessionId
 from talaria.core.messages import Assistant
 from talaria.platforms.base import Address, Batch, Outbound, Platform, SentId
 from talaria.providers.base import Delta, ModelRequest, Provider
-from talaria.store.base import Handoffs, Held, Journal, Sessions, Store, Write
-from talaria.store.chat_ports import Chats, Inbox, Outbox
+from talaria.store.base import Held, Journal, Sessions, Store, Write
+from talaria.store.chat_ports import Chats, Handoffs, Inbox, Outbox
 from talaria.store.sqlite.store import SqliteStore
 
 P = ParamSpec("P")

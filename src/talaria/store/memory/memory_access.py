@@ -1,10 +1,4 @@
-"""Access in memory.
-
-Approvals in memory. A step is taken only while the question lives: in its time, its owner alive.
-Grants in memory.
-
-Forgetting in memory.
-"""
+"""Access, approvals, grants and forgetting in memory."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -230,6 +224,7 @@ class _PersonRows:
     def traces(self) -> Traces:
         tables, own, whose = self._tables, self.own, self._whose
         there = [one.session for one in own.elsewhere if one.session in tables.sessions]
+        others = {row.session.cwd for row in tables.sessions.values() if row not in self._rows}
         return Traces(
             conversations=tuple(own.conversations),
             messages=sum(row.session.message_count for row in self._rows),
@@ -243,7 +238,7 @@ class _PersonRows:
             spending=sum(row.person == whose.person for row in tables.spending),
             shared=tuple(dict.fromkeys(there)),
             names=tuple(dict.fromkeys(filter(None, self._names()))),
-            folders=self._folders(),
+            folders=tuple(sorted({row.session.cwd for row in self._rows} - others)),
         )
 
     def remove(self) -> None:
@@ -278,7 +273,3 @@ class _PersonRows:
         who = (self._whose.platform, self._whose.user)
         found = (self._tables.members.get(who), self._tables.requests.get(who))
         return [one.name for one in found if one is not None]
-
-    def _folders(self) -> tuple[str, ...]:
-        others = {row.session.cwd for row in self._tables.sessions.values() if row not in self._rows}
-        return tuple(sorted({row.session.cwd for row in self._rows} - others))

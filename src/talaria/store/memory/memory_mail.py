@@ -1,11 +1,4 @@
-"""The outbox in memory.
-
-The inbox in memory.
-
-Chats in memory.
-
-Handoffs in memory. Every step is guarded by the state it leaves.
-"""
+"""Inbox, outbox, chats and handoffs in memory."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +8,21 @@ import msgspec
 
 from talaria.core.clock import Clock
 from talaria.core.ids import InboxId, OutboxId, SessionId, TurnId, new_handoff_id, new_session_id
-from talaria.store.base import MAX_REASON_CHARS, BrokenRuleError, HandoffRequest, HandoffStage, HandoffState
-from talaria.store.chat_ports import BusyMode, ChatRow, Cursor, Inbound, InboxState, OutboxRow, OutboxState, Outgoing
+from talaria.store.base import BrokenRuleError
+from talaria.store.chat_ports import (
+    MAX_REASON_CHARS,
+    BusyMode,
+    ChatRow,
+    Cursor,
+    HandoffRequest,
+    HandoffStage,
+    HandoffState,
+    Inbound,
+    InboxState,
+    OutboxRow,
+    OutboxState,
+    Outgoing,
+)
 from talaria.store.memory.memory_tables import HandoffChat, InboxRow, MemoryDatabase, Tables
 
 _DUE: tuple[OutboxState, ...] = ("pending", "started")

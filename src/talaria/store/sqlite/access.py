@@ -1,9 +1,7 @@
-"""Access: members, who waits to become one, and the wrong codes that lock a platform.
+"""What people may do: members and pairing, approvals, grants. And forgetting: old conversations, and everything that is
+stored about a person.
 
-Approvals: questions to a person. A step is taken only while the question lives: in its time, its owner alive.
-Grants: what people have allowed beforehand.
-
-What is thrown away for good: old conversations, and all that is kept about somebody.
+A step of an approval is taken only while the question lives: before it expires, and while its owner is alive.
 """
 
 from collections.abc import Generator, Sequence

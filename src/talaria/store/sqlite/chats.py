@@ -1,6 +1,5 @@
-"""Chats: which session each is about, and the address that a person has chosen per platform.
-
-Handoff states on the session row. Every step is guarded by the state it leaves.
+"""Chats: the session that each is about, and the home that a person chose per platform. Handoffs: states in the
+session's row; every step checks the state that it leaves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,8 +7,7 @@ from typing import cast
 
 from talaria.core.clock import Clock
 from talaria.core.ids import SessionId, new_handoff_id, new_session_id
-from talaria.store.base import MAX_REASON_CHARS, HandoffRequest, HandoffState
-from talaria.store.chat_ports import BusyMode, ChatRow
+from talaria.store.chat_ports import MAX_REASON_CHARS, BusyMode, ChatRow, HandoffRequest, HandoffState
 from talaria.store.sqlite.connection import SqliteConnection, Value, step
 from talaria.store.sqlite.database import Database
 

@@ -1,9 +1,6 @@
-"""The part of an apsw connection that SQL work needs, typed: rows come out as plain tuples.
+"""One connection: its types, the explanation of SQLite's errors to people, and the numbered migrations.
 
-Steps that are guarded by the state that they leave.
-
-What SQLite says, told to a person: which file, what is wrong, what to do.
-Numbered migrations, each in one transaction with its number; a database from the future is refused.
+Each migration is one transaction that also sets its number; a database from the future is refused.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

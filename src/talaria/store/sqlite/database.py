@@ -1,7 +1,6 @@
-"""One SQLite file: its connections, one writer and a few short readers. Nothing but SQLite ever opens the file:
-closing any other descriptor of it would silently drop this process's locks.
+"""One SQLite file: its connections, one writer and a few short readers.
 
-A few threads that look into the database, each with a connection of its own. They begin when they are needed.
+Nothing but SQLite ever opens the file: closing any other descriptor of it would silently drop this process's locks.
 """
 
 import array

@@ -1,6 +1,6 @@
 """The outbox: replies on their way out. A row is `started` before the wire is touched and `sent` after.
 
-The inbox: what platforms have brought. A message gets the session of its chat in the transaction that accepts it.
+The inbox: what platforms brought. A message gets the session of its chat in the transaction that accepts it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

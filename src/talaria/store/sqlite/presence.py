@@ -1,7 +1,4 @@
-"""Who is alive: each owner holds a lock on a file of its own, which the kernel frees when the process dies.
-
-Owners: the processes that may run sessions.
-"""
+"""Who is alive: each owner holds a lock on a file of its own, which the kernel frees when the process dies."""
 
 import fcntl
 import os

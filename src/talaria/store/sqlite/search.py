@@ -1,10 +1,7 @@
-"""Full-text search in `search.db`: derived from the journal, fed behind its commits, rebuildable at any time.
+"""Full-text search in `search.db`: derived from the journal, fed after its commits, rebuildable at any time.
 
-The index keeps no text of its own: a row is a journal entry's id and its words. It follows the journal by
-remembering the last entry it has seen, so a lost or stale file only costs the time to catch up.
-
-The database as a whole: a copy of it as it is at one moment, and a rewrite without what was deleted.
-Keeps the search index close behind the journal. If it dies, searching still works: a search catches up itself.
+The index keeps no text of its own: a row is a journal entry's id and its words. It follows the journal by remembering
+the last entry that it has seen, so a lost or stale file only costs the time to catch up.
 """
 
 import asyncio
@@ -154,7 +151,8 @@ class Search:
         found: list[SearchHit] = []
         last, count = MAX_ENTRY, limit
         while match and len(found) < limit:
-            page = await index.read(partial(_newest, match=match, before=last, count=count))
+            words = "SELECT rowid FROM words(?) WHERE rowid < ? ORDER BY rowid DESC LIMIT ?"
+            page = [int(row[0]) for row in await index.rows(words, (match, last, count))]
             found += await self._state.read(partial(_hits, entries=page, query=query, person=person))
             if len(page) < count:
                 break
@@ -184,7 +182,13 @@ class Search:
 
     async def _feed_batch(self, index: Database) -> bool:
         seen = await index.read(_progress)
-        rows = await self._state.read(lambda db: _new_entries(db, seen))
+        entries = "SELECT id, body FROM entries WHERE id > ? ORDER BY id LIMIT ?"
+
+        def read(db: SqliteConnection) -> list[tuple[int, str]]:
+            found = db.execute(entries, (seen, FEED_BATCH))
+            return [(id, session_rules.separate_words(session_rules.text(_decode(body)))) for id, body in found]
+
+        rows = await self._state.read(read)
         if not rows:
             return False
 
@@ -200,17 +204,6 @@ class Search:
 
 def _progress(db: SqliteConnection) -> int:
     return cast("int", db.execute("SELECT last_entry FROM progress").get)
-
-
-def _new_entries(db: SqliteConnection, seen: int) -> list[tuple[int, str]]:
-    """The id and the words of each."""
-    rows = db.execute("SELECT id, body FROM entries WHERE id > ? ORDER BY id LIMIT ?", (seen, FEED_BATCH))
-    return [(id, session_rules.separate_words(session_rules.text(_decode(body)))) for id, body in rows]
-
-
-def _newest(db: SqliteConnection, match: str, before: int, count: int) -> list[int]:
-    rows = db.execute("SELECT rowid FROM words(?) WHERE rowid < ? ORDER BY rowid DESC LIMIT ?", (match, before, count))
-    return [cast("int", row[0]) for row in rows]
 
 
 def _hits(db: SqliteConnection, entries: Sequence[int], query: str, person: str | None) -> list[SearchHit]:

@@ -117,7 +117,7 @@ class SqliteUndoStore:
                 "DELETE FROM file WHERE project = ? AND path = ?", ((project, os.fsencode(path)) for path in gone)
             )
 
-    def excluded(self, project: int, since: float) -> dict[str, str]:
+    def list_excluded(self, project: int, since: float) -> dict[str, str]:
         """What is not recorded, and why: what is there, or was at some time since then."""
         asked = "SELECT path, reason FROM left_out WHERE project = ? AND coalesce(gone_at, ?) >= ?"
         with self._connect() as db:
@@ -125,7 +125,7 @@ class SqliteUndoStore:
             return {os.fsdecode(path): reason for path, reason in rows}
 
     def set_excluded(self, project: int, left_out: Mapping[str, str], now: float) -> None:
-        known = self.excluded(project, now)
+        known = self.list_excluded(project, now)
         added = ((project, os.fsencode(path), why) for path, why in left_out.items() if known.get(path) != why)
         gone = ((now, project, os.fsencode(path)) for path in known if path not in left_out)
         with self.transaction() as db:
