@@ -1,5 +1,6 @@
-"""The port of this area: a `ContextKeeper` keeps a conversation within its model's window. And whether a compaction is
-worth its entry, and whether another one would still help, judged by those in the journal."""
+"""The port of this area: a `ContextKeeper` keeps a conversation within its model's window. And
+whether a compaction is worth its entry, and whether another one would still help, judged by those
+in the journal."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -63,7 +64,8 @@ class ContextKeeper(Protocol):
     """Of one live session. Nothing in it ends a turn."""
 
     async def open(self, conversation: ConversationInfo) -> Sequence[Tool]:
-        """Before the first turn; the tools that the model may reach the rest of the conversation with."""
+        """Before the first turn; the tools that the model may reach the rest of the conversation
+        with."""
         ...
 
     def begin_turn(self, history: History, tell: Callable[[str], None]) -> None:
@@ -99,7 +101,8 @@ class ContextKeeper(Protocol):
         *,
         carry_over: bool = False,
     ) -> None:
-        """Take over from the keeper of another conversation, which is left and whose messages were `previous`.
+        """Take over from the keeper of another conversation, which is left and whose messages were
+        `previous`.
 
         `carry_over`: it goes on here.
         """
@@ -115,7 +118,8 @@ class ContextKeeper(Protocol):
 
     async def status(self) -> dict[str, Any]: ...
     async def engine(self, conversation: ConversationInfo) -> "HostedEngine | None":
-        """A plugin's engine that keeps this conversation, built if it is not there yet. None: it is not a plugin's.
+        """A plugin's engine that keeps this conversation, built if it is not there yet. None: it is
+        not a plugin's.
 
         Not during a turn. Raises `PluginError` if it cannot be built.
         """
@@ -154,7 +158,8 @@ class CompactionHistory:
             self._failed_at = None
 
     def record_prompt(self, prompt_tokens: int) -> None:
-        """An answer came, and its prompt was so long: as its model counted it, or else as we believe."""
+        """An answer came, and its prompt was so long: as its model counted it, or else as we
+        believe."""
         if 0 < prompt_tokens < self._threshold:
             self._fruitless = self._local_in_a_row = 0
 

@@ -1,9 +1,9 @@
-"""The built-in context keeper: from the endpoint's threshold on it makes the conversation shorter, unless that did not
-help lately.
+"""The built-in context keeper: from the endpoint's threshold on it makes the conversation shorter,
+unless that did not help lately.
 
-It leaves out old tool output first, then replaces the middle by a summary that it keeps up to date. The beginning, the
-end, and the person's last message stay as they are; the end is clipped only where nothing else helps, that message
-never. A call and its results are never parted.
+It leaves out old tool output first, then replaces the middle by a summary that it keeps up to date.
+The beginning, the end, and the person's last message stay as they are; the end is clipped only
+where nothing else helps, that message never. A call and its results are never parted.
 """
 
 import logging
@@ -32,7 +32,8 @@ HEAD_SHARE = 0.1
 TAIL_SHARE = 0.2
 """For what stays at the end."""
 ENOUGH_SHARE = 0.6
-"""A conversation that is below this share of the threshold without its old tool output needs no summary."""
+"""A conversation that is below this share of the threshold without its old tool output needs no
+summary."""
 FULL_SHARE = 0.8
 """A longer result would soon be too long again."""
 SUMMARY_SHARE = 0.2
@@ -75,8 +76,8 @@ def choose_cut(
 ) -> Cut:
     """`head_tokens`: 0 if something was cut before, because then the beginning is not the real one.
 
-    `keep_last`: the tail is that many messages of the person, and what followed, instead of a budget.
-    `not_before`: where the tail may begin, at the earliest.
+    `keep_last`: the tail is that many messages of the person, and what followed, instead of a
+    budget. `not_before`: where the tail may begin, at the earliest.
     """
     head, size = 0, 0
     for index, message in enumerate(messages[:HEAD_MESSAGES]):
@@ -161,7 +162,8 @@ class BuiltinContextKeeper:
     async def _summarise(
         self, middle: Sequence[Message], previous: str, request: CompactionRequest, room: int
     ) -> tuple[str, SummaryAuthor]:
-        """Piece by piece, if one question cannot hold it all: each answer is the earlier summary of the next."""
+        """Piece by piece, if one question cannot hold it all: each answer is the earlier summary of
+        the next."""
         if not request.may_ask:
             return summary.local(middle, previous), "host"
         content = sum(map(size_tokens, middle)) + len(previous) / CHARS_PER_TOKEN
@@ -203,8 +205,8 @@ class BuiltinContextKeeper:
 
 
 def _room_tokens(messages: Sequence[Message], request: CompactionRequest) -> int:
-    """The threshold in tokens as we estimate them: less than the model's own, if what it reads is denser than that, or
-    much of it is not messages."""
+    """The threshold in tokens as we estimate them: less than the model's own, if what it reads is
+    denser than that, or much of it is not messages."""
     if request.tokens <= request.threshold:
         return request.threshold
     ours = sum(map(size_tokens, messages))

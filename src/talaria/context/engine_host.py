@@ -1,7 +1,9 @@
-"""Hosts a plugin's context engine for one live session: owns the moments, the time limits and the visible fallback.
+"""Hosts a plugin's context engine for one live session: owns the moments, the time limits and the
+visible fallback.
 
-If an engine raises, hangs or returns what no endpoint would take, the person is told and the built-in keeper replaces
-it for the rest of the turn. One that has hung is abandoned, and another is built for the next turn.
+If an engine raises, hangs or returns what no endpoint would take, the person is told and the
+built-in keeper replaces it for the rest of the turn. One that has hung is abandoned, and another is
+built for the next turn.
 """
 
 import json
@@ -39,7 +41,8 @@ class EngineHost:
     def __init__(
         self, name: str, build: Build, builtin: ContextKeeper, clock: Clock, home: Path, *, is_automatic: bool = True
     ) -> None:
-        """`home` is that of plugins. `is_automatic`: it compacts by itself, and not only when it is asked to."""
+        """`home` is that of plugins. `is_automatic`: it compacts by itself, and not only when it is
+        asked to."""
         self._name = name
         self._home = home
         self._build = build
@@ -203,8 +206,8 @@ class EngineHost:
         return self._conversation.session if self._conversation is not None else ""
 
     async def engine(self, conversation: ConversationInfo) -> HostedEngine:
-        """The built-in keeper does not replace one that cannot be built: the caller learns why, and the next turn tries
-        again."""
+        """The built-in keeper does not replace one that cannot be built: the caller learns why, and
+        the next turn tries again."""
         self._move_to(conversation)
         said = len(self._unsaid)
         engine = await self._ready()

@@ -1,7 +1,8 @@
-"""How messages become shorter: old tool output, long arguments and images are left out; a summary replaces the rest.
+"""How messages become shorter: old tool output, long arguments and images are left out; a summary
+replaces the rest.
 
-The summary always says what the person wants: the goal is handed on from summary to summary. Everything stays in the
-journal, where the `recall` tool finds it. Pure.
+The summary always says what the person wants: the goal is handed on from summary to summary.
+Everything stays in the journal, where the `recall` tool finds it. Pure.
 """
 
 import re
@@ -20,7 +21,8 @@ MAX_OUTPUT_CHARS = 200
 MAX_PRUNED_ARGUMENT_CHARS = 500
 _KEPT_ARGUMENT_CHARS = 120
 _LIMITS = (16_000, 8_000, 4_000, 2_000, 1_000)
-"""What is left of any text in the end, in characters: no less than it takes to make all of them fit."""
+"""What is left of any text in the end, in characters: no less than it takes to make all of them
+fit."""
 
 Part = TypeVar("Part", bound=UserPart | AssistantPart)
 
@@ -29,7 +31,8 @@ _decode = msgspec.json.Decoder(dict[str, object]).decode
 
 
 def prune(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The same messages, each as short as it can be without losing its place. Of equal outputs the newest stays."""
+    """The same messages, each as short as it can be without losing its place. Of equal outputs the
+    newest stays."""
     newest = {message.text: index for index, message in enumerate(messages) if isinstance(message, ToolResult)}
     return tuple(
         _prune_message(message, is_repeated=isinstance(message, ToolResult) and newest[message.text] != index)
@@ -38,7 +41,8 @@ def prune(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def fit(messages: Sequence[Message], tokens: int) -> tuple[Message, ...]:
-    """The same messages, the longest of them clipped until all take no more than `tokens`, if that is possible.
+    """The same messages, the longest of them clipped until all take no more than `tokens`, if that
+    is possible.
 
     Before that old images go, and after it the newest. What the person said last stays as it is.
     """
@@ -205,7 +209,8 @@ def with_goal(told: str, goal: str) -> str:
 
 
 def local(messages: Sequence[Message], previous: str) -> str:
-    """Without a model: the goal, what a model told last, then what was said and done since, as far as it fits."""
+    """Without a model: the goal, what a model told last, then what was said and done since, as far
+    as it fits."""
     known = _sections(previous)
     goal = known.pop(GOAL, "")
     noted = known.pop(_SINCE, "").splitlines()

@@ -1,4 +1,5 @@
-"""The two ways of waiting that need care: for blocking work, and for work that must not be interrupted."""
+"""The two ways of waiting that need care: for blocking work, and for work that must not be
+interrupted."""
 
 import asyncio
 import contextvars
@@ -18,7 +19,8 @@ IDLE_S = 10.0
 async def complete(work: Awaitable[T]) -> T:
     """Wait for the outcome even if cancelled meanwhile; then the cancellation goes on.
 
-    So a cancelled caller knows that the work was done. If the work failed, its failure is raised instead.
+    So a cancelled caller knows that the work was done. If the work failed, its failure is raised
+    instead.
     """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -41,7 +43,8 @@ async def wait_until_done(task: "asyncio.Future[Any]") -> None:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """In a daemon thread of its own: work that hangs blocks neither other work nor the loop nor the process's exit."""
+    """In a daemon thread of its own: work that hangs blocks neither other work nor the loop nor the
+    process's exit."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Callable[[], T]] = loop.create_future()
 

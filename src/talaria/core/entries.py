@@ -94,7 +94,8 @@ class RouteChanged(msgspec.Struct, frozen=True, tag="route_changed"):
 
 
 class Undone(msgspec.Struct, frozen=True, tag="undone"):
-    """A turn, the last one then, is taken back: the model does not read it any more. What its tools did stays done."""
+    """A turn, the last one then, is taken back: the model does not read it any more. What its tools
+    did stays done."""
 
     turn: TurnId
 

@@ -1,9 +1,10 @@
-"""Our messages as the dictionaries that engines and plugins read, and back; and what endpoints demand of a
-conversation. Pure.
+"""Our messages as the dictionaries that engines and plugins read, and back; and what endpoints
+demand of a conversation. Pure.
 
-What comes back unchanged is the message it was made of, with everything that the dictionary did not show. The rest is
-new and is made to fit: engines cut where they like, so calls and results that a cut separates are dropped, the sides
-take turns, and there is something to answer. What no cut explains raises `IllegalTranscript`.
+What comes back unchanged is the message it was made of, with everything that the dictionary did not
+show. The rest is new and is made to fit: engines cut where they like, so calls and results that a
+cut separates are dropped, the sides take turns, and there is something to answer. What no cut
+explains raises `IllegalTranscript`.
 """
 
 import json
@@ -21,8 +22,8 @@ from talaria.core.pictures import without_images
 
 
 def transcript_problems(messages: Iterable[Message], *, is_idle: bool = True) -> list[str]:
-    """Every call has exactly one result, in order, right after it; people and model take turns; nothing is empty;
-    the host does not repeat itself.
+    """Every call has exactly one result, in order, right after it; people and model take turns;
+    nothing is empty; the host does not repeat itself.
 
     `is_idle`: no turn is running, so the last message must be the assistant's.
     """
@@ -83,7 +84,8 @@ class IllegalTranscript(Exception):
 
 
 def to_dicts(messages: Iterable[Message], *, with_context: bool = True) -> list[dict[str, Any]]:
-    """New ones each time: the caller may change them. `with_context`: include what the host has added."""
+    """New ones each time: the caller may change them. `with_context`: include what the host has
+    added."""
     return [_as_dict(message, with_context=with_context) for message in messages]
 
 
@@ -104,7 +106,8 @@ def from_dicts(dicts: object, before: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def parse_question(dicts: Iterable[Mapping[str, Any]]) -> tuple[str, tuple[Message, ...]]:
-    """What somebody wants to ask a model: the system prompt, and the conversation. Raises `Illegal`."""
+    """What somebody wants to ask a model: the system prompt, and the conversation. Raises
+    `Illegal`."""
     given = list(dicts)
     system = [_text(one.get("content")) for one in given if one.get("role") == "system"]
     said = [_new(one, {}) for one in given if one.get("role") != "system"]
@@ -132,7 +135,8 @@ def _as_dict(message: Message, *, with_context: bool = True) -> dict[str, Any]:
 
 
 def _content(message: User, *, with_context: bool = True) -> str:
-    """As text: many engines know nothing else, and a message that comes back unchanged still has its images."""
+    """As text: many engines know nothing else, and a message that comes back unchanged still has
+    its images."""
     parts = [part for part in message.parts if with_context or not isinstance(part, Context)]
     return "\n".join(IMAGE if isinstance(part, Image) else part.text for part in parts)
 
@@ -159,7 +163,8 @@ def _read_dicts(dicts: Sequence[object], before: Sequence[Message]) -> Iterator[
 
 
 def _places(shown: Sequence[Mapping[str, Any]], before: Sequence[Message]) -> list[int | None]:
-    """Which message of `before` each is; none twice, in order, and of equal ones the last: engines keep the end."""
+    """Which message of `before` each is; none twice, in order, and of equal ones the last: engines
+    keep the end."""
     known: dict[str, list[int]] = {}
     for place, message in enumerate(before):
         known.setdefault(_fingerprint(_as_dict(message)), []).append(place)
@@ -198,7 +203,8 @@ def _new(shown: Mapping[str, Any], names: Mapping[str, str]) -> Message | None:
 
 
 def _longer(shown: Mapping[str, Any], before: Sequence[Message], start: int) -> User | None:
-    """The person's next message from `start` on, if this begins with it: some engines append a note."""
+    """The person's next message from `start` on, if this begins with it: some engines append a
+    note."""
     if shown.get("role") != "user":
         return None
     rest = (before[place] for place in range(start, len(before)))
@@ -231,8 +237,8 @@ def _encodable(text: object) -> str:
 
 
 def _drop_loose_ends(messages: Sequence[Message], known: AbstractSet[CallId]) -> Iterator[Message]:
-    """Without what a cut separates: results whose call is gone, calls whose results are. `known` are the calls that
-    there were before; others are not the fault of a cut."""
+    """Without what a cut separates: results whose call is gone, calls whose results are. `known`
+    are the calls that there were before; others are not the fault of a cut."""
     missing: set[CallId] = set()
     for index, message in enumerate(messages):
         if isinstance(message, ToolResult):

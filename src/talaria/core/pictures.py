@@ -1,4 +1,5 @@
-"""Pictures: what their first bytes say of them, which of them every vendor takes, and messages without them. Pure."""
+"""Pictures: what their first bytes say of them, which of them every vendor takes, and messages
+without them. Pure."""
 
 import binascii
 

@@ -1,5 +1,6 @@
-"""Foreign code, called from our event loop: in a thread, one call at a time, with a time limit, and with no more
-arguments than it asks for. Whatever it does comes back as a value or as `PluginError`."""
+"""Foreign code, called from our event loop: in a thread, one call at a time, with a time limit, and
+with no more arguments than it asks for. Whatever it does comes back as a value or as `PluginError`.
+"""
 
 import asyncio
 import inspect
@@ -27,11 +28,11 @@ class PluginError(Exception):
 
 
 class SerialExecutor:
-    """Runs the calls into one foreign object one after the other, each in a daemon thread of its own, so that code
-    which calls back into us takes no thread that somebody waits for.
+    """Runs the calls into one foreign object one after the other, each in a daemon thread of its
+    own, so that code which calls back into us takes no thread that somebody waits for.
 
-    A call that outlives its time limit, or whose caller was cancelled, blocks further calls until it ends: its thread
-    may still be changing the object.
+    A call that outlives its time limit, or whose caller was cancelled, blocks further calls until
+    it ends: its thread may still be changing the object.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -93,7 +94,8 @@ class HostedPlugin(Generic[T]):
         read: Callable[[Any], Any] | None = None,
         **keywords: Any,
     ) -> Any:
-        """None if it lacks the method. Raises `PluginError`. `read` looks at the answer, which may run their code."""
+        """None if it lacks the method. Raises `PluginError`. `read` looks at the answer, which may
+        run their code."""
 
         def work() -> Any:
             function = getattr(self.instance, method, None)
@@ -180,8 +182,8 @@ def as_text(value: object) -> str:
 
 
 class BackgroundLoop:
-    """An event loop in a daemon thread, for foreign async code that expects to find the same loop again. It is started
-    by the first use."""
+    """An event loop in a daemon thread, for foreign async code that expects to find the same loop
+    again. It is started by the first use."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -228,7 +230,8 @@ def call_or_await(work: Callable[[], Any], background: BackgroundLoop) -> Any:
 def select_keywords(
     function: Callable[..., Any], keywords: Mapping[str, Any], opaque: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Those of `keywords` that the function takes; of one without a readable signature, those in `opaque`."""
+    """Those of `keywords` that the function takes; of one without a readable signature, those in
+    `opaque`."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

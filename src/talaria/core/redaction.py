@@ -1,7 +1,8 @@
-"""Known secrets removed from whatever is stored, shown or sent, also where they are encoded or wrapped over lines.
+"""Known secrets removed from whatever is stored, shown or sent, also where they are encoded or
+wrapped over lines.
 
-Pure, and linear in the text: a text without secrets costs a few nanoseconds per byte and comes back as the very same
-object.
+Pure, and linear in the text: a text without secrets costs a few nanoseconds per byte and comes back
+as the very same object.
 """
 
 import os
@@ -39,7 +40,8 @@ def encodings_of(secret: str) -> frozenset[str]:
 
 
 def _base64(raw: bytes) -> Iterator[str]:
-    """Wherever it begins in the bytes that are encoded together, and whether they end with it or not."""
+    """Wherever it begins in the bytes that are encoded together, and whether they end with it or
+    not."""
     for before in range(3):
         whole = b2a_base64(bytes(before) + raw, newline=False).decode()[-(-before * 8 // 6) :]
         own = whole[: (len(raw) * 8 - (-before * 8) % 6) // 6]
@@ -129,7 +131,8 @@ class Redactor:
         return ByteStream(self._finder)
 
     def value(self, value: T) -> T:
-        """A message, entry, event or the like, redacted in all its text. Images stay; a seal with a secret goes."""
+        """A message, entry, event or the like, redacted in all its text. Images stay; a seal with a
+        secret goes."""
         finder = self._finder
         return value if finder is None or _is_clean(value, finder) else self._redact(value)
 
@@ -190,7 +193,8 @@ class Redactor:
 
 
 def _is_clean(value: object, finder: "SecretFinder") -> bool:
-    """All of its text at a glance: as it is packed, no piece of it is written in another way. False: look closer."""
+    """All of its text at a glance: as it is packed, no piece of it is written in another way.
+    False: look closer."""
     try:
         packed = _pack(value)
     except (TypeError, ValueError):  # it holds what cannot be packed
@@ -238,7 +242,8 @@ class TextStream:
 
 
 class ByteStream:
-    """The same for data, wherever it is cut. What waits is never more than a few times the longest form of a secret."""
+    """The same for data, wherever it is cut. What waits is never more than a few times the longest
+    form of a secret."""
 
     def __init__(self, finder: "SecretFinder | None") -> None:
         self._finder = finder

@@ -1,5 +1,6 @@
-"""Hosts a plugin's memory provider for one live session. If it raises or hangs, the person is told and the conversation
-goes on without its answer; one that hangs is not called again before that call has ended."""
+"""Hosts a plugin's memory provider for one live session. If it raises or hangs, the person is told
+and the conversation goes on without its answer; one that hangs is not called again before that call
+has ended."""
 
 import json
 import logging
@@ -38,7 +39,8 @@ class MemoryHost:
         self._turns = 0
 
     async def open(self, session: SessionId, home: Path, platform: str, person: str) -> tuple[Sequence[Tool], str]:
-        """Its tools, and what it adds to the system prompt. A provider that cannot start is not used."""
+        """Its tools, and what it adds to the system prompt. A provider that cannot start is not
+        used."""
         self._session = session
         try:
             provider = await self._build()

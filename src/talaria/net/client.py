@@ -1,8 +1,8 @@
 """The one HTTP client: one pool per address, one TLS context; and the splitter of event streams.
 
-Proxies (`HTTPS_PROXY`, `NO_PROXY`) and a corporate CA (`SSL_CERT_FILE`) are honoured. Redirects are not followed, so
-that a key never travels to another host. Besides platforms, aiohttp is imported only here and in `exchange.py`
-(docs/adr/0002).
+Proxies (`HTTPS_PROXY`, `NO_PROXY`) and a corporate CA (`SSL_CERT_FILE`) are honoured. Redirects are
+not followed, so that a key never travels to another host. Besides platforms, aiohttp is imported
+only here and in `exchange.py` (docs/adr/0002).
 """
 
 import errno
@@ -185,7 +185,8 @@ def _is_loopback(url: str) -> bool:
 
 
 def _is_refusal(fault: Exception) -> bool:
-    """`localhost` may have several addresses: then the fault has the number of each only in its text."""
+    """`localhost` may have several addresses: then the fault has the number of each only in its
+    text."""
     if not isinstance(fault, aiohttp.ClientConnectorError):
         return False
     numbers = {fault.os_error.errno} - {None} or set(map(int, re.findall(r"\[Errno (\d+)\]", str(fault.os_error))))
@@ -228,7 +229,8 @@ _BOM = b"\xef\xbb\xbf"
 class EventSplitter:
     """The data of server-sent events, wherever the chunks of the stream are cut.
 
-    Lines may end in LF or CRLF; names, comments, unknown fields and events without data are skipped.
+    Lines may end in LF or CRLF; names, comments, unknown fields and events without data are
+    skipped.
     """
 
     def __init__(self) -> None:

@@ -1,11 +1,11 @@
 """The only way out for sandboxed commands and the browser: an HTTP proxy in our process.
 
-It takes tunnels (`CONNECT host:port`) and plain requests (`GET http://host/`). What is asked, looked up and dialled is
-one and the same parsed host, and only the addresses that were checked are dialled, so a second reading of its name,
-or a second answer of a name server, changes nothing.
+It takes tunnels (`CONNECT host:port`) and plain requests (`GET http://host/`). What is asked,
+looked up and dialled is one and the same parsed host, and only the addresses that were checked are
+dialled, so a second reading of its name, or a second answer of a name server, changes nothing.
 
-Behind a proxy of the environment (`HTTPS_PROXY`), that proxy is dialled and looks names up; what is private *here* is
-refused all the same, before that.
+Behind a proxy of the environment (`HTTPS_PROXY`), that proxy is dialled and looks names up; what is
+private *here* is refused all the same, before that.
 """
 
 import asyncio
@@ -54,7 +54,8 @@ class UpstreamProxy(msgspec.Struct, frozen=True):
 async def dial_upstream(
     request: ProxyRequest, addresses: tuple[str, ...], lookup: Lookup, watch: StallWatch
 ) -> socket.socket:
-    """A socket that has sent the request's head: its body is next, or the tunnel. Raises `ToolFailed` and `OSError`."""
+    """A socket that has sent the request's head: its body is next, or the tunnel. Raises
+    `ToolFailed` and `OSError`."""
     url = request.url
     proxy = _proxy(url)
     if proxy is not None:
@@ -133,8 +134,8 @@ _END = b"\r\n\r\n"
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 AdmitHost = Callable[[str, int], Awaitable[None]]
-"""Raises `Denied`, with a sentence, if this host and port may not be reached. May wait for a person, and may be called
-for one host several times at once."""
+"""Raises `Denied`, with a sentence, if this host and port may not be reached. May wait for a
+person, and may be called for one host several times at once."""
 Dial = Callable[[], Awaitable[socket.socket]]
 """Connects to what a request asked for, if its addresses are in bounds. Raises `ProxyRefusal`."""
 Serve = Callable[[socket.socket, bytes, Dial], Awaitable[None]]
@@ -146,7 +147,8 @@ log = logging.getLogger(__name__)
 
 
 class Egress:
-    """`async with Egress(…)` serves until the context ends; then its listening socket and all connections close."""
+    """`async with Egress(…)` serves until the context ends; then its listening socket and all
+    connections close."""
 
     def __init__(
         self,
@@ -161,9 +163,9 @@ class Egress:
         credential: str | None = None,
         intercept: Intercept = lambda _: None,
     ) -> None:
-        """`max_bytes` is for all connections together; with a `credential` (`user:password`) only clients that send it
-        are served. `refused` is called for each host that was refused, with the reason. Neither applies to what is
-        intercepted.
+        """`max_bytes` is for all connections together; with a `credential` (`user:password`) only
+        clients that send it are served. `refused` is called for each host that was refused, with
+        the reason. Neither applies to what is intercepted.
         """
         self._listening = listening
         self._admit = admit
@@ -296,7 +298,8 @@ async def _head(client: socket.socket) -> tuple[bytes, bytes]:
 
 
 async def _send_refusal(client: socket.socket, answer: ProxyRefusal, watch: StallWatch) -> None:
-    """Reads the rest of the request, too: closing a socket with unread data would discard our answer."""
+    """Reads the rest of the request, too: closing a socket with unread data would discard our
+    answer."""
     loop = asyncio.get_running_loop()
     body = f"{answer}\n".encode()
     lines = [

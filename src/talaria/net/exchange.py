@@ -1,8 +1,9 @@
-"""One request to addresses that were checked, and its response. No redirects, no cookies, no connection is reused.
+"""One request to addresses that were checked, and its response. No redirects, no cookies, no
+connection is reused.
 
-The connector gets a resolver that knows only the checked addresses, so that nothing is looked up a second time between
-the check and the use, and sockets that dial nothing else. TLS still verifies the name. aiohttp is imported here and in
-`client.py`; `fetch.py` loads this with the first page.
+The connector gets a resolver that knows only the checked addresses, so that nothing is looked up a
+second time between the check and the use, and sockets that dial nothing else. TLS still verifies
+the name. aiohttp is imported here and in `client.py`; `fetch.py` loads this with the first page.
 """
 
 import math
@@ -62,7 +63,8 @@ class Exchange:
         self._tls: ssl.SSLContext | None = None
 
     async def ask(self, request: FetchRequest, watch: StallWatch, limit: int) -> FetchResponse:
-        """At most `limit` bytes of the answer. Raises `ToolFailed`, and `TimeoutError` when the watch's time is up."""
+        """At most `limit` bytes of the answer. Raises `ToolFailed`, and `TimeoutError` when the
+        watch's time is up."""
         try:
             proxy = proxy_for(str(request.url))
         except BadConfig as fault:

@@ -1,12 +1,13 @@
 """The vetted fetch: pages that a model names, and calls that the operator's settings name.
 
-For a page: only http and https; every address of the host is checked, and exactly those are dialled (`urls.py`,
-`exchange.py`), again at every redirect; at most `web.max_bytes` after decompression, `web.timeout_s` in all. Behind a
-proxy (`HTTPS_PROXY`) the proxy looks names up and dials. Addresses in the URL, and names that are private *here*, are
-still refused; where the proxy ends up is for the proxy to police.
+For a page: only http and https; every address of the host is checked, and exactly those are dialled
+(`urls.py`, `exchange.py`), again at every redirect; at most `web.max_bytes` after decompression,
+`web.timeout_s` in all. Behind a proxy (`HTTPS_PROXY`) the proxy looks names up and dials. Addresses
+in the URL, and names that are private *here*, are still refused; where the proxy ends up is for the
+proxy to police.
 
-Bytes become text as in browsers: the byte order mark, the header, the page's own declaration, a guess. Decompression
-has a limit, so that a bomb costs no more than the limit.
+Bytes become text as in browsers: the byte order mark, the header, the page's own declaration, a
+guess. Decompression has a limit, so that a bomb costs no more than the limit.
 """
 
 import codecs
@@ -51,7 +52,8 @@ _DECLARED = re.compile(
 _USUAL = re.compile(
     r"utf-(8|16|16-le|16-be|32|32-le|32-be)|ascii|iso8859-\d+|cp\d+|koi8-[rtu]|mac-\w+|gb\w+|big5\w*|euc_\w+|shift_jis\w*|iso2022_\w+|johab|hz|tis-620"
 )
-"""Python knows more, some of which are programs rather than alphabets (punycode takes quadratic time)."""
+"""Python knows more, some of which are programs rather than alphabets (punycode takes quadratic
+time)."""
 _WIDER = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
@@ -194,8 +196,8 @@ class Fetch:
         raise ToolFailed(f"{here.host} still redirects after {MAX_REDIRECTS} redirects; giving up.")
 
     async def call(self, url: str, *, headers: Mapping[str, str], body: bytes | None = None) -> FetchedPage:
-        """An address from the settings, never from a model: it may be private, and may be sent a key. So redirects are
-        not followed. Raises `ToolFailed`.
+        """An address from the settings, never from a model: it may be private, and may be sent a
+        key. So redirects are not followed. Raises `ToolFailed`.
         """
         here = parse_url(url)
         async with StallWatch(self._clock, self._settings.timeout_s) as watch:

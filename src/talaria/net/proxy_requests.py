@@ -1,8 +1,8 @@
 """Requests to the egress proxy, and the tunnels they become.
 
-Requests are parsed strictly. Nothing is repaired: what is malformed or ambiguous is refused, and what goes on to the
-other side is written again from the parts. A tunnel joins two sockets and buffers nothing: a slow reader is sent to
-slowly.
+Requests are parsed strictly. Nothing is repaired: what is malformed or ambiguous is refused, and
+what goes on to the other side is written again from the parts. A tunnel joins two sockets and
+buffers nothing: a slow reader is sent to slowly.
 """
 
 import asyncio
@@ -164,13 +164,14 @@ class Tunnel:
         self._moved_at = clock.monotonic()
 
     async def join(self, early: bytes) -> None:
-        """Until both sides have said all, one fails, or both are silent for long. `early` is what the client has
-        said already.
+        """Until both sides have said all, one fails, or both are silent for long. `early` is what
+        the client has said already.
         """
         await self._run(early, sys.maxsize, ends_together=False)
 
     async def exchange(self, early: bytes, body_bytes: int) -> None:
-        """As `join`, for one request: of the client exactly its body is heard, and the end of one side is the end."""
+        """As `join`, for one request: of the client exactly its body is heard, and the end of one
+        side is the end."""
         await self._run(early[:body_bytes], body_bytes, ends_together=True)
 
     async def _run(self, early: bytes, most: int, *, ends_together: bool) -> None:
@@ -195,7 +196,8 @@ class Tunnel:
         self._shut()
 
     async def _copy(self, source: socket.socket, target: socket.socket, early: bytes, left: int) -> None:
-        """Behind the last byte that counts it still waits for the source to end, or to say too much."""
+        """Behind the last byte that counts it still waits for the source to end, or to say too
+        much."""
         loop = asyncio.get_running_loop()
         chunk = early or await loop.sock_recv(source, CHUNK_BYTES)
         while chunk and left > 0:

@@ -16,7 +16,8 @@ def make_tls_context() -> ssl.SSLContext:
 
 @contextmanager
 def skip_certificates() -> Generator[None]:
-    """While aiohttp is imported: it would read all certificates twice, 40 ms, for contexts that we do not use.
+    """While aiohttp is imported: it would read all certificates twice, 40 ms, for contexts that we
+    do not use.
 
     Those contexts trust nobody afterwards, so that using one by mistake fails.
     """

@@ -1,8 +1,9 @@
 """URLs of pages, and the addresses that may be dialled for them.
 
-A URL is parsed once; what is checked, dialled and shown is put together from the parts again, so that no two readers
-of one text can disagree about its host. A host name is looked up once, and every single address checked against
-IANA's registries of special ones. Python's `is_global` differs from release to release; a list of our own does not.
+A URL is parsed once; what is checked, dialled and shown is put together from the parts again, so
+that no two readers of one text can disagree about its host. A host name is looked up once, and
+every single address checked against IANA's registries of special ones. Python's `is_global` differs
+from release to release; a list of our own does not.
 """
 
 import re
@@ -27,14 +28,16 @@ _URL = re.compile(
 _PLACE = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]++)\]|(?P<name>[^:\[\]@]++))(?::(?P<port>[0-9]{1,5}+)?)?", re.IGNORECASE)
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-"""A last label like this makes the C library read the whole name as an IPv4 address, in forms that nobody expects."""
+"""A last label like this makes the C library read the whole name as an IPv4 address, in forms that
+nobody expects."""
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class WebUrl(msgspec.Struct, frozen=True):
     scheme: Literal["http", "https"]
     host: str
-    """A name in lower-case ASCII without a dot at its end, or an address (IPv6 without brackets)."""
+    """A name in lower-case ASCII without a dot at its end, or an address (IPv6 without brackets).
+    """
     port: int
     target: str
     """Path and query, ASCII without spaces."""
@@ -125,9 +128,11 @@ def _a_labels(text: str) -> str:
 
 
 def proxy_for(url: str) -> str | None:
-    """The proxy that the environment names for this address (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY` and so on).
+    """The proxy that the environment names for this address (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`
+    and so on).
 
-    Raises `BadConfig` for a proxy that we cannot use: bypassing it might not be what its owner wants.
+    Raises `BadConfig` for a proxy that we cannot use: bypassing it might not be what its owner
+    wants.
     """
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415  (20 ms that only the first request pays)
 
@@ -183,7 +188,8 @@ _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 def is_public(address: Address) -> bool:
-    """An address that embeds another one is judged by that. Teredo and 6to4, where nobody serves, are not public."""
+    """An address that embeds another one is judged by that. Teredo and 6to4, where nobody serves,
+    are not public."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _SPECIAL_V4)
     if address.scope_id is not None:
@@ -235,7 +241,8 @@ Lookup = Callable[[str], Awaitable[Sequence[str]]]
 
 
 async def system_lookup(host: str) -> Sequence[str]:
-    """In a thread that may be abandoned, so that a name server that does not answer blocks nobody else."""
+    """In a thread that may be abandoned, so that a name server that does not answer blocks nobody
+    else."""
 
     def ask() -> list[str]:
         try:
@@ -248,8 +255,8 @@ async def system_lookup(host: str) -> Sequence[str]:
 
 
 async def vet_addresses(url: WebUrl, allowance: Allowance, lookup: Lookup) -> tuple[str, ...]:
-    """The addresses that may be dialled for this host; none if its name is not known here. Raises `ToolFailed` if any
-    of them is not allowed: we do not decide which one is tried first.
+    """The addresses that may be dialled for this host; none if its name is not known here. Raises
+    `ToolFailed` if any of them is not allowed: we do not decide which one is tried first.
     """
     try:
         addresses = [url.literal] if url.literal else [ip_address(found) for found in await lookup(url.host)]

@@ -1,4 +1,5 @@
-"""The Anthropic Messages wire. An answer is put together block by block from a stream, or from one document."""
+"""The Anthropic Messages wire. An answer is put together block by block from a stream, or from one
+document."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -210,8 +211,8 @@ DEFAULT_MAX_TOKENS = 8192
 MIN_BUDGET_TOKENS = 1024
 _BUDGETS: dict[Effort, int] = {"none": 0, "minimal": 1024, "low": 4096, "medium": 10_000, "high": 24_000}
 _THINKS_BY_BUDGET = re.compile(r"claude-3|claude-(?:opus|sonnet|haiku)-4(?![-.][6-9])|^(?!.*claude)")
-"""Claude up to 4.5, and other vendors' models on this wire. Every later Claude is told an effort, and most refuse a
-budget."""
+"""Claude up to 4.5, and other vendors' models on this wire. Every later Claude is told an effort,
+and most refuse a budget."""
 
 _OAUTH = "sk-ant-oat"
 """How tokens of an OAuth login begin, which are no API keys."""
@@ -233,7 +234,8 @@ class AnthropicMessages:
         return {"x-api-key": key.reveal(), **version} if key else version
 
     def encode(self, message: Message, origin: str) -> bytes:
-        """The message's opening and its blocks, left open: `body` may add the blocks of the next message."""
+        """The message's opening and its blocks, left open: `body` may add the blocks of the next
+        message."""
         match message:
             case User():
                 blocks = [_encode(_user_block(part)) for part in message.parts if not _is_blank(part)]
@@ -257,7 +259,8 @@ class AnthropicMessages:
 
 
 def _merge_roles(messages: Iterable[bytes]) -> Iterator[bytes]:
-    """Neighbours of one role become one message: results of a batch and the note behind them belong together."""
+    """Neighbours of one role become one message: results of a batch and the note behind them belong
+    together."""
     opened = b""
     for message in messages:
         opening = _USER if message.startswith(_USER) else _ASSISTANT
@@ -272,7 +275,8 @@ def _merge_roles(messages: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _with_marks(messages: Sequence[bytes]) -> Sequence[bytes]:
-    """A mark where this request ends, and one where the previous request ended, so that its cache is found.
+    """A mark where this request ends, and one where the previous request ended, so that its cache
+    is found.
 
     With the system prompt's there are three; four are allowed.
     """
@@ -323,7 +327,8 @@ def _tail(request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) 
 
 
 def _may_think(messages: Sequence[bytes]) -> bool:
-    """A budget is refused while calls are open whose message did not begin with thinking, as after a fallback."""
+    """A budget is refused while calls are open whose message did not begin with thinking, as after
+    a fallback."""
     last = next((message for message in reversed(messages) if message.startswith(_ASSISTANT)), b"")
     return b'"type":"tool_use"' not in last or last.startswith(_THINKING, len(_ASSISTANT))
 

@@ -1,4 +1,5 @@
-"""The stand-in when no model is available: makes real tool calls from simple phrases, and says what it is."""
+"""The stand-in when no model is available: makes real tool calls from simple phrases, and says what
+it is."""
 
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence

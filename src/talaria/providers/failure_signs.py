@@ -1,6 +1,6 @@
-"""What endpoints say when they refuse: the words that tell what went wrong where the status does not, and how long
-they ask us to wait. All texts are in lower case. Patterns are compiled at their first use: a start does not pay for
-refusals.
+"""What endpoints say when they refuse: the words that tell what went wrong where the status does
+not, and how long they ask us to wait. All texts are in lower case. Patterns are compiled at their
+first use: a start does not pay for refusals.
 """
 
 import math
@@ -125,7 +125,8 @@ _A_DATE_MS = 1e11
 
 
 def retry_after_s(headers: Mapping[str, str], said: str, now: float) -> float | None:
-    """Seconds, never negative; None when nothing sensible was said. `said` is the error's text in lower case."""
+    """Seconds, never negative; None when nothing sensible was said. `said` is the error's text in
+    lower case."""
     exact_ms = _number(headers.get("retry-after-ms", ""))
     if exact_ms is not None:
         return max(0.0, exact_ms / 1000)
@@ -139,8 +140,8 @@ def retry_after_s(headers: Mapping[str, str], said: str, now: float) -> float | 
 
 
 def reset_s(headers: Mapping[str, str], now: float) -> float | None:
-    """When the limits that are used up are reset. A header for one of several limits (requests, tokens) counts only if
-    another says that nothing remains of it."""
+    """When the limits that are used up are reset. A header for one of several limits (requests,
+    tokens) counts only if another says that nothing remains of it."""
     by_name = {name.lower(): value.strip() for name, value in headers.items()}
     found: list[float] = []
     for name, value in by_name.items():

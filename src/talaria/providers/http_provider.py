@@ -30,7 +30,8 @@ MAX_STREAM_BYTES = 128 << 20
 MAX_LIST_BYTES = 4 << 20
 LOOKING = Timeouts(connect_s=5.0, first_byte_s=10.0, chunk_s=10.0, total_s=20.0)
 AFTERGLOW_S = 1.0
-"""How long a stream may stay open after its answer is complete, to be read to its end so that it can be reused."""
+"""How long a stream may stay open after its answer is complete, to be read to its end so that it
+can be reused."""
 _NOBODY = "nobody"
 """The origin of no message, so that thinking goes back to nobody."""
 _UNSEEN = "[There is an image here that you cannot be shown.]"
@@ -90,7 +91,8 @@ class HttpProvider:
         return {**self._wire.headers(key), **dict(self.endpoint.headers)}
 
     def _encode_history(self, request: ModelRequest) -> Sequence[bytes]:
-        """Past messages as bytes; what a repair leaves out changes them, so each encoding is kept apart."""
+        """Past messages as bytes; what a repair leaves out changes them, so each encoding is kept
+        apart."""
         repairs = request.repairs & {"drop_thinking", "drop_images"}
         origin = _NOBODY if "drop_thinking" in repairs else self.endpoint.origin
         key = " ".join((self.endpoint.origin, *sorted(repairs)))
@@ -124,7 +126,8 @@ class HttpProvider:
 
 
 def _how_to_start(endpoint: Endpoint) -> str:
-    """For a server on this machine that is not running; one that was configured by hand is known by its port."""
+    """For a server on this machine that is not running; one that was configured by hand is known by
+    its port."""
     facts = catalog().get(endpoint.provider)
     if facts is None or not facts.is_local:
         port = urlsplit(endpoint.base_url).port
@@ -134,7 +137,8 @@ def _how_to_start(endpoint: Endpoint) -> str:
 
 
 def _timeouts(endpoint: Endpoint, request: ModelRequest) -> Timeouts:
-    """No longer than the turn; an answer that is not streamed may take its whole time before the first byte."""
+    """No longer than the turn; an answer that is not streamed may take its whole time before the
+    first byte."""
     allowed = endpoint.timeouts
     total_s = allowed.total_s if request.seconds is None else min(allowed.total_s, request.seconds)
     first_byte_s = allowed.first_byte_s if request.is_streaming else total_s
@@ -162,7 +166,8 @@ async def _deltas(response: Response, decoder: Decoder) -> AsyncIterator[Delta]:
 
 
 def _merge_deltas(deltas: Iterable[Delta]) -> Iterator[Delta]:
-    """What has come together and is of one kind is one. What came before a fault is passed on before it."""
+    """What has come together and is of one kind is one. What came before a fault is passed on
+    before it."""
     together: list[Delta] = []
     fault: Exception | None = None
     try:

@@ -127,10 +127,11 @@ def _with_mark(messages: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def _add_mark(message: bytes) -> bytes:
-    """The message, its content a list of parts, with a mark on the last text; nothing when that is blank or missing.
+    """The message, its content a list of parts, with a mark on the last text; nothing when that is
+    blank or missing.
 
-    Marks elsewhere are worse than none: on an image they are ignored, on blank text they are refused, and a tool's
-    message with one beside its content hangs at OpenRouter.
+    Marks elsewhere are worse than none: on an image they are ignored, on blank text they are
+    refused, and a tool's message with one beside its content hangs at OpenRouter.
     """
     start = message.index(_CONTENT) + len(_CONTENT)  # its first: before it stand only a role and an id
     if message.startswith(b'"', start):
@@ -157,7 +158,8 @@ def _user_part(part: UserPart) -> dict[str, Any]:
 
 
 def _result(message: ToolResult) -> bytes:
-    """A tool's message holds only text: images stand before it, as parts of a message that `_in_order` makes."""
+    """A tool's message holds only text: images stand before it, as parts of a message that
+    `_in_order` makes."""
     call_id = safe_call_id(message.call_id)
     told = _encode({"role": "tool", "tool_call_id": call_id, "content": message.text})
     if not message.images:
@@ -171,9 +173,11 @@ _has_images = methodcaller("startswith", _TEXT)
 
 
 def _in_order(messages: Iterable[bytes]) -> Iterator[bytes]:
-    """Images of results as one message behind the last result of their batch: none may stand between results.
+    """Images of results as one message behind the last result of their batch: none may stand
+    between results.
 
-    A request is made only when every call of a batch has its result, so what is sent of a batch never changes.
+    A request is made only when every call of a batch has its result, so what is sent of a batch
+    never changes.
     """
     images: list[bytes] = []
     for message in messages:
@@ -205,7 +209,8 @@ def _assistant(message: Assistant, origin: str) -> dict[str, Any]:
             }
             for call in message.calls
         ]
-        # Vendors that think between tool calls want their reasoning back with those calls, and only there.
+        # Vendors that think between tool calls want their reasoning back with those calls, and only
+        # there.
         seals = [part.sealed for part in message.parts if isinstance(part, Thinking) and part.sealed]
         if message.origin == origin and seals:
             encoded |= msgspec.json.decode(seals[0], type=dict[str, msgspec.Raw])
@@ -274,7 +279,8 @@ class ChatDecoder:
         self._replays_reasoning = False
         self._calls: list[_Call] = []
         self._growing: dict[int, _Call] = {}
-        """By index, the call that was begun there last: some endpoints number every parallel call 0."""
+        """By index, the call that was begun there last: some endpoints number every parallel call
+        0."""
         self._finish: str | None = None
         self._usage: _Usage | None = None
         self.is_complete = False

@@ -1,4 +1,5 @@
-"""The OpenAI Responses wire, used statelessly: nothing is stored there, and reasoning travels encrypted with us.
+"""The OpenAI Responses wire, used statelessly: nothing is stored there, and reasoning travels
+encrypted with us.
 
 An answer is put together item by item from a stream, or from one document.
 """
@@ -108,7 +109,8 @@ class _Reported(NamedTuple):
 
 
 class ResponsesDecoder:
-    """Items as they are reported done; what grew by deltas stands in for an item that was never reported whole."""
+    """Items as they are reported done; what grew by deltas stands in for an item that was never
+    reported whole."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -202,7 +204,8 @@ class ResponsesDecoder:
 
 
 def _seal(raw: msgspec.Raw) -> str:
-    """The item without what ties it to the vendor's store: an id that is not kept there gets a request refused."""
+    """The item without what ties it to the vendor's store: an id that is not kept there gets a
+    request refused."""
     item = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     return _encode({key: value for key, value in item.items() if key not in ("id", "status")}).decode()
 

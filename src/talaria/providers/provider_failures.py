@@ -1,5 +1,6 @@
-"""What an endpoint's refusal means: status, headers and body, or an exception, become one kind of `ProviderFailure`; and
-the table of what may be done about each kind, by which `agent/retry.py` decides.
+"""What an endpoint's refusal means: status, headers and body, or an exception, become one kind of
+`ProviderFailure`; and the table of what may be done about each kind, by which `agent/retry.py`
+decides.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +25,8 @@ from talaria.providers.failure_signs import reset_s, retry_after_s
 MAX_QUOTE_CHARS = 300
 STATUS_DIGITS = 3
 UNREADABLE = (msgspec.MsgspecError, RecursionError, ValueError)
-"""What decoding raises when bytes are not what they should be; the last for no UTF-8, and for endless numbers."""
+"""What decoding raises when bytes are not what they should be; the last for no UTF-8, and for
+endless numbers."""
 TRANSPORT_ERRORS = frozenset(
     {
         "ReadTimeout",
@@ -39,7 +41,8 @@ TRANSPORT_ERRORS = frozenset(
         "APITimeoutError",
     }
 )
-"""Names of exception classes in the libraries that providers are written with. We import none of those."""
+"""Names of exception classes in the libraries that providers are written with. We import none of
+those."""
 _MISSPELT = "Check the model's name and base_url."
 
 
@@ -119,7 +122,8 @@ def from_stream_error(label: str, error: bytes) -> ProviderFailure:
 
 
 def from_exception(label: str, fault: Exception) -> ProviderFailure | None:
-    """An exception of the library that a provider is written with; None if it is no failure of the transport."""
+    """An exception of the library that a provider is written with; None if it is no failure of the
+    transport."""
     names = {ancestor.__name__ for ancestor in type(fault).__mro__}
     if not names & TRANSPORT_ERRORS:
         return None

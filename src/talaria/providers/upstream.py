@@ -1,7 +1,8 @@
-"""The model endpoints as this process knows them: how to reach them, their keys, and which of them asked us to wait.
+"""The model endpoints as this process knows them: how to reach them, their keys, and which of them
+asked us to wait.
 
-Shared by all sessions, and all that is remembered from one turn to the next. The composition root decides how to
-connect. Keys belong to one endpoint each, and are never printed.
+Shared by all sessions, and all that is remembered from one turn to the next. The composition root
+decides how to connect. Keys belong to one endpoint each, and are never printed.
 """
 
 import asyncio
@@ -26,8 +27,8 @@ PATIENCE_S = 60.0
 
 
 async def key_from(command: str) -> Secret:
-    """What the command prints, as password managers and cloud tools do. Raises `KeyRejected`, without the output, which
-    is secret."""
+    """What the command prints, as password managers and cloud tools do. Raises `KeyRejected`,
+    without the output, which is secret."""
     return Secret(await in_thread(lambda: _run_key_command(command)))
 
 
@@ -80,8 +81,8 @@ class _State:
 class KeyPool:
     """The keys of one provider: which one is used next, and which ones rest.
 
-    Rest is a preference: when every key rests, one is tried anyway. The first choice is one whose limit named no time,
-    then the one that rests shortest.
+    Rest is a preference: when every key rests, one is tried anyway. The first choice is one whose
+    limit named no time, then the one that rests shortest.
     """
 
     def __init__(self, keys: Sequence[Secret], rotation: Rotation, clock: Clock, mint: Mint | None = None) -> None:
@@ -138,7 +139,8 @@ class KeyPool:
         return self._mint is not None and (key == self._minted or self._minted is None)
 
     async def refresh(self, key: Secret) -> bool:
-        """Make the key anew that was not taken. False: it is the same again. Raises `ProviderFailure`."""
+        """Make the key anew that was not taken. False: it is the same again. Raises
+        `ProviderFailure`."""
         if self._mint is None:
             return False
         async with self._minting:
@@ -212,7 +214,8 @@ class Upstream:
         return self._providers[endpoint]
 
     def keys(self, endpoint: Endpoint) -> KeyPool:
-        """One pool per provider, address and set of keys: a key never leaves the endpoint it was given for."""
+        """One pool per provider, address and set of keys: a key never leaves the endpoint it was
+        given for."""
         place = (endpoint.provider, endpoint.base_url, endpoint.keys, endpoint.key_command)
         if place not in self._pools:
             mint = partial(key_from, endpoint.key_command) if endpoint.key_command else None
@@ -220,7 +223,8 @@ class Upstream:
         return self._pools[place]
 
     def cool_down(self, endpoint: Endpoint, seconds: float) -> None:
-        """It has just refused for a limit: auxiliary calls go elsewhere for a while. Turns ask it all the same."""
+        """It has just refused for a limit: auxiliary calls go elsewhere for a while. Turns ask it
+        all the same."""
         until = self._clock.monotonic() + seconds
         self._resting_until[endpoint.origin] = max(until, self._resting_until.get(endpoint.origin, 0.0))
 

@@ -1,9 +1,9 @@
-"""What the wires share: the bytes of a request, in the order that keeps prompt caches warm (what is stable, the history,
-what may change), and the decoding of what an endpoint sent.
+"""What the wires share: the bytes of a request, in the order that keeps prompt caches warm (what is
+stable, the history, what may change), and the decoding of what an endpoint sent.
 
-Call ids, tool names and arguments are written as strict endpoints take them: after a fallback, a history holds ids
-that another vendor made up. A request that its endpoint refused is repaired here; images and thinking are left out of
-the history before a wire sees it.
+Call ids, tool names and arguments are written as strict endpoints take them: after a fallback, a
+history holds ids that another vendor made up. A request that its endpoint refused is repaired here;
+images and thinking are left out of the history before a wire sees it.
 """
 
 import hashlib
@@ -25,10 +25,11 @@ _MARK_FIELD = b',"cache_control":' + _encode(MARK)
 
 
 def build_body(head: Mapping[str, object], name: str, history: bytes, tail: Mapping[str, object]) -> bytes:
-    """A JSON object with `history`, items already joined by commas, as the array `name`. `tail` is not empty.
+    """A JSON object with `history`, items already joined by commas, as the array `name`. `tail` is
+    not empty.
 
-    Of two requests with the same head, the longer history's body begins with the shorter one's up to its last item,
-    marks aside.
+    Of two requests with the same head, the longer history's body begins with the shorter one's up
+    to its last item, marks aside.
     """
     return b"".join((_encode(head)[:-1], b',"', name.encode(), b'":[', history, b"],", _encode(tail)[1:]))
 
@@ -39,7 +40,8 @@ def add_mark(encoded: bytes) -> bytes:
 
 
 def as_object(arguments: str) -> bytes:
-    """The model's own text if it is a JSON object; otherwise that text inside one, so that history stays sendable."""
+    """The model's own text if it is a JSON object; otherwise that text inside one, so that history
+    stays sendable."""
     text = arguments.strip()
     try:
         if isinstance(msgspec.json.decode(text), dict):
@@ -57,7 +59,8 @@ _FOREIGN = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def safe_identifier(identifier: str) -> str:
-    """The identifier itself if every endpoint takes it; otherwise one that does, the same each time."""
+    """The identifier itself if every endpoint takes it; otherwise one that does, the same each
+    time."""
     if _STRICT.fullmatch(identifier):
         return identifier
     digest = hashlib.sha256(identifier.encode("utf-8", "replace")).hexdigest()[:12]
@@ -67,7 +70,8 @@ def safe_identifier(identifier: str) -> str:
 def safe_call_id(call_id: str) -> str:
     """`fitting`, on a wire behind which any vendor may stand.
 
-    Kimi reads the name of its earlier calls from their ids, and falls silent when they come back in another form.
+    Kimi reads the name of its earlier calls from their ids, and falls silent when they come back in
+    another form.
     """
     return call_id if _KIMI.fullmatch(call_id) else safe_identifier(call_id)
 
@@ -98,7 +102,8 @@ _NARROWING = frozenset(
         "uniqueItems",
     }
 )
-"""What local servers cannot put into a grammar. Nothing is lost: arguments are checked before a call runs."""
+"""What local servers cannot put into a grammar. Nothing is lost: arguments are checked before a
+call runs."""
 _NAMES = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
 """Their values map names to schemas, and a name may be any word, also one of the above."""
 _DATA = frozenset({"const", "default", "enum", "examples", "required"})
@@ -144,7 +149,8 @@ def _plain_value(keyword: str, value: Any) -> Any:
 
 
 ABSENT = msgspec.Raw(b"null")
-"""What a raw field holds when it was left out. (`Raw | None` is no type to msgspec: it takes only the null.)"""
+"""What a raw field holds when it was left out. (`Raw | None` is no type to msgspec: it takes only
+the null.)"""
 
 MAX_COUNT = 10**12
 """No call has that many tokens; what a broken counter says must not break a sum."""

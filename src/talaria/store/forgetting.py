@@ -1,4 +1,5 @@
-"""The port for what is thrown away for good. Beside the others, because only the person at the terminal needs it."""
+"""The port for what is thrown away for good. Beside the others, because only the person at the
+terminal needs it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -96,17 +97,21 @@ class PersonalData:
 
 
 class Forgetting(Protocol):
-    """What goes is overwritten, not only given up; older copies of it are gone after `SqliteStore.erase`."""
+    """What goes is overwritten, not only given up; older copies of it are gone after
+    `SqliteStore.erase`."""
 
     async def stale(self, before: float | None = None, keep: int = 0, *, is_empty: bool = False) -> Sequence[Stale]:
-        """Those at rest, oldest first: not active since `before`, not among the newest `keep`, without a message."""
+        """Those at rest, oldest first: not active since `before`, not among the newest `keep`,
+        without a message."""
         ...
 
     async def discard(self, session: SessionId) -> bool:
-        """Delete it with all that belongs to it. False: it is not at rest (it runs, or mail waits), or not there."""
+        """Delete it with all that belongs to it. False: it is not at rest (it runs, or mail waits),
+        or not there."""
         ...
 
     async def traces(self, whose: PersonQuery) -> Traces: ...
     async def forget(self, whose: PersonQuery) -> Traces:
-        """What was there, and is gone but for what `Traces` says. Raises `SessionBusy` while their turn runs."""
+        """What was there, and is gone but for what `Traces` says. Raises `SessionBusy` while their
+        turn runs."""
         ...

@@ -1,5 +1,5 @@
-"""What holds for a session in every store: its titles, the name that finds it, what entries change in its row, and the
-text that lists, search and its results use.
+"""What holds for a session in every store: its titles, the name that finds it, what entries change
+in its row, and the text that lists, search and its results use.
 """
 
 import re
@@ -67,7 +67,8 @@ def unknown_session(session: SessionId) -> UnknownSession:
 
 
 def pick_session(name: str, fitting: Sequence[Session]) -> Session:
-    """Of those that fit a name, the one it means; first the one with that id, then the one with that title."""
+    """Of those that fit a name, the one it means; first the one with that id, then the one with
+    that title."""
     match fitting:
         case [session, *others] if not others or name in (session.id, session.title):
             return session

@@ -1,4 +1,5 @@
-"""Journal, sessions and search in memory. A search reads every message, with the words of the SQLite index."""
+"""Journal, sessions and search in memory. A search reads every message, with the words of the
+SQLite index."""
 
 import unicodedata
 from collections.abc import Callable, Sequence

@@ -123,7 +123,8 @@ class Outbox:
 
 
 def post(tables: Tables, session: SessionId, part: Outgoing, now: float) -> None:
-    """A new row, or what the row with this key is to read: sent again as an edit, unless it reads so already."""
+    """A new row, or what the row with this key is to read: sent again as an edit, unless it reads
+    so already."""
     row = _of_key(tables, part.key)
     if row is None:
         _put(tables, _new(tables, session, part, now))
@@ -416,7 +417,8 @@ def _step(tables: Tables, session: SessionId, leaving: Sequence[HandoffStage | N
 
 
 def _bind_back(tables: Tables, session: SessionId, new: SessionId) -> None:
-    """A chat that is about something else by now stays so. Mail in a chat that was about nothing goes to `new`."""
+    """A chat that is about something else by now stays so. Mail in a chat that was about nothing
+    goes to `new`."""
     row = tables.sessions[session]
     for one in row.handoff_chats:
         chat = tables.chats.get(one.key)

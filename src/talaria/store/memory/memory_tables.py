@@ -1,5 +1,5 @@
-"""The tables of the store in memory, and spending. Rows are frozen values; a transaction changes a copy, which takes over
-only if everything went well.
+"""The tables of the store in memory, and spending. Rows are frozen values; a transaction changes a
+copy, which takes over only if everything went well.
 """
 
 import math

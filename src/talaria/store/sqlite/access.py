@@ -1,7 +1,8 @@
-"""What people may do: members and pairing, approvals, grants. And forgetting: old conversations, and everything that is
-stored about a person.
+"""What people may do: members and pairing, approvals, grants. And forgetting: old conversations,
+and everything that is stored about a person.
 
-A step of an approval is taken only while the question lives: before it expires, and while its owner is alive.
+A step of an approval is taken only while the question lives: before it expires, and while its owner
+is alive.
 """
 
 from collections.abc import Generator, Sequence

@@ -1,5 +1,5 @@
-"""Chats: the session that each is about, and the home that a person chose per platform. Handoffs: states in the
-session's row; every step checks the state that it leaves.
+"""Chats: the session that each is about, and the home that a person chose per platform. Handoffs:
+states in the session's row; every step checks the state that it leaves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -168,7 +168,8 @@ def _step(db: SqliteConnection, change: str, leaving: str, values: tuple[Value, 
 
 
 def _bind_back(db: SqliteConnection, session: SessionId, new: SessionId) -> None:
-    """A chat that is about something else by now stays so. Mail in a chat that was about nothing goes to `new`."""
+    """A chat that is about something else by now stays so. Mail in a chat that was about nothing
+    goes to `new`."""
     sql = "DELETE FROM handoff_chats WHERE session = ? RETURNING key, address, before"
     bound = cast("list[tuple[str, str, SessionId | None]]", db.execute(sql, (session,)).fetchall())
     for key, address, before in bound:

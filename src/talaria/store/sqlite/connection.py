@@ -1,4 +1,5 @@
-"""One connection: its types, the explanation of SQLite's errors to people, and the numbered migrations.
+"""One connection: its types, the explanation of SQLite's errors to people, and the numbered
+migrations.
 
 Each migration is one transaction that also sets its number; a database from the future is refused.
 """
@@ -60,11 +61,13 @@ _UNAVAILABLE: tuple[tuple[type[apsw.Error], str], ...] = (
 _DAMAGED = (apsw.CorruptError, apsw.NotADBError, msgspec.DecodeError, UnicodeDecodeError)
 
 FAULTS = (apsw.Error, msgspec.DecodeError, UnicodeDecodeError)
-"""What reading and writing may raise beside errors of ours; a row that cannot be decoded is damage too."""
+"""What reading and writing may raise beside errors of ours; a row that cannot be decoded is damage
+too."""
 
 
 def explain(fault: Exception, path: Path) -> Exception:
-    """The same fault as one of our errors; the fault itself if it is one already, or a bug (bad SQL)."""
+    """The same fault as one of our errors; the fault itself if it is one already, or a bug (bad
+    SQL)."""
     error: Exception | None = None
     if isinstance(fault, apsw.ConstraintError):
         error = BrokenRuleError(str(fault))

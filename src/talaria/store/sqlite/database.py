@@ -1,6 +1,7 @@
 """One SQLite file: its connections, one writer and a few short readers.
 
-Nothing but SQLite ever opens the file: closing any other descriptor of it would silently drop this process's locks.
+Nothing but SQLite ever opens the file: closing any other descriptor of it would silently drop this
+process's locks.
 """
 
 import array
@@ -57,8 +58,8 @@ class Readers:
         _close(connection)
 
     def _look(self, job: Job[Any], connection: SqliteConnection | None) -> SqliteConnection | None:
-        """The connection to go on with. None: the next look opens the file anew, because a connection made while the
-        disk was ill may never recover."""
+        """The connection to go on with. None: the next look opens the file anew, because a
+        connection made while the disk was ill may never recover."""
         try:
             if connection is None:
                 connection = self._connect()
@@ -87,7 +88,8 @@ Prepare = Callable[[SqliteConnection, Path], None]
 
 class Database:
     def __init__(self, path: Path, prepare: Prepare, *, vfs: str | None = None, busy_timeout_s: float = 10.0) -> None:
-        """`prepare` brings the schema up to date; it runs on every writing connection before its first use."""
+        """`prepare` brings the schema up to date; it runs on every writing connection before its
+        first use."""
         self.path = path
         self._prepare = prepare
         self._vfs = vfs
@@ -110,12 +112,14 @@ class Database:
         await complete(in_thread(self._close))
 
     def _close(self) -> None:
-        """The WAL stays and is not checkpointed, so closing is quick, and safe beside other processes."""
+        """The WAL stays and is not checkpointed, so closing is quick, and safe beside other
+        processes."""
         self._writer.join()
         self._readers.join()
 
     async def write(self, work: Work[T]) -> T:
-        """Run `work` inside the next group's transaction; returns once it is durable, also to a cancelled caller."""
+        """Run `work` inside the next group's transaction; returns once it is durable, also to a
+        cancelled caller."""
         return await self._writer.submit(work)
 
     @property
@@ -143,7 +147,8 @@ class Database:
         return await self.write(work)
 
     async def alone(self, work: Work[T]) -> T:
-        """With a connection of its own and outside of transactions: for what takes long. Who is cancelled leaves it."""
+        """With a connection of its own and outside of transactions: for what takes long. Who is
+        cancelled leaves it."""
 
         def work_alone() -> T:
             try:
@@ -191,7 +196,8 @@ class Database:
         return connection
 
     def _enter_wal(self, connection: SqliteConnection) -> None:
-        """SQLite's own busy timeout does not cover this step, and several processes may meet at a fresh file."""
+        """SQLite's own busy timeout does not cover this step, and several processes may meet at a
+        fresh file."""
         deadline = time.monotonic() + self._busy_timeout_ms / 1000
         while True:
             try:

@@ -1,4 +1,5 @@
-"""Who is alive: each owner holds a lock on a file of its own, which the kernel frees when the process dies."""
+"""Who is alive: each owner holds a lock on a file of its own, which the kernel frees when the
+process dies."""
 
 import fcntl
 import os
@@ -36,7 +37,8 @@ class Presence:
         self._held[owner] = descriptor
 
     def forget(self) -> None:
-        """In a forked child, which would otherwise keep the locks of a parent that dies. Theirs stay as they are."""
+        """In a forked child, which would otherwise keep the locks of a parent that dies. Theirs
+        stay as they are."""
         for descriptor in self._held.values():
             os.close(descriptor)
         self._held.clear()

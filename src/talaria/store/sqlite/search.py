@@ -1,7 +1,9 @@
-"""Full-text search in `search.db`: derived from the journal, fed after its commits, rebuildable at any time.
+"""Full-text search in `search.db`: derived from the journal, fed after its commits, rebuildable at
+any time.
 
-The index keeps no text of its own: a row is a journal entry's id and its words. It follows the journal by remembering
-the last entry that it has seen, so a lost or stale file only costs the time to catch up.
+The index keeps no text of its own: a row is a journal entry's id and its words. It follows the
+journal by remembering the last entry that it has seen, so a lost or stale file only costs the time
+to catch up.
 """
 
 import asyncio
@@ -32,7 +34,8 @@ Progress = Callable[[int, int], None]
 
 
 def copy(source: SqliteConnection, target: Path, progress: Progress) -> None:
-    """Into a file that is empty or not there yet. Others may write meanwhile, and are not in the copy."""
+    """Into a file that is empty or not there yet. Others may write meanwhile, and are not in the
+    copy."""
     source.execute("BEGIN")
     source.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # the moment; else each write would start it anew
     try:

@@ -69,7 +69,8 @@ class SqliteUndoStore:
 
     @contextmanager
     def transaction(self, *, survives_power_cut: bool = False) -> Generator[SqliteConnection]:
-        """What was done in it survives a crash of this process. Within another one it is part of that."""
+        """What was done in it survives a crash of this process. Within another one it is part of
+        that."""
         with self._connect() as connection:
             if connection.in_transaction:
                 yield connection
@@ -227,7 +228,8 @@ class SqliteUndoStore:
             )
 
     def has_created(self, session: str, path: str) -> bool:
-        """Whether something is at this absolute path that was not there before a turn of this session."""
+        """Whether something is at this absolute path that was not there before a turn of this
+        session."""
         asked = (
             "SELECT 1 FROM change JOIN checkpoint USING (session, number) JOIN project ON project.id = project "
             "WHERE session = ? AND mode = 0 AND "
