@@ -73,18 +73,18 @@ class PersonalData:
     """What of the chats and of the mail of all is somebody's."""
 
     def __init__(
-        self, whose: PersonQuery, conversations: Sequence[SessionId], mail: Iterable[Inbound], chats: Iterable[ChatRow]
+        self, who: PersonQuery, conversations: Sequence[SessionId], mail: Iterable[Inbound], chats: Iterable[ChatRow]
     ) -> None:
         self.conversations = conversations
         """That they began."""
         began = frozenset(conversations)
-        self.said = [one for one in mail if one.platform == whose.platform and whose.has_said(one.body)]
+        self.said = [one for one in mail if one.platform == who.platform and who.has_said(one.body)]
         self.elsewhere = [one for one in self.said if one.session not in began]
         """What they said in conversations of others."""
-        said_in = {one.key for one in self.said if whose.is_private(one.key)}
-        own = [one for one in chats if one.session in began or whose.has_chat(one.key) or one.key in said_in]
+        said_in = {one.key for one in self.said if who.is_private(one.key)}
+        own = [one for one in chats if one.session in began or who.has_chat(one.key) or one.key in said_in]
         self.keys = [chat.key for chat in own]
-        self.addresses = sorted({chat.address for chat in own if chat.address and whose.is_private(chat.key)})
+        self.addresses = sorted({chat.address for chat in own if chat.address and who.is_private(chat.key)})
 
     def check_at_rest(self, is_running: Callable[[SessionId], bool]) -> None:
         """Raises `SessionBusy`."""
@@ -110,8 +110,8 @@ class Forgetting(Protocol):
         or not there."""
         ...
 
-    async def traces(self, whose: PersonQuery) -> Traces: ...
-    async def forget(self, whose: PersonQuery) -> Traces:
+    async def traces(self, who: PersonQuery) -> Traces: ...
+    async def forget(self, who: PersonQuery) -> Traces:
         """What was there, and is gone but for what `Traces` says. Raises `SessionBusy` while their
         turn runs."""
         ...

@@ -35,7 +35,7 @@ class _Proxy(Generic[T]):
         self.port = port
 
 
-def _passed_on(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+def _pass_on(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     def pass_on(self: _Proxy[object], *given: P.args, **named: P.kwargs) -> R:
         return getattr(self.port, call.__name__)(*given, **named)
 
@@ -43,55 +43,55 @@ def _passed_on(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[A
 
 
 class JournalProxy(_Proxy[Journal]):
-    seize = _passed_on(Journal.seize)
-    record = _passed_on(Journal.record)
-    release = _passed_on(Journal.release)
-    entries = _passed_on(Journal.entries)
-    latest = _passed_on(Journal.latest)
-    calls = _passed_on(Journal.calls)
-    list_interrupted = _passed_on(Journal.list_interrupted)
+    seize = _pass_on(Journal.seize)
+    record = _pass_on(Journal.record)
+    release = _pass_on(Journal.release)
+    entries = _pass_on(Journal.entries)
+    latest = _pass_on(Journal.latest)
+    calls = _pass_on(Journal.calls)
+    list_interrupted = _pass_on(Journal.list_interrupted)
 
 
 class SessionsProxy(_Proxy[Sessions]):
-    create = _passed_on(Sessions.create)
-    get = _passed_on(Sessions.get)
-    find = _passed_on(Sessions.find)
-    list = _passed_on(Sessions.list)
-    latest = _passed_on(Sessions.latest)
-    rename = _passed_on(Sessions.rename)
-    delete = _passed_on(Sessions.delete)
-    fork = _passed_on(Sessions.fork)
+    create = _pass_on(Sessions.create)
+    get = _pass_on(Sessions.get)
+    find = _pass_on(Sessions.find)
+    list = _pass_on(Sessions.list)
+    latest = _pass_on(Sessions.latest)
+    rename = _pass_on(Sessions.rename)
+    delete = _pass_on(Sessions.delete)
+    fork = _pass_on(Sessions.fork)
 
 
 class InboxProxy(_Proxy[Inbox]):
-    accept = _passed_on(Inbox.accept)
-    cursor = _passed_on(Inbox.cursor)
-    list_pending = _passed_on(Inbox.list_pending)
-    list_sessions = _passed_on(Inbox.list_sessions)
-    find = _passed_on(Inbox.find)
-    take = _passed_on(Inbox.take)
-    finish = _passed_on(Inbox.finish)
-    prune = _passed_on(Inbox.prune)
+    accept = _pass_on(Inbox.accept)
+    cursor = _pass_on(Inbox.cursor)
+    list_pending = _pass_on(Inbox.list_pending)
+    list_sessions = _pass_on(Inbox.list_sessions)
+    find = _pass_on(Inbox.find)
+    take = _pass_on(Inbox.take)
+    finish = _pass_on(Inbox.finish)
+    prune = _pass_on(Inbox.prune)
 
 
 class OutboxProxy(_Proxy[Outbox]):
-    list_targets = _passed_on(Outbox.list_targets)
-    list_due = _passed_on(Outbox.list_due)
-    add = _passed_on(Outbox.add)
-    begin = _passed_on(Outbox.begin)
-    start = _passed_on(Outbox.start)
-    start_due = _passed_on(Outbox.start_due)
-    mark_sent = _passed_on(Outbox.mark_sent)
-    defer = _passed_on(Outbox.defer)
-    fail = _passed_on(Outbox.fail)
-    expire = _passed_on(Outbox.expire)
-    count = _passed_on(Outbox.count)
-    retry = _passed_on(Outbox.retry)
-    move = _passed_on(Outbox.move)
-    rows = _passed_on(Outbox.rows)
-    find = _passed_on(Outbox.find)
-    list = _passed_on(Outbox.list)
-    prune = _passed_on(Outbox.prune)
+    list_targets = _pass_on(Outbox.list_targets)
+    list_due = _pass_on(Outbox.list_due)
+    add = _pass_on(Outbox.add)
+    begin = _pass_on(Outbox.begin)
+    start = _pass_on(Outbox.start)
+    start_due = _pass_on(Outbox.start_due)
+    mark_sent = _pass_on(Outbox.mark_sent)
+    defer = _pass_on(Outbox.defer)
+    fail = _pass_on(Outbox.fail)
+    expire = _pass_on(Outbox.expire)
+    count = _pass_on(Outbox.count)
+    retry = _pass_on(Outbox.retry)
+    move = _pass_on(Outbox.move)
+    rows = _pass_on(Outbox.rows)
+    find = _pass_on(Outbox.find)
+    list = _pass_on(Outbox.list)
+    prune = _pass_on(Outbox.prune)
 
 
 class StoreProxy:
@@ -195,7 +195,7 @@ class CrashingJournal(JournalProxy):
         return await self._points.around("release", super().release(session, epoch, leaves_mail=leaves_mail))
 
 
-class _Crashing:
+class _CrashingPort:
     """A port with a moment before and a moment after each of its commits."""
 
     def __init__(self, port: object, points: CrashPoints, commits: Sequence[str]) -> None:
@@ -206,26 +206,26 @@ class _Crashing:
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._port, name)
 
-        def committed(*given: Any, **named: Any) -> Awaitable[Any]:
+        def call_around(*given: Any, **named: Any) -> Awaitable[Any]:
             return self._points.around(name.replace("_", " "), call(*given, **named))
 
-        return committed if name in self._commits else call
+        return call_around if name in self._commits else call
 
 
 def wrap_store(store: Store, points: CrashPoints, journal: Journal | None = None) -> Store:
     """`journal` stands in for that of the store."""
 
-    def watched(port: T, *commits: str) -> T:
-        return cast("T", _Crashing(port, points, commits))
+    def watch(port: T, *commits: str) -> T:
+        return cast("T", _CrashingPort(port, points, commits))
 
     return StoreProxy(
         store,
         CrashingJournal(journal or store.journal, points),
-        watched(store.sessions, "create"),
-        inbox=watched(store.inbox, "accept", "take", "finish"),
-        outbox=watched(store.outbox, "add", "begin", "start", "start_due", "mark_sent", "defer", "fail", "expire"),
-        chats=watched(store.chats, "bind"),
-        handoffs=watched(store.handoffs, "reclaim", "claim", "bind", "complete", "fail"),
+        watch(store.sessions, "create"),
+        inbox=watch(store.inbox, "accept", "take", "finish"),
+        outbox=watch(store.outbox, "add", "begin", "start", "start_due", "mark_sent", "defer", "fail", "expire"),
+        chats=watch(store.chats, "bind"),
+        handoffs=watch(store.handoffs, "reclaim", "claim", "bind", "complete", "fail"),
     )
 
 

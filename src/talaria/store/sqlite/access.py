@@ -252,12 +252,12 @@ class Forgetting:
 
         return await self._database.write(work)
 
-    async def traces(self, whose: PersonQuery) -> Traces:
-        return await self._database.read(lambda db: _PersonRows(db, whose).traces())
+    async def traces(self, who: PersonQuery) -> Traces:
+        return await self._database.read(lambda db: _PersonRows(db, who).traces())
 
-    async def forget(self, whose: PersonQuery) -> Traces:
+    async def forget(self, who: PersonQuery) -> Traces:
         def work(db: SqliteConnection) -> Traces:
-            found = _PersonRows(db, whose)
+            found = _PersonRows(db, who)
             traces = found.traces()
             found.own.check_at_rest(
                 lambda session: self._presence.is_alive(
@@ -284,44 +284,44 @@ def _overwrite_deleted(db: SqliteConnection) -> Generator[None]:
 class _PersonRows:
     """The rows of one person."""
 
-    def __init__(self, db: SqliteConnection, whose: PersonQuery) -> None:
+    def __init__(self, db: SqliteConnection, who: PersonQuery) -> None:
         self._db = db
-        self._whose = whose
-        mail = db.execute(f"SELECT {_MAIL} FROM inbox WHERE platform = ? ORDER BY id", (whose.platform,))
+        self._who = who
+        mail = db.execute(f"SELECT {_MAIL} FROM inbox WHERE platform = ? ORDER BY id", (who.platform,))
         self.own = PersonalData(
-            whose,
-            self._column("id FROM sessions WHERE person = ? ORDER BY id", whose.person),
+            who,
+            self._column("id FROM sessions WHERE person = ? ORDER BY id", who.person),
             (Inbound(*row) for row in mail),
             [ChatRow(*row) for row in db.execute("SELECT key, session, address FROM chats ORDER BY id")],
         )
 
     def traces(self) -> Traces:
-        own, whose = self.own, self._whose
+        own, who = self.own, self._who
         there = [one.session for one in own.elsewhere if self._column("id FROM sessions WHERE id = ?", one.session)]
         return Traces(
             conversations=tuple(own.conversations),
-            messages=sum(self._column("message_count FROM sessions WHERE person = ?", whose.person)),
+            messages=sum(self._column("message_count FROM sessions WHERE person = ?", who.person)),
             inbox=len(self._inbox()),
             outbox=len(self._outbox()),
             chats=len(own.keys),
-            approvals=len(self._column("id FROM approvals WHERE requester = ?1 OR decided_by = ?1", whose.person)),
-            grants=len(self._column("id FROM grants WHERE person = ?", whose.person)),
+            approvals=len(self._column("id FROM approvals WHERE requester = ?1 OR decided_by = ?1", who.person)),
+            grants=len(self._column("id FROM grants WHERE person = ?", who.person)),
             pairing=len(self._names()),
             homes=len([one for one in self._column("address FROM homes") if one in own.addresses]),
-            spending=sum(self._column("count(*) FROM spending WHERE person = ?", whose.person)),
+            spending=sum(self._column("count(*) FROM spending WHERE person = ?", who.person)),
             shared=tuple(dict.fromkeys(there)),
             names=tuple(dict.fromkeys(filter(None, self._names()))),
             folders=tuple(
                 self._column(
                     "DISTINCT cwd FROM sessions WHERE person = ?1"
                     " AND cwd NOT IN (SELECT cwd FROM sessions WHERE person <> ?1) ORDER BY cwd",
-                    whose.person,
+                    who.person,
                 )
             ),
         )
 
     def remove(self) -> None:
-        db, own, whose = self._db, self.own, self._whose
+        db, own, who = self._db, self.own, self._who
         many = {
             "DELETE FROM inbox WHERE id = ?": self._inbox(),
             "DELETE FROM outbox WHERE id = ?": self._outbox(),
@@ -333,13 +333,13 @@ class _PersonRows:
             db.executemany(sql, [(value,) for value in values])
         for session in own.conversations:
             remove(db, session)
-        db.execute("DELETE FROM approvals WHERE requester = ?1 OR decided_by = ?1", (whose.person,))
-        db.execute("DELETE FROM grants WHERE person = ?", (whose.person,))
-        db.execute("DELETE FROM holds WHERE person = ?", (whose.person,))
-        db.execute("DELETE FROM home_people WHERE platform = ? AND person = ?", (whose.platform, whose.user))
-        db.execute("UPDATE spending SET person = ? WHERE person = ?", (NOBODY, whose.person))
+        db.execute("DELETE FROM approvals WHERE requester = ?1 OR decided_by = ?1", (who.person,))
+        db.execute("DELETE FROM grants WHERE person = ?", (who.person,))
+        db.execute("DELETE FROM holds WHERE person = ?", (who.person,))
+        db.execute("DELETE FROM home_people WHERE platform = ? AND person = ?", (who.platform, who.user))
+        db.execute("UPDATE spending SET person = ? WHERE person = ?", (NOBODY, who.person))
         for table in ("members", "pairing_requests"):
-            db.execute(f"DELETE FROM {table} WHERE platform = ? AND user = ?", (whose.platform, whose.user))
+            db.execute(f"DELETE FROM {table} WHERE platform = ? AND user = ?", (who.platform, who.user))
 
     def _inbox(self) -> list[int]:
         """What they said, and what others said in conversations of theirs."""
@@ -353,7 +353,7 @@ class _PersonRows:
 
     def _names(self) -> list[str]:
         sql = "name FROM {} WHERE platform = ? AND user = ?"
-        where = (self._whose.platform, self._whose.user)
+        where = (self._who.platform, self._who.user)
         return [name for table in ("members", "pairing_requests") for name in self._column(sql.format(table), *where)]
 
     def _column(self, rest: str, *values: Value) -> list[Any]:
