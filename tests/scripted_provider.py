@@ -48,7 +48,7 @@ class ScriptedProvider:
         self._answers.extend(answers)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Assistant]:
-        self.asked.append(self._noted(request))
+        self.asked.append(self._note(request))
         self._before()
         answer = self._answers.popleft() if self._answers else self._fallback
         if isinstance(answer, ProviderFailure):
@@ -66,7 +66,7 @@ class ScriptedProvider:
     async def reconnect(self) -> None:
         """Nothing is connected."""
 
-    def _noted(self, request: ModelRequest) -> RenderedRequest:
+    def _note(self, request: ModelRequest) -> RenderedRequest:
         origin = self.endpoint.origin
         encoded: dict[WireName, tuple[bytes, ...]] = {}
         bodies: dict[WireName, bytes] = {}

@@ -219,19 +219,19 @@ REFUSALS: dict[int, tuple[type[ProviderFailure], str]] = {
     402: (
         KeyRejected,
         (
-            "test:test-model wants to be paid first (402: Payment Required (scripted by ModelServer)). "
-            "Add credit there, or change the key in your .env."
+            "test:test-model requires payment (402: Payment Required (scripted by ModelServer)). "
+            "Add credit there, or use another key in your .env."
         ),
     ),
     404: (
         RequestRejected,
         (
-            "test:test-model does not exist there (404: Not Found (scripted by ModelServer)). "
+            "test:test-model was not found (404: Not Found (scripted by ModelServer)). "
             "Check the model's name and base_url."
         ),
     ),
-    429: (RateLimited, "test:test-model asks to slow down (429: Too Many Requests (scripted by ModelServer))."),
-    529: (Overloaded, "test:test-model is in trouble (529: Overloaded (scripted by ModelServer))."),
+    429: (RateLimited, "test:test-model asks us to slow down (429: Too Many Requests (scripted by ModelServer))."),
+    529: (Overloaded, "test:test-model is having problems (529: Overloaded (scripted by ModelServer))."),
 }
 
 
@@ -262,7 +262,7 @@ async def test_a_page_of_html_is_not_quoted_and_not_an_answer(server: ModelServe
     server.say(Failure(502, page), Reply(faults=Faults(raw_body=page)))
     with pytest.raises(Overloaded) as refused:
         await answer_to(provider)
-    assert str(refused.value) == "test:test-model is in trouble (502)."
+    assert str(refused.value) == "test:test-model is having problems (502)."
     with pytest.raises(Disconnected, match="not an answer"):
         await answer_to(provider)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.rules import chat_problems, messages_problems, responses_problems, transcript_problems
 
 from talaria.context.base import CompactedMessages, CompactionRequest
-from talaria.context.compactor import BuiltinCompactor
+from talaria.context.compactor import BuiltinContextKeeper
 from talaria.context.summary import find_summary
 from talaria.core.errors import Overloaded
 from talaria.core.ids import CallId, SessionId
@@ -59,7 +59,7 @@ def total(messages: Sequence[Message]) -> int:
 
 
 def shortened(messages: Sequence[Message], wish: CompactionRequest, summariser: Summariser) -> CompactedMessages | None:
-    return asyncio.run(BuiltinCompactor(summariser).compact(messages, wish))
+    return asyncio.run(BuiltinContextKeeper(summariser).compact(messages, wish))
 
 
 @given(

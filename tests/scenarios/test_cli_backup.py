@@ -458,7 +458,7 @@ def test_full_disk_is_told_and_nothing_is_lost(talaria: Talaria, archive: Path, 
     assert (ended.returncode, "Cannot unpack" in ended.stderr) == (2, True)
     ended = talaria("backup", str(tmp_path / "again.tar.gz"), preexec_fn=shrink)
     assert (ended.returncode, ended.stderr.count("\n")) == (4, 1)
-    assert "look whether the disk is full" in ended.stderr
+    assert "check whether the disk is full" in ended.stderr
     assert tree(home.parent) == before
 
 

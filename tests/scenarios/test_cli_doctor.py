@@ -234,7 +234,10 @@ def test_keys_are_counted_and_nothing_of_them_is_shown(talaria: Talaria, home: P
 
 @pytest.mark.parametrize(
     ("status", "says", "to_do"),
-    [(401, "did not accept the API key", "`talaria setup` takes another key"), (503, "is in trouble", "model try")],
+    [
+        (401, "did not accept the API key", "`talaria setup` takes another key"),
+        (503, "is having problems", "model try"),
+    ],
 )
 def test_endpoint_that_refuses_is_told(talaria: Talaria, home: Path, status: int, says: str, to_do: str) -> None:
     with ModelServer(listing=Failure(status)) as server:

@@ -256,7 +256,7 @@ async def test_silence_before_the_answer_is_told(client: HttpClient) -> None:
 async def test_silence_in_the_middle_of_an_answer_is_told(client: HttpClient) -> None:
     with ModelServer() as server:
         server.say(Reply("Hello.", faults=Faults(stall_at=100)))
-        with pytest.raises(Disconnected, match=r"fell silent for 0\.05 s in the middle of an answer"):
+        with pytest.raises(Disconnected, match=r"sent nothing for 0\.05 s in the middle of an answer"):
             await read_with(client, server, Timeouts(chunk_s=0.05))
 
 

@@ -119,11 +119,11 @@ def test_the_frame_of_a_jpeg_file_is_not_looked_for_without_end(filling: bytes) 
     [
         (b"<svg/>", "is not a PNG, JPEG, GIF or WebP image"),
         (b"", "is not a PNG, JPEG, GIF or WebP image"),
-        (png(0, 5), "is damaged: it does not say how large the image is"),
-        (png(2, 2)[:20], "is damaged: it does not say how large the image is"),
-        (png(8001, 20), "has 8001 x 20 pixels; models take 8000 on a side at most"),
-        (png(20, 8001), "has 20 x 8001 pixels; models take 8000 on a side at most"),
-        (png(2, 2).ljust(MAX_BYTES + 1, b"\0"), "is larger than 3.75 MB, which is more than models take"),
+        (png(0, 5), "is damaged: the size of the image cannot be read"),
+        (png(2, 2)[:20], "is damaged: the size of the image cannot be read"),
+        (png(8001, 20), "has 8001 x 20 pixels; models accept at most 8000 per side"),
+        (png(20, 8001), "has 20 x 8001 pixels; models accept at most 8000 per side"),
+        (png(2, 2).ljust(MAX_BYTES + 1, b"\0"), "is larger than 3.75 MB, which is more than models accept"),
     ],
 )
 def test_a_picture_that_some_vendor_refuses_is_unfit(content: bytes, said: str) -> None:

@@ -18,7 +18,7 @@ from talaria.config.schema import CapConfig, Config
 from talaria.config.secrets import known_secrets
 from talaria.config.selection import DEMO, ModelChoice, choose, endpoint
 from talaria.context.base import ContextKeeper
-from talaria.context.compactor import BuiltinCompactor, BuiltinContextKeeper
+from talaria.context.compactor import BuiltinContextKeeper
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.entries import TurnOrigin
@@ -230,7 +230,7 @@ class Application:
 
     def _keeper(self, session: SessionId, person: str) -> ContextKeeper | None:
         is_automatic = self.settings.config.compression.enabled
-        builtin = BuiltinContextKeeper(BuiltinCompactor(SessionSummariser(self.auxiliary("summary"), session, person)))
+        builtin = BuiltinContextKeeper(SessionSummariser(self.auxiliary("summary"), session, person))
         chosen = self.extensions.keeper(builtin, is_automatic=is_automatic) if self.extensions else None
         return chosen or (builtin if is_automatic else None)
 

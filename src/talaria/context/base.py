@@ -1,10 +1,6 @@
-"""The ports of this area: a `ContextKeeper` keeps a conversation within its model's window; a `Compactor` says what
-it becomes when that fills.
-
-Whether a compaction is worth its entry. Pure.
-
-Whether making a conversation shorter still helps: told from the compactions that the journal has.
-"""
+"""The port of this area: a `ContextKeeper` keeps a conversation within its model's window. And
+whether a compaction is worth its entry, and whether another one would still help, judged by those
+in the journal."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,43 +24,37 @@ class CompactionRequest(msgspec.Struct, frozen=True):
     tokens: int
     """What the prompt takes now."""
     threshold: int
-    """Below this it shall be."""
+    """It should be below this."""
     focus: str = ""
-    """What the person wants to be kept above all."""
+    """What the person wants to keep above all."""
     keep_last: int | None = None
-    """So many of the person's messages, with all that followed, stay as they are."""
+    """Keep this many of the person's messages, with all that followed, as they are."""
     seconds: float | None = None
-    """What there is time for."""
+    """How long it may take."""
     may_ask: bool = True
-    """False: a model failed at this a short while ago; go without."""
+    """False: a model failed at this a short while ago; do without one."""
     is_asked_for: bool = False
     """By the person, now."""
     memory: str = ""
-    """What a memory provider wants to be kept."""
+    """What a memory provider wants to keep."""
     has_overflowed: bool = False
-    """The model did not take the conversation as it is: somebody must make it shorter."""
+    """The model refused the conversation as it is: it must become shorter."""
 
 
 class CompactedMessages(msgspec.Struct, frozen=True):
-    """What the model shall read from now on."""
+    """What the model reads from now on."""
 
     messages: tuple[Message, ...]
     summary_by: SummaryAuthor
     """Who wrote the summary; nobody: only old tool output was left out."""
 
 
-class Compactor(Protocol):
-    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> CompactedMessages | None:
-        """None: there is nothing that could be left out."""
-        ...
-
-
 class ConversationInfo(msgspec.Struct, frozen=True):
-    """The conversation that is kept."""
+    """The conversation that a keeper is responsible for."""
 
     session: SessionId
     key: str
-    """Its key, which stays when the session's id does not."""
+    """Stays the same when the session's id changes."""
     platform: str
     endpoint: Endpoint
     """Where its turns begin."""
@@ -73,8 +63,9 @@ class ConversationInfo(msgspec.Struct, frozen=True):
 class ContextKeeper(Protocol):
     """Of one live session. Nothing in it ends a turn."""
 
-    async def open(self, place: ConversationInfo) -> Sequence[Tool]:
-        """Before the first turn; the tools that the model may reach the rest of the conversation with."""
+    async def open(self, conversation: ConversationInfo) -> Sequence[Tool]:
+        """Before the first turn; the tools that the model may reach the rest of the conversation
+        with."""
         ...
 
     def begin_turn(self, history: History, tell: Callable[[str], None]) -> None:
@@ -84,13 +75,15 @@ class ContextKeeper(Protocol):
     def end_turn(self) -> None: ...
 
     async def is_due(self, endpoint: Endpoint, tokens: int, *, is_blocked: bool) -> bool:
-        """Whether the conversation shall be shorter before `endpoint` is asked.
+        """Whether the conversation should become shorter before `endpoint` is asked.
 
         `is_blocked`: that did not help lately.
         """
         ...
 
-    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> CompactedMessages | None: ...
+    async def compact(self, messages: Sequence[Message], request: CompactionRequest) -> CompactedMessages | None:
+        """None: there is nothing that could be left out."""
+        ...
 
     async def confirm_compaction(self) -> None:
         """The compaction is in the journal."""
@@ -101,9 +94,15 @@ class ContextKeeper(Protocol):
         ...
 
     async def take_over(
-        self, old: "ContextKeeper", place: ConversationInfo, previous: Sequence[Message], *, carry_over: bool = False
+        self,
+        old: "ContextKeeper",
+        conversation: ConversationInfo,
+        previous: Sequence[Message],
+        *,
+        carry_over: bool = False,
     ) -> None:
-        """Take over from the keeper of another conversation, which is left and whose messages were `previous`.
+        """Take over from the keeper of another conversation, which is left and whose messages were
+        `previous`.
 
         `carry_over`: it goes on here.
         """
@@ -118,8 +117,9 @@ class ContextKeeper(Protocol):
         ...
 
     async def status(self) -> dict[str, Any]: ...
-    async def engine(self, place: ConversationInfo) -> "HostedEngine | None":
-        """A plugin's engine that keeps this conversation, built if it is not there yet. None: it is not a plugin's.
+    async def engine(self, conversation: ConversationInfo) -> "HostedEngine | None":
+        """A plugin's engine that keeps this conversation, built if it is not there yet. None: it is
+        not a plugin's.
 
         Not during a turn. Raises `PluginError` if it cannot be built.
         """
@@ -130,7 +130,7 @@ MIN_PROGRESS = 0.05
 
 
 def is_shorter(after: Sequence[Message], before: Sequence[Message]) -> bool:
-    """By a share that counts; or by whole messages, if it is not longer for that."""
+    """By a share that matters; or by whole messages, if it is not longer for that."""
     now, then = sum(map(size_tokens, after)), sum(map(size_tokens, before))
     return now < (1 - MIN_PROGRESS) * then or (len(after) < len(before) and now < then)
 
@@ -158,7 +158,8 @@ class CompactionHistory:
             self._failed_at = None
 
     def record_prompt(self, prompt_tokens: int) -> None:
-        """An answer came, and its prompt was so long: as its model counted it, or else as we believe."""
+        """An answer came, and its prompt was so long: as its model counted it, or else as we
+        believe."""
         if 0 < prompt_tokens < self._threshold:
             self._fruitless = self._local_in_a_row = 0
 

@@ -1,11 +1,9 @@
-"""The built-in compactor: leaves out old tool output first, then replaces the middle by a summary that it keeps up to
-date. The beginning, the end, and the person's last message stay as they are; the end is clipped only where nothing else
-helps, that message never.
+"""The built-in context keeper: from the endpoint's threshold on it makes the conversation shorter,
+unless that did not help lately.
 
-Where a conversation may be cut: what stays at its beginning, what stays at its end. Pure.
-
-A call and its results are never parted, and the person's last message always stays, wherever it stands.
-Keeps a conversation with the built-in compactor: from the endpoint's threshold on, unless that did not help.
+It leaves out old tool output first, then replaces the middle by a summary that it keeps up to date.
+The beginning, the end, and the person's last message stay as they are; the end is clipped only
+where nothing else helps, that message never. A call and its results are never parted.
 """
 
 import logging
@@ -15,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from talaria.context import summary
-from talaria.context.base import CompactedMessages, CompactionRequest, Compactor, ContextKeeper, ConversationInfo
+from talaria.context.base import CompactedMessages, CompactionRequest, ContextKeeper, ConversationInfo
 from talaria.context.summary import clip, fit, prune
 from talaria.core.entries import SummaryAuthor
 from talaria.core.errors import LimitReached, ProviderFailure
@@ -26,8 +24,37 @@ from talaria.tools.base import Tool
 
 HEAD_MESSAGES = 3
 TAIL_STRETCH = 1.5
-"""The tail may be so much longer than its budget before it is cut."""
+"""The tail may be this many times its budget before it is cut."""
 MIN_TAIL_MESSAGES = 4
+
+HEAD_SHARE = 0.1
+"""Of the room below the threshold, for what stays at the beginning."""
+TAIL_SHARE = 0.2
+"""For what stays at the end."""
+ENOUGH_SHARE = 0.6
+"""A conversation that is below this share of the threshold without its old tool output needs no
+summary."""
+FULL_SHARE = 0.8
+"""A longer result would soon be too long again."""
+SUMMARY_SHARE = 0.2
+MIN_SUMMARY_TOKENS, MAX_SUMMARY_TOKENS = 300, 10_000
+TOO_LONG = 1.5
+"""Times what was asked for: longer summaries are clipped."""
+
+log = logging.getLogger(__name__)
+
+
+class Summariser(Protocol):
+    """The auxiliary model. It lives above this layer."""
+
+    @property
+    def room_tokens(self) -> int:
+        """How long a question may be."""
+        ...
+
+    async def summarise(self, question: str, max_tokens: int, seconds: float | None) -> str:
+        """Raises `ProviderFailure`, `LimitReached`."""
+        ...
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -36,7 +63,7 @@ class Cut(msgspec.Struct, frozen=True):
     head: int
     tail: int
     pinned: int | None = None
-    """The person's last message, where that stands in the middle."""
+    """The person's last message, if it is in the middle."""
 
 
 def choose_cut(
@@ -47,28 +74,29 @@ def choose_cut(
     keep_last: int | None = None,
     not_before: int = 0,
 ) -> Cut:
-    """`head_tokens`: 0 where something was cut before, so that the beginning is not the beginning any more.
+    """`head_tokens`: 0 if something was cut before, because then the beginning is not the real one.
 
-    `keep_last`: the tail is that many messages of the person, and what followed, in place of a budget.
-    `not_before`: where the tail may begin, at the earliest.
+    `keep_last`: the tail is that many messages of the person, and what followed, instead of a
+    budget. `not_before`: where the tail may begin, at the earliest.
     """
-    head = _head_end(messages, head_tokens)
-    wanted = _tail_start(messages, tail_tokens) if keep_last is None else _start_of_last(messages, keep_last)
-    tail = max(head, not_before, _back_to_border(messages, wanted))
-    asked = _asked(messages[:tail])
-    has_newer = bool(_asked(messages[tail:]))
-    return Cut(head, tail, asked[-1] if asked and not has_newer and asked[-1] >= head else None)
-
-
-def _head_end(messages: Sequence[Message], head_tokens: int) -> int:
-    """Whole exchanges only: what follows the head begins with the person's side."""
-    end, size = 0, 0
+    head, size = 0, 0
     for index, message in enumerate(messages[:HEAD_MESSAGES]):
         size += size_tokens(message)
         is_final = isinstance(message, Assistant) and not message.calls
-        if is_final and size <= head_tokens:
-            end = index + 1
-    return end
+        if is_final and size <= head_tokens:  # whole exchanges only: what follows begins with the person's side
+            head = index + 1
+
+    asked = _requests(messages)
+    if keep_last is None:
+        start = _tail_start(messages, tail_tokens)
+    else:
+        start = asked[-max(keep_last, 1)] if max(keep_last, 1) <= len(asked) else 0
+    while 0 < start < len(messages) and isinstance(messages[start], ToolResult):
+        start -= 1  # its call stays with it
+
+    tail = max(head, not_before, start)
+    last = asked[-1] if asked else None
+    return Cut(head, tail, last if last is not None and head <= last < tail else None)
 
 
 def _tail_start(messages: Sequence[Message], tail_tokens: int) -> int:
@@ -81,122 +109,114 @@ def _tail_start(messages: Sequence[Message], tail_tokens: int) -> int:
     return start
 
 
-def _start_of_last(messages: Sequence[Message], count: int) -> int:
-    asked = _asked(messages)
-    return asked[-max(count, 1)] if max(count, 1) <= len(asked) else 0
-
-
-def _asked(messages: Sequence[Message]) -> list[int]:
+def _requests(messages: Sequence[Message]) -> list[int]:
+    """Where the person's messages are."""
     return [index for index, message in enumerate(messages) if isinstance(message, User) and message.author == "person"]
 
 
-def _back_to_border(messages: Sequence[Message], index: int) -> int:
-    """The nearest place at or before `index` where no call is open."""
-    while 0 < index < len(messages) and isinstance(messages[index], ToolResult):
-        index -= 1
-    return index
+class BuiltinContextKeeper:
+    """It needs no state: the journal has all that it must know."""
 
-
-HEAD_SHARE = 0.1
-"""Of the room below the threshold, for what stays at the beginning."""
-TAIL_SHARE = 0.2
-"""For what stays at the end."""
-ENOUGH_SHARE = 0.6
-"""A conversation that is below this share of the threshold without its old tool output needs no summary."""
-FULL_SHARE = 0.8
-"""What is longer than that after all would soon be too long again."""
-SUMMARY_SHARE = 0.2
-MIN_SUMMARY_TOKENS, MAX_SUMMARY_TOKENS = 300, 10_000
-TOO_LONG = 1.5
-"""Times what was asked for: a summary is not let grow further."""
-
-log = logging.getLogger(__name__)
-
-
-class Summariser(Protocol):
-    @property
-    def room_tokens(self) -> int:
-        """How long a question may be."""
-        ...
-
-    async def summarise(self, question: str, max_tokens: int, seconds: float | None) -> str:
-        """Raises `ProviderFailure`, `LimitReached`."""
-        ...
-
-
-class BuiltinCompactor:
     def __init__(self, summariser: Summariser) -> None:
         self._summariser = summariser
 
-    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> CompactedMessages | None:
+    async def open(self, conversation: ConversationInfo) -> Sequence[Tool]:  # noqa: ARG002
+        return ()
+
+    def begin_turn(self, history: History, tell: Callable[[str], None]) -> None: ...
+
+    def end_turn(self) -> None: ...
+
+    async def is_due(self, endpoint: Endpoint, tokens: int, *, is_blocked: bool) -> bool:
+        return endpoint.compact_at is not None and tokens > endpoint.compact_at and not is_blocked
+
+    async def compact(self, messages: Sequence[Message], request: CompactionRequest) -> CompactedMessages | None:
         previous = summary.find_summary(messages)
-        room = _room(messages, wish)
-        where = choose_cut(
+        room = _room_tokens(messages, request)
+        cut = choose_cut(
             messages,
             head_tokens=0 if previous else int(room * HEAD_SHARE),
             tail_tokens=int(room * TAIL_SHARE),
-            keep_last=wish.keep_last,
-            not_before=_carrier(messages),
+            keep_last=request.keep_last,
+            # The next summary must take the place of the earlier one.
+            not_before=next((index for index, one in enumerate(messages) if summary.find_summary([one])), 0),
         )
-        middle = messages[where.head : where.tail]
-        if not [message for index, message in enumerate(middle, where.head) if index != where.pinned]:
-            return _clipped(messages, room, wish)
-        slim = (*messages[: where.head], *prune(middle), *messages[where.tail :])
-        if wish.keep_last is None and not wish.focus and _is_enough(messages, slim, wish):
-            return CompactedMessages(slim, "nobody")
-        text, author = await self._told([*_as_written(middle)], previous, wish, room)
-        told = summary.with_goal(text, summary.goal_of(messages, previous))
-        made = _joined(messages, where, summary.wrap(told))
-        return CompactedMessages(made if wish.keep_last is not None else fit(made, int(room * FULL_SHARE)), author)
+        middle = messages[cut.head : cut.tail]
+        if not [index for index in range(cut.head, cut.tail) if index != cut.pinned]:
+            if request.keep_last is not None:
+                return None
+            clipped = fit(messages, int(room * FULL_SHARE))  # what is too long is at the end
+            return None if clipped == tuple(messages) else CompactedMessages(clipped, "nobody")
 
-    async def _told(
-        self, middle: Sequence[Message], previous: str, wish: CompactionRequest, room: int
+        slim = (*messages[: cut.head], *prune(middle), *messages[cut.tail :])
+        saved = sum(map(size_tokens, messages)) - sum(map(size_tokens, slim))
+        is_enough = request.tokens - saved <= request.threshold * ENOUGH_SHARE
+        if is_enough and request.keep_last is None and not request.focus:
+            return CompactedMessages(slim, "nobody")
+
+        text, author = await self._summarise([*_without_summaries(middle)], previous, request, room)
+        text = summary.with_goal(text, summary.goal_of(messages, previous))
+        made = _insert_summary(messages, cut, summary.wrap(text))
+        return CompactedMessages(made if request.keep_last is not None else fit(made, int(room * FULL_SHARE)), author)
+
+    async def _summarise(
+        self, middle: Sequence[Message], previous: str, request: CompactionRequest, room: int
     ) -> tuple[str, SummaryAuthor]:
-        """Piece by piece, if one question cannot hold it all: each answer is the earlier summary of the next."""
-        if not wish.may_ask:
+        """Piece by piece, if one question cannot hold it all: each answer is the earlier summary of
+        the next."""
+        if not request.may_ask:
             return summary.local(middle, previous), "host"
         content = sum(map(size_tokens, middle)) + len(previous) / CHARS_PER_TOKEN
         most = min(MAX_SUMMARY_TOKENS, room * SUMMARY_SHARE)
         target = int(max(min(content * SUMMARY_SHARE, most), MIN_SUMMARY_TOKENS))
-        told = previous
+        text = previous
         try:
             for piece in _pieces(map(summary.show_message, middle), self._summariser.room_tokens - 2 * target):
-                question = summary.request(piece, told, wish.focus, target, wish.memory)
-                answer = await self._summariser.summarise(question, target, wish.seconds)
-                told = clip(answer.strip(), int(target * TOO_LONG * CHARS_PER_TOKEN))
+                question = summary.request(piece, text, request.focus, target, request.memory)
+                answer = await self._summariser.summarise(question, target, request.seconds)
+                text = clip(answer.strip(), int(target * TOO_LONG * CHARS_PER_TOKEN))
         except (ProviderFailure, LimitReached) as failure:
-            log.warning("no model summarised: %s", failure)
-            told = ""
-        return (told, "model") if told else (summary.local(middle, previous), "host")
+            log.warning("no model could summarise the conversation: %s", failure)
+            text = ""
+        return (text, "model") if text else (summary.local(middle, previous), "host")
 
+    async def confirm_compaction(self) -> None: ...
 
-def _room(messages: Sequence[Message], wish: CompactionRequest) -> int:
-    """The threshold in tokens as we estimate them: less than the model's own, if what it reads is denser than that, or
-    much of it is not messages."""
-    if wish.tokens <= wish.threshold:
-        return wish.threshold
-    ours = sum(map(size_tokens, messages))
-    return wish.threshold * min(ours, wish.tokens) // wish.tokens
+    async def record_usage(self, usage: Usage | None) -> None: ...
 
+    async def take_over(
+        self,
+        old: ContextKeeper,
+        conversation: ConversationInfo,
+        previous: Sequence[Message],
+        *,
+        carry_over: bool = False,
+    ) -> None: ...
 
-def _carrier(messages: Sequence[Message]) -> int:
-    """Where the earlier summary stands: the next one must take its place."""
-    places = (index for index, message in enumerate(messages) if summary.find_summary([message]))
-    return next(places, 0)
+    async def reset(self) -> None: ...
 
+    async def close(self, messages: Sequence[Message]) -> None: ...
 
-def _clipped(messages: Sequence[Message], room: int, wish: CompactionRequest) -> CompactedMessages | None:
-    """There is no middle: what is too long stands at the end."""
-    if wish.keep_last is not None:
+    async def status(self) -> dict[str, Any]:
+        return {}
+
+    async def engine(self, conversation: ConversationInfo) -> None:  # noqa: ARG002
         return None
-    made = fit(messages, int(room * FULL_SHARE))
-    return None if made == tuple(messages) else CompactedMessages(made, "nobody")
 
 
-def _pieces(shown: Iterable[str], room_tokens: int) -> Iterator[Sequence[str]]:
+def _room_tokens(messages: Sequence[Message], request: CompactionRequest) -> int:
+    """The threshold in tokens as we estimate them: less than the model's own, if what it reads is
+    denser than that, or much of it is not messages."""
+    if request.tokens <= request.threshold:
+        return request.threshold
+    ours = sum(map(size_tokens, messages))
+    return request.threshold * min(ours, request.tokens) // request.tokens
+
+
+def _pieces(texts: Iterable[str], room_tokens: int) -> Iterator[Sequence[str]]:
     piece: list[str] = []
     size = 0.0
-    for text in shown:
+    for text in texts:
         length = len(text) / CHARS_PER_TOKEN
         if piece and size + length > room_tokens:
             yield piece
@@ -207,12 +227,7 @@ def _pieces(shown: Iterable[str], room_tokens: int) -> Iterator[Sequence[str]]:
         yield piece
 
 
-def _is_enough(before: Sequence[Message], after: Sequence[Message], wish: CompactionRequest) -> bool:
-    saved = sum(map(size_tokens, before)) - sum(map(size_tokens, after))
-    return wish.tokens - saved <= wish.threshold * ENOUGH_SHARE
-
-
-def _as_written(messages: Sequence[Message]) -> Iterator[Message]:
+def _without_summaries(messages: Sequence[Message]) -> Iterator[Message]:
     """Without the summary that an earlier compaction put in."""
     for message in messages:
         kept = summary.without_summary(message) if isinstance(message, User) else message
@@ -220,56 +235,18 @@ def _as_written(messages: Sequence[Message]) -> Iterator[Message]:
             yield kept
 
 
-def _joined(messages: Sequence[Message], where: Cut, told: Context) -> tuple[Message, ...]:
-    """The summary rides in a message of the person's side, so that sides still take turns."""
-    head, tail = messages[: where.head], messages[where.tail :]
-    pinned = messages[where.pinned] if where.pinned is not None else None
+def _insert_summary(messages: Sequence[Message], cut: Cut, text: Context) -> tuple[Message, ...]:
+    """The summary is part of a message of the person's side, so that sides still take turns."""
+    head, tail = messages[: cut.head], messages[cut.tail :]
+    pinned = messages[cut.pinned] if cut.pinned is not None else None
     if isinstance(pinned, User):
-        return (*head, _add_summary(told, pinned), *tail)
+        return (*head, _add_summary(text, pinned), *tail)
     first = tail[0] if tail else None
     if isinstance(first, User):
-        return (*head, _add_summary(told, first), *tail[1:])
-    return (*head, User((told,), "host"), *tail)
+        return (*head, _add_summary(text, first), *tail[1:])
+    return (*head, User((text,), "host"), *tail)
 
 
-def _add_summary(told: Context, message: User) -> User:
+def _add_summary(text: Context, message: User) -> User:
     kept = summary.without_summary(message)
-    return msgspec.structs.replace(message, parts=(told, *(kept.parts if kept else ())))
-
-
-class BuiltinContextKeeper:
-    def __init__(self, compactor: Compactor) -> None:
-        self._compactor = compactor
-
-    async def open(self, place: ConversationInfo) -> Sequence[Tool]:  # noqa: ARG002
-        return ()
-
-    def begin_turn(self, history: History, tell: Callable[[str], None]) -> None:
-        """It is told by the journal all that it must know."""
-
-    def end_turn(self) -> None: ...
-
-    async def is_due(self, endpoint: Endpoint, tokens: int, *, is_blocked: bool) -> bool:
-        return endpoint.compact_at is not None and tokens > endpoint.compact_at and not is_blocked
-
-    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> CompactedMessages | None:
-        return await self._compactor.compact(messages, wish)
-
-    async def confirm_compaction(self) -> None:
-        """As `begin_turn`, and the rest."""
-
-    async def record_usage(self, usage: Usage | None) -> None: ...
-
-    async def take_over(
-        self, old: ContextKeeper, place: ConversationInfo, previous: Sequence[Message], *, carry_over: bool = False
-    ) -> None: ...
-
-    async def reset(self) -> None: ...
-
-    async def close(self, messages: Sequence[Message]) -> None: ...
-
-    async def status(self) -> dict[str, Any]:
-        return {}
-
-    async def engine(self, place: ConversationInfo) -> None:  # noqa: ARG002
-        return None
+    return msgspec.structs.replace(message, parts=(text, *(kept.parts if kept else ())))

@@ -1,11 +1,9 @@
-"""The interface of context engines that plugins bring: the one that engines for Hermes are written against.
+"""The interface of context engines that plugins bring: the one that engines for Hermes are written
+against.
 
-Messages are dictionaries as OpenAI's chat API has them, without the system prompt. All of it is synchronous; the host
-(`host.py`) calls it in threads, one call at a time per instance.
-
-A plugin's engine as one live session has it.
-
-Usage as engines and plugins read it: the names of old, and the buckets that do not overlap.
+Messages are dictionaries as in OpenAI's chat API, without the system prompt; usage has the names
+that those engines know. All of it is synchronous; the host (`engine_host.py`) calls it in threads,
+one call at a time per instance.
 """
 
 import json
@@ -37,7 +35,8 @@ class ContextEngine(ABC):
 
     @abstractmethod
     def update_from_response(self, usage: dict[str, Any]) -> None:
-        """After every answer of the model; `{}` if the first one behind a compaction was not counted."""
+        """After every answer of the model; `{}` if the first one behind a compaction was not
+        counted."""
 
     @abstractmethod
     def should_compress(self, prompt_tokens: int | None = None) -> bool: ...

@@ -1,7 +1,9 @@
-"""Hosts a plugin's context engine for one live session: owns the moments, the time limits and the visible fallback.
+"""Hosts a plugin's context engine for one live session: owns the moments, the time limits and the
+visible fallback.
 
-An engine that raises, hangs or returns what no endpoint would take is told to the person, and the built-in keeper
-stands in for the rest of the turn. One that has hung is left to its thread, and another is built for the next turn.
+If an engine raises, hangs or returns what no endpoint would take, the person is told and the
+built-in keeper replaces it for the rest of the turn. One that has hung is abandoned, and another is
+built for the next turn.
 """
 
 import json
@@ -39,7 +41,8 @@ class EngineHost:
     def __init__(
         self, name: str, build: Build, builtin: ContextKeeper, clock: Clock, home: Path, *, is_automatic: bool = True
     ) -> None:
-        """`home` is that of plugins. `is_automatic`: it compacts by itself, and not only when it is asked to."""
+        """`home` is that of plugins. `is_automatic`: it compacts by itself, and not only when it is
+        asked to."""
         self._name = name
         self._home = home
         self._build = build
@@ -47,7 +50,7 @@ class EngineHost:
         self._clock = clock
         self._is_automatic = is_automatic
         self._engine: HostedEngine | None = None
-        self._place: ConversationInfo | None = None
+        self._conversation: ConversationInfo | None = None
         self._followed: Endpoint | None = None
         self._history = History()
         self._unsaid: list[str] = []
@@ -60,8 +63,8 @@ class EngineHost:
         """To leave out, in this turn."""
         self._awaits_count = False
 
-    async def open(self, place: ConversationInfo) -> Sequence[Tool]:
-        self._move_to(place)
+    async def open(self, conversation: ConversationInfo) -> Sequence[Tool]:
+        self._move_to(conversation)
         schemas = await self._call("get_tool_schemas")
         tools, problems = make_schema_tools(
             schemas, self._handler, "context", NOTHING
@@ -84,12 +87,12 @@ class EngineHost:
 
     async def is_due(self, endpoint: Endpoint, tokens: int, *, is_blocked: bool) -> bool:
         await self._follow(endpoint)
-        is_wanted = self._is_automatic and await self._is_wanted(tokens)
+        is_wanted = self._is_automatic and await self._wants_compaction(tokens)
         if self._is_sidelined:
             return self._is_automatic and await self._builtin.is_due(endpoint, tokens, is_blocked=is_blocked)
         return is_wanted and not self._has_nothing
 
-    async def _is_wanted(self, tokens: int) -> bool:
+    async def _wants_compaction(self, tokens: int) -> bool:
         is_new, self._is_turn_new = self._is_turn_new, False
         if await self._call("get_active_compression_failure_cooldown"):
             return False
@@ -100,41 +103,41 @@ class EngineHost:
                 return False
         return bool(await self._call("should_compress", tokens))
 
-    async def compact(self, messages: Sequence[Message], wish: CompactionRequest) -> CompactedMessages | None:
+    async def compact(self, messages: Sequence[Message], request: CompactionRequest) -> CompactedMessages | None:
         made = None
-        if wish.keep_last is not None:
-            self._tell(f"Context engine {self._name} cannot choose what stays; Talaria's own does it.")
+        if request.keep_last is not None:
+            self._tell(f"Context engine {self._name} cannot choose what to keep, so Talaria's own does.")
         else:
-            made = await self._compressed(messages, wish)
+            made = await self._compress(messages, request)
             self._has_nothing = made is None
-            if made is None and wish.has_overflowed and not self._is_sidelined:
-                self._sideline("left a conversation as it is that its model does not take")
-        if self._is_sidelined or wish.keep_last is not None:
-            made = await self._builtin.compact(messages, wish)
+            if made is None and request.has_overflowed and not self._is_sidelined:
+                self._sideline("did not shorten a conversation that its model refuses")
+        if self._is_sidelined or request.keep_last is not None:
+            made = await self._builtin.compact(messages, request)
         if made is not None and is_shorter(made.messages, messages):
             await self._note("on_session_end", self._session, _dicts_of(messages))
         return made
 
-    async def _compressed(self, messages: Sequence[Message], wish: CompactionRequest) -> CompactedMessages | None:
+    async def _compress(self, messages: Sequence[Message], request: CompactionRequest) -> CompactedMessages | None:
         """None: it has nothing to leave out, or it failed."""
-        if wish.is_asked_for and await self._call("has_content_to_compress", _dicts_of(messages)) is False:
+        if request.is_asked_for and await self._call("has_content_to_compress", _dicts_of(messages)) is False:
             return None
         given = await self._call(
             "compress",
             _dicts_of(messages),
-            seconds=COMPRESS_S if wish.seconds is None else min(COMPRESS_S, wish.seconds),
+            seconds=COMPRESS_S if request.seconds is None else min(COMPRESS_S, request.seconds),
             opaque=("current_tokens",),
-            current_tokens=wish.tokens,
-            focus_topic=wish.focus or None,
-            force=wish.is_asked_for,
-            **({"memory_context": wish.memory} if wish.memory else {}),
+            current_tokens=request.tokens,
+            focus_topic=request.focus or None,
+            force=request.is_asked_for,
+            **({"memory_context": request.memory} if request.memory else {}),
         )
         if self._is_sidelined or given is None:
             return None
         try:
             after = await run_within(lambda: from_dicts(given, messages) if len(given) else (), USUAL_S, self._clock)
         except PluginError as problem:
-            self._sideline(f"returned an illegal transcript: {problem.__cause__ or problem}")
+            self._sideline(f"returned an invalid transcript: {problem.__cause__ or problem}")
             return None
         return CompactedMessages(after, "engine") if after and is_shorter(after, messages) else None
 
@@ -159,25 +162,30 @@ class EngineHost:
             await self._call("update_from_response", counted)
 
     async def take_over(
-        self, old: ContextKeeper, place: ConversationInfo, previous: Sequence[Message], *, carry_over: bool = False
+        self,
+        old: ContextKeeper,
+        conversation: ConversationInfo,
+        previous: Sequence[Message],
+        *,
+        carry_over: bool = False,
     ) -> None:
         if not isinstance(old, EngineHost):
             return
         self._engine, left, self._followed = old.hand_over()
         if left is None or self._engine is None:
             return
-        self._place = place
+        self._conversation = conversation
         await self._note("on_session_end", left.session, _dicts_of(previous))
         await self.reset()
         carried = {"carry_over_context": True} if carry_over else {}
         await self._start(old_session_id=left.session, **carried)
         if carry_over:
-            await self._note("carry_over_new_session_context", left.session, place.session)
+            await self._note("carry_over_new_session_context", left.session, conversation.session)
 
     def hand_over(self) -> tuple[HostedEngine | None, ConversationInfo | None, Endpoint | None]:
-        """The engine, where it was, and which model it was told of: they are another's now."""
-        had = (self._engine, self._place, self._followed)
-        self._engine = self._place = self._followed = None
+        """Give up the engine, with the conversation it was in and the model that it knows."""
+        had = (self._engine, self._conversation, self._followed)
+        self._engine = self._conversation = self._followed = None
         return had
 
     async def reset(self) -> None:
@@ -189,7 +197,7 @@ class EngineHost:
             await self._note("on_session_end", self._session, _dicts_of(messages))
             if not engine.is_shared:
                 await self._note("shutdown")
-        self._engine = self._place = None
+        self._engine = self._conversation = None
 
     async def status(self) -> dict[str, Any]:
         told = await self._call("get_status")
@@ -197,11 +205,12 @@ class EngineHost:
 
     @property
     def _session(self) -> str:
-        return self._place.session if self._place is not None else ""
+        return self._conversation.session if self._conversation is not None else ""
 
-    async def engine(self, place: ConversationInfo) -> HostedEngine:
-        """Nobody takes over for one that cannot be built: whoever asks is told why, and the next turn tries again."""
-        self._move_to(place)
+    async def engine(self, conversation: ConversationInfo) -> HostedEngine:
+        """The built-in keeper does not replace one that cannot be built: the caller learns why, and
+        the next turn tries again."""
+        self._move_to(conversation)
         said = len(self._unsaid)
         engine = await self._ready()
         if engine is None:
@@ -210,13 +219,13 @@ class EngineHost:
             raise PluginError(self._problem)
         return engine
 
-    def _move_to(self, place: ConversationInfo) -> None:
-        if place != self._place:
-            self._place, self._engine = place, None
+    def _move_to(self, conversation: ConversationInfo) -> None:
+        if conversation != self._conversation:
+            self._conversation, self._engine = conversation, None
 
     async def _ready(self) -> HostedEngine | None:
-        """None while the built-in stands in."""
-        if self._is_sidelined or self._place is None:
+        """None while the built-in keeper replaces it."""
+        if self._is_sidelined or self._conversation is None:
             return None
         if self._engine is None:
             try:
@@ -225,9 +234,11 @@ class EngineHost:
                 self._sideline(str(fault))
                 return None
             if self._engine.is_shared:
-                self._tell(f"Context engine {self._name} cannot be copied: all conversations here share one.")
+                self._tell(
+                    f"Context engine {self._name} cannot be copied, so all conversations in this process share it."
+                )
             self._followed = None
-            await self._follow(self._place.endpoint)
+            await self._follow(self._conversation.endpoint)
             await self._start(hermes_home=str(self._home))
         return self._engine
 
@@ -246,7 +257,7 @@ class EngineHost:
         )
 
     async def _start(self, **facts: Any) -> None:
-        """An engine that cannot begin is not used; another is built for the next turn."""
+        """An engine that cannot start is not used; another is built for the next turn."""
         endpoint, engine = self._followed, self._engine
         if endpoint is not None:
             facts |= {"model": endpoint.model, "context_length": endpoint.window or UNKNOWN_WINDOW}
@@ -261,8 +272,8 @@ class EngineHost:
 
     def _facts(self, **facts: Any) -> dict[str, Any]:
         """Without those that say nothing."""
-        place = self._place
-        where = {} if place is None else {"platform": place.platform, "conversation_id": place.key}
+        conversation = self._conversation
+        where = {} if conversation is None else {"platform": conversation.platform, "conversation_id": conversation.key}
         return {name: value for name, value in (where | facts).items() if value not in (None, "")}
 
     async def _call(self, method: str, *args: object, seconds: float = USUAL_S, **keywords: Any) -> Any:
@@ -290,7 +301,7 @@ class EngineHost:
                 self._engine = None
 
     def _handle_failure(self, fault: PluginError, method: str) -> None:
-        """One that has hung is left to its thread, and another is built for the next turn."""
+        """One that has hung is abandoned, and another is built for the next turn."""
         if fault.has_hung:
             self._engine = None
         self._sideline(f"{fault} in {method}")

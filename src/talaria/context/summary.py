@@ -1,10 +1,8 @@
-"""The summary that stands for what was cut: what a model is asked for, and what is written when it fails. Pure.
+"""How messages become shorter: old tool output, long arguments and images are left out; a summary
+replaces the rest.
 
-Whoever writes it, it says what the person wants: the goal is handed on from summary to summary.
-
-Old tool output, long arguments and images left out of what the model reads: cheap, and most of what is long. Pure.
-
-Everything stays in the journal, where the `recall` tool finds it.
+The summary always says what the person wants: the goal is handed on from summary to summary.
+Everything stays in the journal, where the `recall` tool finds it. Pure.
 """
 
 import re
@@ -23,7 +21,8 @@ MAX_OUTPUT_CHARS = 200
 MAX_PRUNED_ARGUMENT_CHARS = 500
 _KEPT_ARGUMENT_CHARS = 120
 _LIMITS = (16_000, 8_000, 4_000, 2_000, 1_000)
-"""What is left of any text in the end, in characters: no less than it takes to make all of them fit."""
+"""What is left of any text in the end, in characters: no less than it takes to make all of them
+fit."""
 
 Part = TypeVar("Part", bound=UserPart | AssistantPart)
 
@@ -32,7 +31,8 @@ _decode = msgspec.json.Decoder(dict[str, object]).decode
 
 
 def prune(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The same messages, each as short as it can be without losing its place. Of equal outputs the newest stays."""
+    """The same messages, each as short as it can be without losing its place. Of equal outputs the
+    newest stays."""
     newest = {message.text: index for index, message in enumerate(messages) if isinstance(message, ToolResult)}
     return tuple(
         _prune_message(message, is_repeated=isinstance(message, ToolResult) and newest[message.text] != index)
@@ -41,7 +41,8 @@ def prune(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def fit(messages: Sequence[Message], tokens: int) -> tuple[Message, ...]:
-    """The same messages, the longest of them clipped until all take no more than `tokens`, if that is possible.
+    """The same messages, the longest of them clipped until all take no more than `tokens`, if that
+    is possible.
 
     Before that old images go, and after it the newest. What the person said last stays as it is.
     """
@@ -88,23 +89,18 @@ def _clip_part(part: Part, limit: int) -> Part | Text:
 
 
 def _prune_message(message: Message, *, is_repeated: bool) -> Message:
+    """Long output becomes one line that describes it; images and long arguments are left out."""
     match message:
-        case ToolResult():
-            return _short_result(message, is_repeated=is_repeated)
+        case ToolResult() if len(message.text) > MAX_OUTPUT_CHARS:
+            first = " ".join(message.text[:MAX_OUTPUT_CHARS].split())[:80]
+            what = "the same again later" if is_repeated else f"began with: {first}"
+            lines = message.text.count("\n") + 1
+            left_out = f"[{message.name}: {len(message.text):,} characters in {lines:,} lines left out; {what}]"
+            return without_images(msgspec.structs.replace(message, text=left_out))
         case Assistant() if message.calls:
             return msgspec.structs.replace(message, parts=tuple(_short_calls(message)))
-        case User() | Assistant():
+        case User() | Assistant() | ToolResult():
             return without_images(message)
-
-
-def _short_result(result: ToolResult, *, is_repeated: bool) -> Message:
-    if len(result.text) <= MAX_OUTPUT_CHARS:
-        return without_images(result)
-    first = " ".join(result.text[:MAX_OUTPUT_CHARS].split())[:80]
-    what = "the same again later" if is_repeated else f"began with: {first}"
-    lines = result.text.count("\n") + 1
-    left_out = f"[{result.name}: {len(result.text):,} characters in {lines:,} lines left out; {what}]"
-    return without_images(msgspec.structs.replace(result, text=left_out))
 
 
 def _short_calls(message: Assistant) -> Iterator[AssistantPart]:
@@ -121,14 +117,11 @@ def _short_arguments(arguments: str) -> str:
         values = _decode(arguments)
     except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
         return "{}"
-    return _encode({name: _short_value(value) for name, value in values.items()}).decode()
-
-
-def _short_value(value: object) -> object:
-    text = value if isinstance(value, str) else _encode(value).decode()
-    if len(text) <= _KEPT_ARGUMENT_CHARS:
-        return value
-    return f"{text[:_KEPT_ARGUMENT_CHARS]}… [{len(text):,} characters]"
+    for name, value in values.items():
+        text = value if isinstance(value, str) else _encode(value).decode()
+        if len(text) > _KEPT_ARGUMENT_CHARS:
+            values[name] = f"{text[:_KEPT_ARGUMENT_CHARS]}… [{len(text):,} characters]"
+    return _encode(values).decode()
 
 
 OPENING = "[SUMMARY of the conversation so far; everything before this was left out to make room]"
@@ -216,13 +209,22 @@ def with_goal(told: str, goal: str) -> str:
 
 
 def local(messages: Sequence[Message], previous: str) -> str:
-    """Without a model: the goal, what a model told last, then what was said and done since, as far as it fits."""
+    """Without a model: the goal, what a model told last, then what was said and done since, as far
+    as it fits."""
     known = _sections(previous)
     goal = known.pop(GOAL, "")
     noted = known.pop(_SINCE, "").splitlines()
     earlier = clip(known.get(_EARLIER) or _join(known), MAX_LOCAL_CHARS // 2)
     lines = [*noted, *filter(None, map(_line, messages))]
-    since = _newest(lines, MAX_LOCAL_CHARS - len(goal) - len(earlier))
+    # The last of them, as many as fit.
+    room = MAX_LOCAL_CHARS - len(goal) - len(earlier)
+    kept: list[str] = []
+    for line in reversed(lines):
+        room -= len(line) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    since = "\n".join(reversed(kept))
     return _join({GOAL: goal, _EARLIER: earlier, _SINCE: since})
 
 
@@ -240,17 +242,6 @@ def _sections(text: str) -> dict[str, str]:
 
 def _join(sections: Mapping[str, str]) -> str:
     return "\n\n".join(f"{title}\n{text}".strip() for title, text in sections.items() if text)
-
-
-def _newest(lines: Sequence[str], room: int) -> str:
-    """The last of them, as many as fit."""
-    kept: list[str] = []
-    for line in reversed(lines):
-        room -= len(line) + 1
-        if room < 0:
-            break
-        kept.append(line)
-    return "\n".join(reversed(kept))
 
 
 def _line(message: Message) -> str:

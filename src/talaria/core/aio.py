@@ -1,4 +1,5 @@
-"""The two ways of waiting that need care: for blocking work, and for work that must not be torn."""
+"""The two ways of waiting that need care: for blocking work, and for work that must not be
+interrupted."""
 
 import asyncio
 import contextvars
@@ -18,7 +19,8 @@ IDLE_S = 10.0
 async def complete(work: Awaitable[T]) -> T:
     """Wait for the outcome even if cancelled meanwhile; then the cancellation goes on.
 
-    So a cancelled caller knows that the work was done. If the work failed, its failure is raised instead.
+    So a cancelled caller knows that the work was done. If the work failed, its failure is raised
+    instead.
     """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -34,14 +36,15 @@ async def complete(work: Awaitable[T]) -> T:
 
 
 async def wait_until_done(task: "asyncio.Future[Any]") -> None:
-    """As `asyncio.wait`, with less ado: who is cancelled does not cancel the task."""
+    """Like `asyncio.wait`, but cheaper: cancelling the caller does not cancel the task."""
     waiter: asyncio.Future[None] = task.get_loop().create_future()
     task.add_done_callback(lambda _: waiter.done() or waiter.set_result(None))
     await waiter
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """In a daemon thread that does nothing else: work that hangs keeps neither others nor loop nor process."""
+    """In a daemon thread of its own: work that hangs blocks neither other work nor the loop nor the
+    process's exit."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Callable[[], T]] = loop.create_future()
 
@@ -50,7 +53,7 @@ async def in_thread(work: Callable[[], T]) -> T:
             done.set_result(outcome)
 
     def run() -> None:
-        outcome = _outcome(work)
+        outcome = _capture(work)
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, outcome)
 
@@ -61,7 +64,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 class _Worker:
-    """A thread, used again: to start one holds up whoever does."""
+    """A thread that is reused: starting one delays the caller."""
 
     def __init__(self) -> None:
         self._given: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -85,7 +88,7 @@ _idle: deque[_Worker] = deque()
 os.register_at_fork(after_in_child=_idle.clear)  # threads are not inherited
 
 
-def _outcome(work: Callable[[], T]) -> Callable[[], T]:
+def _capture(work: Callable[[], T]) -> Callable[[], T]:
     try:
         result = work()
     except BaseException as fault:  # noqa: BLE001  (raised again in the loop)

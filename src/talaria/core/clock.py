@@ -17,7 +17,8 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
     async def expire(self, seconds: float) -> None:
-        """As `sleep`, for a time limit, which nobody hopes to see the end of: no clock is moved on for its sake."""
+        """As `sleep`, for a time limit, which nobody hopes to see the end of: no clock is moved on
+        for its sake."""
         ...
 
 

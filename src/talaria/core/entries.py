@@ -1,7 +1,4 @@
-"""Entries: what the disk keeps. A session's journal is an append-only sequence of these.
-
-A compaction as the journal keeps it: what the model reads from then on, told by what it read before. Pure.
-"""
+"""Entries: what the disk keeps. A session's journal is an append-only sequence of these."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -97,7 +94,8 @@ class RouteChanged(msgspec.Struct, frozen=True, tag="route_changed"):
 
 
 class Undone(msgspec.Struct, frozen=True, tag="undone"):
-    """A turn, the last one then, is taken back: the model does not read it any more. What its tools did stays done."""
+    """A turn, the last one then, is taken back: the model does not read it any more. What its tools
+    did stays done."""
 
     turn: TurnId
 

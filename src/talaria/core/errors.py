@@ -7,9 +7,9 @@ TalariaError
 ├── Transient           try again                  StoreUnavailable, RateLimited, Overloaded, Disconnected
 └── Fenced              stop quietly: another owner runs this session now
 
-`ProviderFailure` marks, across those groups, what a model endpoint did: RateLimited, Overloaded, Disconnected,
-KeyRejected, RequestRejected, CertificateRefused. Its `kind` says what happened; what may be done about each kind is
-in `providers/treatment.py`.
+`ProviderFailure` marks, across those groups, what a model endpoint did: RateLimited, Overloaded,
+Disconnected, KeyRejected, RequestRejected, CertificateRefused. Its `kind` says what happened; what
+may be done about each kind is in `providers/provider_failures.py`.
 """
 
 from typing import ClassVar, Literal
@@ -100,7 +100,8 @@ class StoreTooNew(OperatorError):
 
 
 class StoreUnavailable(Transient):
-    """The disk said no (full, locked, read-only, failing); nothing acknowledged is lost, and it may heal."""
+    """The disk said no (full, locked, read-only, failing); nothing acknowledged is lost, and it may
+    heal."""
 
 
 class BadArguments(ModelCorrectable):
@@ -115,8 +116,8 @@ class Denied(ModelCorrectable):
     """The gate said no: the call did not run."""
 
     def __init__(self, sentence: str, *, by: Literal["policy", "person", "nobody"] = "policy", why: str = "") -> None:
-        """`by`: who said so. `nobody`: a person would have been asked, and none was there. `why`: the reason in a few
-        words, for people."""
+        """`by`: who said so. `nobody`: a person would have been asked, and none was there. `why`:
+        the reason in a few words, for people."""
         super().__init__(sentence)
         self.by: Literal["policy", "person", "nobody"] = by
         self.why = why

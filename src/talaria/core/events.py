@@ -1,4 +1,5 @@
-"""Events: what people are shown while a turn runs. Losing one loses nothing: the journal has the facts."""
+"""Events: what people are shown while a turn runs. Losing one loses nothing: the journal has the
+facts."""
 
 import msgspec
 

@@ -13,7 +13,8 @@ def safe_file_name(id: str) -> str:
 
 
 def read_bytes(path: Path, limit_bytes: int) -> bytes:
-    """The first `limit_bytes` at most. Raises `OSError`, also for a folder, device or pipe: those may never end."""
+    """The first `limit_bytes` at most. Raises `OSError`, also for a folder, device or pipe: those
+    may never end."""
     return read_file(path, limit_bytes)
 
 

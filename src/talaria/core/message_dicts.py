@@ -1,10 +1,11 @@
-"""Our messages as the dictionaries that engines and plugins read, and back. Pure.
+"""Our messages as the dictionaries that engines and plugins read, and back; and what endpoints
+demand of a conversation. Pure.
 
-What comes back unchanged is the message it was made of, with everything that the dictionary did not show. The rest is
-new, and is made to fit in: engines cut where they like, so what their cuts leave loose is dropped, the sides take
-turns, and there is something to answer. What no cut explains is `Illegal`.
-
-What endpoints demand of a conversation. Pure."""
+What comes back unchanged is the message it was made of, with everything that the dictionary did not
+show. The rest is new and is made to fit: engines cut where they like, so calls and results that a
+cut separates are dropped, the sides take turns, and there is something to answer. What no cut
+explains raises `IllegalTranscript`.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,10 +22,10 @@ from talaria.core.pictures import without_images
 
 
 def transcript_problems(messages: Iterable[Message], *, is_idle: bool = True) -> list[str]:
-    """Every call has exactly one result, in order, right behind it; people and model take turns; nothing is empty;
-    the host does not repeat itself.
+    """Every call has exactly one result, in order, right after it; people and model take turns;
+    nothing is empty; the host does not repeat itself.
 
-    `is_idle`: no turn is running, so the last word must be the assistant's.
+    `is_idle`: no turn is running, so the last message must be the assistant's.
     """
     problems: list[str] = []
     missing: list[str] = []
@@ -74,8 +75,8 @@ def _speaker_problems(message: User | Assistant, before: Message | None, known: 
 
 
 IMAGE = "[An image is here.]"
-GO_ON = user("[Go on with the last request.]", author="host")
-LEFT_OUT = user("[What was said before this was left out to make room.]", author="host")
+GO_ON = user("[Continue with the last request.]", author="host")
+LEFT_OUT = user("[Earlier messages were left out to make room.]", author="host")
 
 
 class IllegalTranscript(Exception):
@@ -83,17 +84,20 @@ class IllegalTranscript(Exception):
 
 
 def to_dicts(messages: Iterable[Message], *, with_context: bool = True) -> list[dict[str, Any]]:
-    """New ones each time: whoever gets them may change them. `with_context`: also what the host has added."""
+    """New ones each time: the caller may change them. `with_context`: include what the host has
+    added."""
     return [_as_dict(message, with_context=with_context) for message in messages]
 
 
 def from_dicts(dicts: object, before: Sequence[Message]) -> tuple[Message, ...]:
     """`before` is what they were made of. Raises `Illegal` for what no endpoint would take."""
     if not isinstance(dicts, list | tuple):
-        raise IllegalTranscript(f"it returned {type(dicts).__name__} in place of a list of messages")
+        raise IllegalTranscript(f"it returned {type(dicts).__name__} instead of a list of messages")
     is_idle = bool(before) and isinstance(before[-1], Assistant)
     known = {call.id for message in before if isinstance(message, Assistant) for call in message.calls}
-    messages = list(_alternate_sides(_drop_loose_ends(list(_read(cast("Sequence[object]", dicts), before)), known)))
+    messages = list(
+        _alternate_sides(_drop_loose_ends(list(_read_dicts(cast("Sequence[object]", dicts), before)), known))
+    )
     made = tuple(_attach_last_note(messages) if is_idle else _end_with_request(messages, before))
     problems = transcript_problems(made, is_idle=is_idle)
     if problems:
@@ -102,7 +106,8 @@ def from_dicts(dicts: object, before: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def parse_question(dicts: Iterable[Mapping[str, Any]]) -> tuple[str, tuple[Message, ...]]:
-    """What somebody wants to ask a model: the system prompt, and the conversation. Raises `Illegal`."""
+    """What somebody wants to ask a model: the system prompt, and the conversation. Raises
+    `Illegal`."""
     given = list(dicts)
     system = [_text(one.get("content")) for one in given if one.get("role") == "system"]
     said = [_new(one, {}) for one in given if one.get("role") != "system"]
@@ -119,7 +124,10 @@ def _as_dict(message: Message, *, with_context: bool = True) -> dict[str, Any]:
         case Assistant():
             shown: dict[str, Any] = {"role": "assistant", "content": message.text}
             if message.calls:
-                shown["tool_calls"] = [_call(call) for call in message.calls]
+                shown["tool_calls"] = [
+                    {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                    for call in message.calls
+                ]
             return shown
         case ToolResult():
             content = without_images(message, IMAGE).text
@@ -127,18 +135,19 @@ def _as_dict(message: Message, *, with_context: bool = True) -> dict[str, Any]:
 
 
 def _content(message: User, *, with_context: bool = True) -> str:
-    """As text: many engines know nothing else, and a message that comes back as it was still has its images."""
+    """As text: many engines know nothing else, and a message that comes back unchanged still has
+    its images."""
     parts = [part for part in message.parts if with_context or not isinstance(part, Context)]
     return "\n".join(IMAGE if isinstance(part, Image) else part.text for part in parts)
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-
-
-def _read(dicts: Sequence[object], before: Sequence[Message]) -> Iterator[Message]:
+def _read_dicts(dicts: Sequence[object], before: Sequence[Message]) -> Iterator[Message]:
     """In the order given."""
-    shown = [_mapping(given) for given in dicts]
+    shown: list[Mapping[str, Any]] = []
+    for given in dicts:
+        if not isinstance(given, Mapping):
+            raise IllegalTranscript(f"a message is a {type(given).__name__}, not a dictionary")
+        shown.append(cast("Mapping[str, Any]", given))
     places = _places(shown, before)
     last = -1
     names: dict[str, str] = {}
@@ -153,14 +162,9 @@ def _read(dicts: Sequence[object], before: Sequence[Message]) -> Iterator[Messag
             yield message
 
 
-def _mapping(given: object) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise IllegalTranscript(f"a message is a {type(given).__name__}")
-    return cast("Mapping[str, Any]", given)
-
-
 def _places(shown: Sequence[Mapping[str, Any]], before: Sequence[Message]) -> list[int | None]:
-    """Which message of `before` each is; none twice, in order, and of equal ones the last: engines keep the end."""
+    """Which message of `before` each is; none twice, in order, and of equal ones the last: engines
+    keep the end."""
     known: dict[str, list[int]] = {}
     for place, message in enumerate(before):
         known.setdefault(_fingerprint(_as_dict(message)), []).append(place)
@@ -199,7 +203,8 @@ def _new(shown: Mapping[str, Any], names: Mapping[str, str]) -> Message | None:
 
 
 def _longer(shown: Mapping[str, Any], before: Sequence[Message], start: int) -> User | None:
-    """The person's next message from `start` on, if that is how it begins: some engines write a note behind it."""
+    """The person's next message from `start` on, if this begins with it: some engines append a
+    note."""
     if shown.get("role") != "user":
         return None
     rest = (before[place] for place in range(start, len(before)))
@@ -217,7 +222,7 @@ def _new_call(call: Any) -> ToolCall:
         written = arguments if isinstance(arguments, str) else json.dumps(arguments)
         return ToolCall(CallId(_encodable(call["id"])), _encodable(function["name"]), _encodable(written))
     except (KeyError, TypeError, AttributeError) as fault:
-        raise IllegalTranscript("a tool call is not of the usual form") from fault
+        raise IllegalTranscript("a tool call is malformed") from fault
 
 
 def _text(content: object) -> str:
@@ -232,8 +237,8 @@ def _encodable(text: object) -> str:
 
 
 def _drop_loose_ends(messages: Sequence[Message], known: AbstractSet[CallId]) -> Iterator[Message]:
-    """Without what a cut leaves loose: results whose call is gone, calls whose results are. `known` are the calls that
-    there were before: of others it is not the cut that is to blame."""
+    """Without what a cut separates: results whose call is gone, calls whose results are. `known`
+    are the calls that there were before; others are not the fault of a cut."""
     missing: set[CallId] = set()
     for index, message in enumerate(messages):
         if isinstance(message, ToolResult):
@@ -244,16 +249,13 @@ def _drop_loose_ends(messages: Sequence[Message], known: AbstractSet[CallId]) ->
         mended = message
         if isinstance(message, Assistant) and message.calls:
             invented = {call.id for call in message.calls} - known
-            mended = _with_calls(message, _answered(messages, index + 1) | invented)
+            following = (messages[place] for place in range(index + 1, len(messages)))
+            results = takewhile(lambda message: isinstance(message, ToolResult), following)
+            answered = {result.call_id for result in results if isinstance(result, ToolResult)}
+            mended = _with_calls(message, answered | invented)
         missing = {call.id for call in mended.calls} if isinstance(mended, Assistant) else set()
         if mended is not None:
             yield mended
-
-
-def _answered(messages: Sequence[Message], start: int) -> set[CallId]:
-    following = (messages[place] for place in range(start, len(messages)))
-    results = takewhile(lambda message: isinstance(message, ToolResult), following)
-    return {result.call_id for result in results if isinstance(result, ToolResult)}
 
 
 def _with_calls(answer: Assistant, kept: AbstractSet[CallId]) -> Assistant | None:
@@ -267,7 +269,7 @@ def _with_calls(answer: Assistant, kept: AbstractSet[CallId]) -> Assistant | Non
 
 
 def _end_with_request(messages: Sequence[Message], before: Sequence[Message]) -> Iterator[Message]:
-    """A turn is open: what it is about must be there, and stand at the end."""
+    """A turn is open: the person's request must be there, at the end."""
     yield from messages
     if messages and not isinstance(messages[-1], Assistant):
         return
@@ -276,7 +278,7 @@ def _end_with_request(messages: Sequence[Message], before: Sequence[Message]) ->
 
 
 def _attach_last_note(messages: list[Message]) -> Sequence[Message]:
-    """No turn is open: a note at the end goes to the last message of the person's side."""
+    """No turn is open: a note at the end becomes part of the last message of the person's side."""
     *rest, last = messages or [GO_ON]
     place = next((place for place in reversed(range(len(rest))) if isinstance(rest[place], User)), None)
     if not isinstance(last, User) or last.author != "host" or place is None:
@@ -290,14 +292,14 @@ def _alternate_sides(messages: Iterable[Message]) -> Iterator[Message]:
     """So that the sides take turns, wherever an engine has cut and whatever it has put in."""
     before: Message | None = None
     for is_user, run in groupby(messages, lambda message: isinstance(message, User)):
-        for message in _merged([one for one in run if isinstance(one, User)]) if is_user else run:
+        for message in _merge_side([one for one in run if isinstance(one, User)]) if is_user else run:
             if isinstance(message, Assistant) and (before is None or isinstance(before, Assistant)):
                 yield LEFT_OUT
             yield message
             before = message
 
 
-def _merged(run: Sequence[User]) -> Iterator[User]:
+def _merge_side(run: Sequence[User]) -> Iterator[User]:
     """Messages of one side: all up to the person's last are one, and so are notes in a row."""
     last = max((place for place, message in enumerate(run) if message.author == "person"), default=0)
     before = reduce(_join, run[: last + 1])

@@ -1,8 +1,6 @@
 """Messages: what the model reads. Immutable, vendor-neutral, and the unit that the journal keeps.
-
-What the model is told about a tool.
-
-Tokens of one or many model calls, in buckets that do not overlap (except `reasoning`, a part of `output`).
+And the tokens that they cost, in buckets that do not overlap (except `reasoning`, a part of
+`output`).
 """
 
 from typing import Literal
@@ -70,7 +68,8 @@ class Image(msgspec.Struct, frozen=True, tag="image"):
 class Thinking(msgspec.Struct, frozen=True, tag="thinking", omit_defaults=True):
     text: str = ""
     sealed: str = ""
-    """The vendor's own JSON for this block (signature, encrypted reasoning); replayed only to its origin."""
+    """The vendor's own JSON for this block (signature, encrypted reasoning); replayed only to its
+    origin."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, tag="call"):
@@ -121,7 +120,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: Literal["done", "failed", "refused", "invalid", "cancelled"] = "done"
     """`invalid`: there is no such tool, or its arguments are wrong."""
     words: str = ""
-    """For one line: "exit 3", "killed by SIGSEGV", "timed out after 60 s", or why it was refused."""
+    """For one line: "exit 3", "killed by SIGSEGV", "timed out after 60 s", or why it was refused.
+    """
     refused_by: Literal["", "policy", "person", "nobody"] = ""
     """`nobody`: a person would have been asked, and none was there."""
     output_chars: int = 0
@@ -138,7 +138,8 @@ class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
     removed: int = 0
     """Lines."""
     diff: str = ""
-    """The hunks of a unified diff, of bounded length. Empty: it is not text, or too long to compare."""
+    """The hunks of a unified diff, of bounded length. Empty: it is not text, or too long to
+    compare."""
     note: str = ""
     """What a diff does not show: "binary, 3,100 bytes before, 3,200 now", "mode 644 → 755"."""
 

@@ -1,4 +1,5 @@
-"""Pictures: what their first bytes say of them, which of them every vendor takes, and messages without them. Pure."""
+"""Pictures: what their first bytes say of them, which of them every vendor takes, and messages
+without them. Pure."""
 
 import binascii
 
@@ -11,7 +12,7 @@ MAX_ENCODED_BYTES = 5 << 20
 MAX_BYTES = MAX_ENCODED_BYTES // 4 * 3
 MAX_SIDE_PIXELS = 8_000
 NO_IMAGE = "is not a PNG, JPEG, GIF or WebP image"
-TOO_LARGE = f"is larger than {MAX_BYTES / (1 << 20):.2f} MB, which is more than models take"
+TOO_LARGE = f"is larger than {MAX_BYTES / (1 << 20):.2f} MB, which is more than models accept"
 WAS_HERE = "[An image was here.]"
 
 _SIGNATURES = (
@@ -48,9 +49,9 @@ def prepare_image(content: bytes) -> tuple[Image, tuple[int, int]]:
         raise UnsupportedImage(TOO_LARGE)
     size = pixels(content)
     if size is None or min(size) == 0:
-        raise UnsupportedImage("is damaged: it does not say how large the image is")
+        raise UnsupportedImage("is damaged: the size of the image cannot be read")
     if max(size) > MAX_SIDE_PIXELS:
-        raise UnsupportedImage(f"has {size[0]} x {size[1]} pixels; models take {MAX_SIDE_PIXELS} on a side at most")
+        raise UnsupportedImage(f"has {size[0]} x {size[1]} pixels; models accept at most {MAX_SIDE_PIXELS} per side")
     return encode_image(content, found), size
 
 

@@ -1,5 +1,6 @@
-"""Code of others, called from our event loop: off it, one call at a time, with a time limit, and with no more arguments
-than it asks for. Whatever it does comes back as a value or as `PluginError`."""
+"""Foreign code, called from our event loop: in a thread, one call at a time, with a time limit, and
+with no more arguments than it asks for. Whatever it does comes back as a value or as `PluginError`.
+"""
 
 import asyncio
 import inspect
@@ -19,7 +20,7 @@ GRACE_S = 2.0
 
 
 class PluginError(Exception):
-    """`str()` of it goes on behind a name: "raised ValueError: no"."""
+    """`str()` of it continues a sentence that starts with a name: "raised ValueError: no"."""
 
     def __init__(self, sentence: str, *, has_hung: bool = False) -> None:
         super().__init__(sentence)
@@ -27,11 +28,11 @@ class PluginError(Exception):
 
 
 class SerialExecutor:
-    """Where the calls into one foreign object run: one after the other, each in a daemon thread of its own, so that
-    code which calls back into us takes no thread that somebody waits for.
+    """Runs the calls into one foreign object one after the other, each in a daemon thread of its
+    own, so that code which calls back into us takes no thread that somebody waits for.
 
-    A call that outlives its time limit, or whose caller has left, blocks the lane until it ends: its thread may still
-    be changing the object.
+    A call that outlives its time limit, or whose caller was cancelled, blocks further calls until
+    it ends: its thread may still be changing the object.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -47,7 +48,7 @@ class SerialExecutor:
     async def call(self, work: Callable[[], T], seconds: float) -> T:
         """Raises `PluginError`. Whoever is cancelled leaves at once."""
         if self.is_blocked and not await wait_for_event(self._is_free, GRACE_S, self._clock):
-            raise PluginError("is still busy with a call that did not end", has_hung=True)
+            raise PluginError("is still busy with an earlier call", has_hung=True)
         task = asyncio.ensure_future(self._in_turn(work, seconds))
         task.add_done_callback(ignore_failure)
         try:
@@ -70,19 +71,19 @@ class SerialExecutor:
 
 @dataclass(frozen=True, slots=True)
 class LateArgument:
-    """An argument that takes long to make, and is made in the thread."""
+    """An argument that takes long to make, and is therefore made in the thread."""
 
     make: Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class HostedPlugin(Generic[T]):
-    """A foreign object in its lane."""
+    """A foreign object and the executor of its calls."""
 
     instance: T
     executor: SerialExecutor
     is_shared: bool = False
-    """Others have it, too, in the same lane."""
+    """Other conversations use it, too, with the same executor."""
 
     async def call(
         self,
@@ -93,25 +94,26 @@ class HostedPlugin(Generic[T]):
         read: Callable[[Any], Any] | None = None,
         **keywords: Any,
     ) -> Any:
-        """None if it lacks the method. Raises `PluginError`. `read` looks at the answer, which may run their code."""
+        """None if it lacks the method. Raises `PluginError`. `read` looks at the answer, which may
+        run their code."""
 
         def work() -> Any:
             function = getattr(self.instance, method, None)
             answer = None
             if function is not None:
-                given = {name: _made(value) for name, value in keywords.items()}
-                answer = function(*map(_made, args), **select_keywords(function, given, opaque))
+                given = {name: _evaluate(value) for name, value in keywords.items()}
+                answer = function(*map(_evaluate, args), **select_keywords(function, given, opaque))
             return answer if read is None else read(answer)
 
         return await self.executor.call(work, seconds)
 
 
-def _made(argument: object) -> Any:
+def _evaluate(argument: object) -> Any:
     return argument.make() if isinstance(argument, LateArgument) else argument
 
 
 def ignore_failure(task: "asyncio.Future[Any]") -> None:
-    """So that a failure whose caller has left is not complained about."""
+    """So that asyncio does not complain about a failure whose caller has left."""
     if not task.cancelled():
         task.exception()
 
@@ -157,7 +159,7 @@ async def run_within(
 
 
 def contain(work: Callable[[], T]) -> T:
-    """Raises `PluginError`, and nothing else: also leaving the process is not for others to decide."""
+    """Raises `PluginError`, and nothing else: foreign code may not exit the process either."""
     try:
         return work()
     except PluginError:
@@ -170,33 +172,34 @@ def plugin_error(fault: BaseException) -> PluginError:
     try:
         said = " ".join(as_text(fault).split())[:MAX_SAID_CHARS]
     except Exception:  # noqa: BLE001  (somebody's `__str__`)
-        said = "(it cannot say what)"
+        said = "(no message)"
     return PluginError(f"raised {type(fault).__name__}: {said}")
 
 
 def as_text(value: object) -> str:
-    """What somebody's object says of itself, as plain text that can be written down. It may run their code."""
+    """`str()` of a foreign object, as text that can be encoded. This may run foreign code."""
     return str.encode(str(value), "utf-8", "replace").decode()
 
 
 class BackgroundLoop:
-    """An event loop in a daemon thread, for async code of others that expects to find its loop again. Begun with the
-    first use."""
+    """An event loop in a daemon thread, for foreign async code that expects to find the same loop
+    again. It is started by the first use."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._beginning = threading.Lock()
+        self._starting = threading.Lock()
 
     def result(self, awaitable: Any) -> Any:
         """From another thread, which waits."""
-        return asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._begun()).result()
 
-    def _begun(self) -> asyncio.AbstractEventLoop:
-        with self._beginning:
+        async def run() -> Any:
+            return await awaitable
+
+        with self._starting:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 threading.Thread(target=_run, args=(self._loop,), name="plugin loop", daemon=True).start()
-            return self._loop
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
 
     def close(self) -> None:
         if self._loop is not None:
@@ -224,14 +227,11 @@ def call_or_await(work: Callable[[], Any], background: BackgroundLoop) -> Any:
     return background.result(result) if inspect.isawaitable(result) else result
 
 
-async def _awaited(result: Any) -> Any:
-    return await result
-
-
 def select_keywords(
     function: Callable[..., Any], keywords: Mapping[str, Any], opaque: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Those of `keywords` that the function takes; of one without a readable signature, those in `opaque`."""
+    """Those of `keywords` that the function takes; of one without a readable signature, those in
+    `opaque`."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -1,9 +1,8 @@
-"""Known secrets taken out of whatever is written down, shown or told, also in disguise and where lines were wrapped.
+"""Known secrets removed from whatever is stored, shown or sent, also where they are encoded or
+wrapped over lines.
 
-Pure, and linear in the text: what holds no secret costs a few nanoseconds per byte and comes back as the very same
-object.
-
-How a secret is written so that it is still the same secret: the encodings that people and programs use. Pure.
+Pure, and linear in the text: a text without secrets costs a few nanoseconds per byte and comes back
+as the very same object.
 """
 
 import os
@@ -29,19 +28,20 @@ from talaria.core.secret_finder import (
 
 _PERCENT = re.compile("%[0-9A-F]{2}")
 _UNQUOTED = ("", "/", "!'()*", "/:?#[]@!$&'()*+,;=")
-"""What is left as it is by whoever quotes strictly, as a path, as a browser does, or as a whole address."""
+"""What stays unquoted: strictly, in a path, in a browser, in a whole address."""
 
 
 def encodings_of(secret: str) -> frozenset[str]:
-    """The secret as it is among them."""
+    """The forms in which people and programs write it, itself among them."""
     raw = secret.encode("utf-8", "replace")
     return frozenset(
-        (secret, secret[::-1], raw.hex(), raw.hex().upper(), *_base64(raw), *_percent(raw), *_escaped(raw.decode()))
+        (secret, secret[::-1], raw.hex(), raw.hex().upper(), *_base64(raw), *_percent(raw), *_json_forms(raw.decode()))
     )
 
 
 def _base64(raw: bytes) -> Iterator[str]:
-    """Wherever it begins among the bytes that are encoded together, and whether they end with it or go on."""
+    """Wherever it begins in the bytes that are encoded together, and whether they end with it or
+    not."""
     for before in range(3):
         whole = b2a_base64(bytes(before) + raw, newline=False).decode()[-(-before * 8 // 6) :]
         own = whole[: (len(raw) * 8 - (-before * 8) % 6) // 6]
@@ -58,17 +58,17 @@ def _percent(raw: bytes) -> Iterator[str]:
         yield _PERCENT.sub(lambda found: found[0].lower(), form)
 
 
-def _escaped(secret: str) -> Iterator[str]:
+def _json_forms(secret: str) -> Iterator[str]:
     """As JSON writes it, and as JSON may write it."""
     needed = msgspec.json.encode(secret).decode()[1:-1]
-    ascii_only = "".join(sign if sign.isascii() else f"\\u{ord(sign):04x}" for sign in needed)
-    each = "".join(f"\\u{ord(sign):04x}" for sign in secret)
+    ascii_only = "".join(char if char.isascii() else f"\\u{ord(char):04x}" for char in needed)
+    each = "".join(f"\\u{ord(char):04x}" for char in secret)
     yield from (needed, needed.replace("/", "\\/"), ascii_only, ascii_only.replace("/", "\\/"))
     yield from (each, each.upper().replace("\\U", "\\u"))
 
 
 MIN_DISTINCT_CHARS = 4
-"""What is shorter, or of fewer different signs, may be part of anything."""
+"""Shorter ones, or ones of fewer different characters, may be part of anything."""
 PLACEHOLDERS = re.compile(
     "anonymous|changeme|development|disabled|keychain|lm-studio|localhost|not-(needed|required)|optional|password"
     "|placeholder|postgres|production|required|(sk-)?no-key-required|undefined|unlimited|your[-_](api[-_])?key([-_]here)?"
@@ -111,7 +111,7 @@ class Redactor:
         return data if self._finder is None else self._finder.redact(data, keeps_lines=keeps_lines)
 
     def mask(self, text: str) -> "MaskedText":
-        """For work on a text that must not tell what its secrets are, and must not change them."""
+        """For work on a text that must neither reveal its secrets nor change them."""
         finder = self._finder
         if finder is None or len(text) < MIN_CHARS:
             return MaskedText(text, {})
@@ -131,7 +131,8 @@ class Redactor:
         return ByteStream(self._finder)
 
     def value(self, value: T) -> T:
-        """A message, entry, event or the like, redacted in all its text. Pictures stay, and so do seals: or they go."""
+        """A message, entry, event or the like, redacted in all its text. Images stay; a seal with a
+        secret goes."""
         finder = self._finder
         return value if finder is None or _is_clean(value, finder) else self._redact(value)
 
@@ -192,7 +193,8 @@ class Redactor:
 
 
 def _is_clean(value: object, finder: "SecretFinder") -> bool:
-    """All of its text at a glance: as it is packed, no piece of it is written in another way. False: look closer."""
+    """All of its text at a glance: as it is packed, no piece of it is written in another way.
+    False: look closer."""
     try:
         packed = _pack(value)
     except (TypeError, ValueError):  # it holds what cannot be packed
@@ -209,7 +211,7 @@ def _may_be_split(value: object) -> bool:
 
 
 class MaskedText(msgspec.Struct, frozen=True):
-    """A text with a word in the place of each secret that nobody can guess."""
+    """A text in which each secret is replaced by a word that cannot be guessed."""
 
     text: str
     words: dict[str, str]
@@ -240,7 +242,8 @@ class TextStream:
 
 
 class ByteStream:
-    """The same for data, wherever it is cut. What waits is never more than a few times the longest form of a secret."""
+    """The same for data, wherever it is cut. What waits is never more than a few times the longest
+    form of a secret."""
 
     def __init__(self, finder: "SecretFinder | None") -> None:
         self._finder = finder

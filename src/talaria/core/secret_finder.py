@@ -1,4 +1,5 @@
-"""Where any of many secrets stands in data, also where lines were wrapped; what is shown in its place.
+"""Where any of many secrets stands in data, also where lines were wrapped; what is shown in its
+place.
 
 Only the standard library: the search program is started without site-packages.
 """
@@ -22,8 +23,9 @@ Span = tuple[int, int]
 
 
 class SecretFinder:
-    """Finds any of many forms. Of each, the last bytes are kept as grams, so many that one of them comes to stand at a
-    multiple of the stride wherever the form begins: a text is asked only for what stands there."""
+    """Finds any of many forms. Of each, the last bytes are kept as grams, so many that one of them
+    comes to stand at a multiple of the stride wherever the form begins: a text is asked only for
+    what stands there."""
 
     def __init__(self, forms: Iterable[str]) -> None:
         joined = {form.translate(_NO_BREAKS) for form in forms}
@@ -40,7 +42,8 @@ class SecretFinder:
         self._grams = frozenset(self._by_gram)
 
     def redact(self, data: bytes, *, keeps_lines: bool = False) -> bytes:
-        """`keeps_lines`: where one was wrapped, its line breaks stay, so that all lines have the numbers they had."""
+        """`keeps_lines`: where one was wrapped, its line breaks stay, so that all lines have the
+        numbers they had."""
         flat = UnwrappedData(data)
         spans = self.spans(flat.data)
         return replace_spans(data, flat.places(spans), keeps_lines=keeps_lines) if spans else data
@@ -61,7 +64,8 @@ class SecretFinder:
         return merged
 
     def partial_start(self, data: bytes) -> int:
-        """From where on the data may be the beginning of a form that is still to come; its end, if it is not."""
+        """From where on the data may be the beginning of a form that is still to come; its end, if
+        it is not."""
         forms, size = self._forms, len(data)
         for start in range(max(0, size - self._longest + 1), size):
             if data[start : start + _GRAM] in self._beginnings or size - start < _GRAM:

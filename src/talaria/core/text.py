@@ -1,7 +1,5 @@
-"""Text that is shown as it is: in markdown, and to a person who must decide about it.
-
-Sizes as people write and read them: 512M, 4G, 75%; 4 GiB.
-"""
+"""Text that is shown literally, in markdown and to a person who must decide about it; and sizes
+(512M, 75%, 4 GiB)."""
 
 import re
 from itertools import groupby
@@ -19,7 +17,8 @@ def fence(text: str) -> str:
 
 
 def without_blank_runs(text: str) -> str:
-    """Many empty lines become one that says how many there were, and many blanks too: they hide nothing."""
+    """Many empty lines become one that says how many there were, and many blanks too: they hide
+    nothing."""
     lines: list[str] = []
     for is_blank, run in groupby(text.split("\n"), key=lambda line: not line.strip()):
         found = [*run]
@@ -34,7 +33,8 @@ _SHARE = re.compile(r"(\d{1,3}) ?%")
 
 
 def parse_size(text: str | int, whole_bytes: int = 0) -> int:
-    """In bytes. A share counts of `whole_bytes`, and is refused where that is 0. Raises `ValueError`."""
+    """In bytes. A share counts of `whole_bytes`, and is refused where that is 0. Raises
+    `ValueError`."""
     share, size = _SHARE.fullmatch(str(text).strip()), _SIZE.fullmatch(str(text).strip())
     if share and whole_bytes and 0 < int(share[1]) <= 100:
         return whole_bytes * int(share[1]) // 100

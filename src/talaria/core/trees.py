@@ -1,9 +1,12 @@
-"""The one way to work in folders that other processes can change meanwhile: projects, workspaces, scratch folders.
+"""The one way to work in folders that other processes can change meanwhile: projects, workspaces,
+scratch folders.
 
-A `Root` is a folder that was opened once. Names lead down from its descriptor, never through a link and never out of
-it, so it does not matter what somebody puts on the way between two steps. Only plain files are opened.
+A `Root` is a folder that was opened once. Names lead down from its descriptor, never through a link
+and never out of it, so it does not matter what somebody puts on the way between two steps. Only
+plain files are opened.
 
-Only the standard library: the search program is started without site-packages. All functions raise `OSError`."""
+Only the standard library: the search program is started without site-packages. All functions raise
+`OSError`."""
 
 import errno
 import os
@@ -40,7 +43,8 @@ class Entry(NamedTuple):
 
 class Root:
     def __init__(self, descriptor: int, *, path: str = "", is_stepwise: bool = False) -> None:
-        """Takes the descriptor over. `is_stepwise`: do not use `openat2`, as where the kernel lacks it."""
+        """Takes the descriptor over. `is_stepwise`: do not use `openat2`, as where the kernel lacks
+        it."""
         self.descriptor = descriptor
         self.path = path
         """By its true name when it was opened; empty: not known."""
@@ -49,7 +53,11 @@ class Root:
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, is_stepwise: bool = False) -> "Root":
         """Follows links: the path to a root is the caller's choice, what is below is not."""
-        return cls(_listable(os.fspath(path), None, follows=True), path=_realpath(path), is_stepwise=is_stepwise)
+        return cls(
+            _listable(os.fspath(path), None, follows=True),
+            path=os.path.realpath(path).rstrip("/") or "/",
+            is_stepwise=is_stepwise,
+        )
 
     @classmethod
     def make(cls, path: str | os.PathLike[str]) -> "Root":
@@ -69,7 +77,8 @@ class Root:
             self.descriptor = -1
 
     def outer(self) -> "Root | None":
-        """The folder around the one that was opened, wherever that is by now; None: there is none. The only way up."""
+        """The folder around the one that was opened, wherever that is by now; None: there is none.
+        The only way up."""
         around = Root(os.open("..", FOLDER, dir_fd=self.descriptor), is_stepwise=self._is_stepwise)
         if os.path.sameopenfile(around.descriptor, self.descriptor):
             around.close()
@@ -147,8 +156,8 @@ class Root:
             return os.readlink(last, dir_fd=parent)
 
     def follow(self, name: str) -> str:
-        """The true name of something in here, whatever links lead to it, as long as they stay in here. It may change
-        before it is opened, which is no harm: opening follows nothing."""
+        """The true name of something in here, whatever links lead to it, as long as they stay in
+        here. It may change before it is opened, which is no harm: opening follows nothing."""
         waiting, done, hops = name.split("/")[::-1], list[str](), 0
         while waiting:
             match waiting.pop():
@@ -186,8 +195,8 @@ class Root:
     def descend(
         self, is_entered: Callable[[Entry], bool] = lambda _: True, max_folders: int = 1 << 20
     ) -> Iterator[tuple[str, Entry]]:
-        """All that is below, the nearest first, with the name of the folder it is in; what cannot be listed is left
-        out."""
+        """All that is below, the nearest first, with the name of the folder it is in; what cannot
+        be listed is left out."""
         waiting = [""]
         for count, folder in enumerate(waiting, 1):
             try:
@@ -203,8 +212,8 @@ class Root:
                 return
 
     def replace(self, name: str, content: bytes | Iterable[bytes], *, mode: int | None) -> None:
-        """Whole and durable, or nothing has changed. Without a `mode` the file keeps its own; a new one gets what the
-        umask leaves."""
+        """Whole and durable, or nothing has changed. Without a `mode` the file keeps its own; a new
+        one gets what the umask leaves."""
         with self._parent(name) as (parent, last):
             replace_in(parent, last, content, mode=mode)
 
@@ -284,9 +293,9 @@ class Root:
             os.rmdir(last, dir_fd=parent)
 
     def remove_tree(self, name: str) -> None:
-        """A folder with all that is in it; links go, and not what they lead to. Whatever is deeper is moved up first:
-        commands can make trees that are deeper than a stack or a path can be. What can be removed is, before it
-        raises."""
+        """A folder with all that is in it; links go, and not what they lead to. Whatever is deeper
+        is moved up first: commands can make trees that are deeper than a stack or a path can be.
+        What can be removed is, before it raises."""
         fault: OSError | None = None
         with self.folder(name) as top:
             waiting = ["."]
@@ -389,17 +398,14 @@ def _temporary(name: str) -> str:
 
 
 def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
-    """The first bytes of a plain file, wherever its path leads: of a path that nobody else can change."""
+    """The first bytes of a plain file, wherever its path leads: of a path that nobody else can
+    change."""
     descriptor = os.open(path, _READING)
     try:
         _check(os.fstat(descriptor))
         return read_all(descriptor, limit_bytes)
     finally:
         os.close(descriptor)
-
-
-def _realpath(path: str | os.PathLike[str]) -> str:
-    return os.path.realpath(path).rstrip("/") or "/"
 
 
 def _parts(name: str) -> list[str]:

@@ -28,8 +28,8 @@ from talaria.gateway.replies import LIVES_S
 from talaria.platforms.base import Address, Arrival, ChatInfo, Platform, PlatformFailure, Sender
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_pool import SessionPool
-from talaria.store.base import HandoffRequest, Session
-from talaria.store.chat_ports import Outgoing
+from talaria.store.base import Session
+from talaria.store.chat_ports import HandoffRequest, Outgoing
 
 FIRST_LOOK_S = 5.0
 EVERY_S = 2.0

@@ -1,6 +1,7 @@
-"""The interface of memory providers that plugins bring: the one that providers for Hermes are written against.
+"""The interface of memory providers that plugins bring: the one that providers for Hermes are
+written against.
 
-Synchronous; the host (`host.py`) calls it in threads, one call at a time.
+Synchronous; the host (`memory_host.py`) calls it in threads, one call at a time.
 """
 
 import json
@@ -29,7 +30,7 @@ class MemoryProvider(ABC):
         return ""
 
     def prefetch(self, query: str, *, session_id: str = "") -> str:  # noqa: ARG002
-        """What the model shall know with this message."""
+        """What the model should know with this message."""
         return ""
 
     def queue_prefetch(self, query: str, *, session_id: str = "") -> None:  # noqa: B027

@@ -1,5 +1,6 @@
-"""Hosts a plugin's memory provider for one live session. One that raises or hangs is told to the person, and the
-conversation goes on without what it would have said; one that hangs is not asked again before that call has ended."""
+"""Hosts a plugin's memory provider for one live session. If it raises or hangs, the person is told
+and the conversation goes on without its answer; one that hangs is not called again before that call
+has ended."""
 
 import json
 import logging
@@ -38,35 +39,31 @@ class MemoryHost:
         self._turns = 0
 
     async def open(self, session: SessionId, home: Path, platform: str, person: str) -> tuple[Sequence[Tool], str]:
-        """Its tools, and what it adds to the system prompt. One that cannot begin is not asked further."""
+        """Its tools, and what it adds to the system prompt. A provider that cannot start is not
+        used."""
         self._session = session
         try:
             provider = await self._build()
-            await self._begin(provider, home, platform, person)
+            facts = {"hermes_home": str(home), "platform": platform, "agent_context": "primary", "user_id": person}
+            facts |= {"agent_identity": "default", "agent_workspace": ""}
+            if not await _start(provider, "is_available", seconds=USUAL_S, read=bool):
+                self._complain("says that it is not available")
+                return (), ""
+            await _start(provider, "initialize", self._session, seconds=START_S, **facts)
         except PluginError as fault:
             self._complain(str(fault))
             return (), ""
         self._provider = provider
         if provider.is_shared:
-            self._tell(f"Memory provider {self._name} cannot be copied: all conversations here share one.")
-        return await self._tools(), await self._text("system_prompt_block")
-
-    async def _begin(self, provider: HostedPlugin[MemoryProvider], home: Path, platform: str, person: str) -> None:
-        facts = {"hermes_home": str(home), "platform": platform, "agent_context": "primary", "user_id": person}
-        facts |= {"agent_identity": "default", "agent_workspace": ""}
-        if not await _started(provider, "is_available", seconds=USUAL_S, read=bool):
-            raise PluginError("says that it is not available")
-        await _started(provider, "initialize", self._session, seconds=START_S, **facts)
-
-    async def _tools(self) -> Sequence[Tool]:
+            self._tell(f"Memory provider {self._name} cannot be copied, so all conversations in this process share it.")
         read = partial(make_schema_tools, handler=self._handler, toolset="memory")
         tools, problems = await self._call("get_tool_schemas", read=read) or ((), ())
         for problem in problems:
-            self._complain(f"has a tool that cannot be used: {problem}")
-        return tools
+            self._complain(f"has an unusable tool: {problem}")
+        return tools, await self._text("system_prompt_block")
 
     async def recall(self, message: str) -> str:
-        """What the model shall know with this message."""
+        """What the model should know with this message."""
         self._turns += 1
         await self._call("on_turn_start", self._turns, message)
         seconds = START_S if self._turns == 1 else USUAL_S
@@ -91,7 +88,10 @@ class MemoryHost:
         self._provider = None
 
     async def _text(self, method: str, *args: object, seconds: float = USUAL_S, **keywords: Any) -> str:
-        return await self._call(method, *args, seconds=seconds, read=_said, **keywords) or ""
+        def read(answer: object) -> str:
+            return as_text(answer) if isinstance(answer, str) else ""
+
+        return await self._call(method, *args, seconds=seconds, read=read, **keywords) or ""
 
     async def _call(self, method: str, *args: object, seconds: float = USUAL_S, **keywords: Any) -> Any:
         """None if it lacks the method, or failed in it."""
@@ -124,13 +124,9 @@ class MemoryHost:
         return handle
 
 
-async def _started(provider: HostedPlugin[MemoryProvider], method: str, *args: object, **keywords: Any) -> Any:
+async def _start(provider: HostedPlugin[MemoryProvider], method: str, *args: object, **keywords: Any) -> Any:
     """Raises `PluginError`, which says where."""
     try:
         return await provider.call(method, *args, **keywords)
     except PluginError as fault:
         raise PluginError(f"{fault} in {method}", has_hung=fault.has_hung) from fault
-
-
-def _said(answer: object) -> str:
-    return as_text(answer) if isinstance(answer, str) else ""

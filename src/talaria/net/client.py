@@ -1,11 +1,8 @@
-"""The one HTTP client: one pool per address, one TLS context. Proxies (`HTTPS_PROXY`, `NO_PROXY`) and a corporate CA
-(`SSL_CERT_FILE`) are honoured; redirects are not followed, so that a key never travels to another host.
+"""The one HTTP client: one pool per address, one TLS context; and the splitter of event streams.
 
-aiohttp is known only here and in `pool.py` (docs/adr/0002).
-
-The connections to one address. A retired pool closes itself once, when its last response ends.
-
-Splits a byte stream into the data of server-sent events, wherever its chunks are cut.
+Proxies (`HTTPS_PROXY`, `NO_PROXY`) and a corporate CA (`SSL_CERT_FILE`) are honoured. Redirects are
+not followed, so that a key never travels to another host. Besides platforms, aiohttp is imported
+only here and in `exchange.py` (docs/adr/0002).
 """
 
 import errno
@@ -31,9 +28,11 @@ with tls.skip_certificates():
 
 
 class ConnectionPool:
+    """The connections to one address. A retired pool closes itself when its last response ends."""
+
     def __init__(self, proxy: str | None) -> None:
         self.proxy = proxy
-        """Looked up once: that goes through the whole environment."""
+        """Looked up once, because that reads the whole environment."""
         self._session: aiohttp.ClientSession | None = None
         self._in_use = 0
         self._is_retired = False
@@ -54,7 +53,7 @@ class ConnectionPool:
                 await self.close()
 
     async def retire(self) -> None:
-        """Take no more requests; those under way come to their end."""
+        """Take no more requests; those under way still finish."""
         self._is_retired = True
         if not self._in_use:
             await self.close()
@@ -65,12 +64,9 @@ class ConnectionPool:
             await session.close()
 
 
-with tls.skip_certificates():
-    import aiohttp
-
 MAX_ERROR_BODY_BYTES = 64 << 10
 _REFUSALS = {errno.ECONNREFUSED, errno.EADDRNOTAVAIL}
-"""Of a loopback address; the second where there is no IPv6."""
+"""Of a loopback address; the second on machines without IPv6."""
 
 
 class Response:
@@ -119,7 +115,7 @@ class HttpClient:
             await self._pools.popitem()[1].close()
 
     async def renew(self, url: str) -> None:
-        """Fresh connections for this address; what is under way keeps the old ones to its end."""
+        """Use new connections for this address; requests under way keep the old ones."""
         pool = self._pools.pop(_origin(url), None)
         if pool is not None:
             await pool.retire()
@@ -127,7 +123,7 @@ class HttpClient:
     def post(
         self, url: str, *, body: bytes, headers: Mapping[str, str], timeouts: Timeouts
     ) -> AbstractAsyncContextManager[Response]:
-        """The response once its head has come; leaving the context ends it."""
+        """The response, once its head has arrived; leaving the context ends it."""
         return self._request("POST", url, body, headers, timeouts)
 
     def get(self, url: str, *, headers: Mapping[str, str], timeouts: Timeouts) -> AbstractAsyncContextManager[Response]:
@@ -138,8 +134,13 @@ class HttpClient:
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], timeouts: Timeouts
     ) -> AsyncGenerator[Response]:
         host = urlsplit(url).netloc.rpartition("@")[2]
-        pool = self._pool_for(url)
-        context = await self._context_for(url, pool.proxy)
+        origin = _origin(url)
+        if origin not in self._pools:
+            self._pools[origin] = ConnectionPool(proxy_for(url))
+        pool = self._pools[origin]
+        context: ssl.SSLContext | bool = True
+        if url.startswith("https:") or (pool.proxy or "").startswith("https:"):  # a server on this machine needs none
+            context = self._tls = self._tls or await in_thread(tls.make_tls_context)
         async with pool.lease() as session, StallWatch(self._clock, timeouts.total_s) as watch:
             try:
                 async with watch.limit(timeouts.first_byte_s):
@@ -161,25 +162,13 @@ class HttpClient:
                     raise Disconnected(f"Nothing is listening on {host}.", kind="not_listening") from fault
                 raise _explain_unreachable(host, fault, timeouts) from fault
             except ValueError as fault:
-                raise BadConfig("The API key or a header holds signs that cannot be sent: check .env.") from fault
+                raise BadConfig(
+                    "The API key or a header contains characters that cannot be sent: check .env."
+                ) from fault
             try:
                 yield Response(response, host, watch, timeouts)
             finally:
                 response.release()  # back to the pool if it was read to its end, else closed
-
-    def _pool_for(self, url: str) -> ConnectionPool:
-        origin = _origin(url)
-        if origin not in self._pools:
-            self._pools[origin] = ConnectionPool(proxy_for(url))
-        return self._pools[origin]
-
-    async def _context_for(self, url: str, proxy: str | None) -> "ssl.SSLContext | bool":
-        """Made when the first address needs it: a server on this machine usually does not."""
-        if not url.startswith("https:") and not (proxy or "").startswith("https:"):
-            return True
-        if self._tls is None:
-            self._tls = await in_thread(tls.make_tls_context)
-        return self._tls
 
 
 def _origin(url: str) -> str:
@@ -196,7 +185,8 @@ def _is_loopback(url: str) -> bool:
 
 
 def _is_refusal(fault: Exception) -> bool:
-    """`localhost` may have several addresses: then the fault has the number of each only in its text."""
+    """`localhost` may have several addresses: then the fault has the number of each only in its
+    text."""
     if not isinstance(fault, aiohttp.ClientConnectorError):
         return False
     numbers = {fault.os_error.errno} - {None} or set(map(int, re.findall(r"\[Errno (\d+)\]", str(fault.os_error))))
@@ -209,20 +199,18 @@ def _explain_unreachable(host: str, fault: Exception, timeouts: Timeouts) -> Pro
             f"The certificate of {host} cannot be verified. If your network has its own CA, point SSL_CERT_FILE to it."
         )
     if isinstance(fault, ssl.SSLError):
-        return Disconnected(f"No secure connection to {host} can be made: check whether its address begins with https.")
+        return Disconnected(f"Cannot make a secure connection to {host}: check whether it really uses https.")
     if isinstance(fault, aiohttp.ClientResponseError):
-        return Disconnected(f"{host} does not answer in HTTP: check base_url in config.yaml.")
+        return Disconnected(f"{host} does not speak HTTP: check base_url in config.yaml.")
     if isinstance(fault, aiohttp.ConnectionTimeoutError):
         return Disconnected(f"{host} cannot be reached: no connection within {timeouts.connect_s:g} s.")
     if isinstance(fault, TimeoutError):
         return Disconnected(f"{host} did not answer within {timeouts.first_byte_s:g} s.")
-    return Disconnected(f"Cannot reach {host}: {_reason(fault)}.")
-
-
-def _reason(fault: Exception) -> str:
     if isinstance(fault, OSError) and fault.errno is not None and fault.errno > 0:
-        return os.strerror(fault.errno)  # asyncio words a refusal as "Connect call failed ('127.0.0.1', 9)"
-    return getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
+        reason = os.strerror(fault.errno)  # asyncio words a refusal as "Connect call failed ('127.0.0.1', 9)"
+    else:
+        reason = getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
+    return Disconnected(f"Cannot reach {host}: {reason}.")
 
 
 def _explain_loss(host: str, fault: Exception, watch: StallWatch, timeouts: Timeouts) -> Disconnected:
@@ -230,16 +218,20 @@ def _explain_loss(host: str, fault: Exception, watch: StallWatch, timeouts: Time
         return Disconnected(f"The connection to {host} broke in the middle of an answer.")
     if watch.is_out_of_time:
         return Disconnected(f"{host} had not finished its answer within {timeouts.total_s:g} s.")
-    return Disconnected(f"{host} fell silent for {timeouts.chunk_s:g} s in the middle of an answer.")
+    return Disconnected(f"{host} sent nothing for {timeouts.chunk_s:g} s in the middle of an answer.")
 
 
 MAX_LINE_BYTES = 32 << 20
 _BOM = b"\xef\xbb\xbf"
-"""May stand before everything."""
+"""May come first."""
 
 
 class EventSplitter:
-    """Lines may end in LF or CRLF; names, comments, unknown fields and events without data are passed over."""
+    """The data of server-sent events, wherever the chunks of the stream are cut.
+
+    Lines may end in LF or CRLF; names, comments, unknown fields and events without data are
+    skipped.
+    """
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
@@ -251,7 +243,12 @@ class EventSplitter:
         for line in self._lines(chunk):
             line = line.removesuffix(b"\r")  # noqa: PLW2901
             if line:
-                self._take(line)
+                field, _, value = line.partition(b":")
+                if field == b"data" or field.removeprefix(_BOM) == b"data":
+                    self._data.append(value.removeprefix(b" "))
+                    self._data_bytes += len(self._data[-1]) + 1
+                if self._data_bytes > MAX_LINE_BYTES:
+                    raise Disconnected("The model server sent an endless event.")
             elif self._data:
                 data = b"\n".join(self._data)
                 self._data, self._data_bytes = [], 0
@@ -259,7 +256,7 @@ class EventSplitter:
                     yield data
 
     def end(self) -> Iterator[bytes]:
-        """What stands complete in the last, unterminated lines."""
+        """What the last, unterminated lines still complete."""
         yield from self.feed(b"\n\n")
 
     def _lines(self, chunk: bytes) -> list[bytes]:
@@ -271,17 +268,5 @@ class EventSplitter:
         self._rest.append(rest)
         self._rest_bytes += len(rest)
         if self._rest_bytes > MAX_LINE_BYTES:
-            raise Disconnected("The model server sent a line without end.")
+            raise Disconnected("The model server sent an endless line.")
         return lines
-
-    def _take(self, line: bytes) -> None:
-        """Whatever it is but the end of an event."""
-        field, _, value = line.partition(b":")
-        if field == b"data" or field.removeprefix(_BOM) == b"data":
-            self._keep(value.removeprefix(b" "))
-
-    def _keep(self, value: bytes) -> None:
-        self._data.append(value)
-        self._data_bytes += len(value) + 1
-        if self._data_bytes > MAX_LINE_BYTES:
-            raise Disconnected("The model server sent an event without end.")

@@ -1,13 +1,11 @@
-"""The one way out for sandboxed commands and for the browser: an HTTP proxy in our process.
+"""The only way out for sandboxed commands and the browser: an HTTP proxy in our process.
 
-It takes tunnels (`CONNECT host:port`) and plain requests (`GET http://host/`). What is asked, looked up and dialled is
-one and the same parsed host (`proxy_requests.py`, `lookups.py`, `dialling.py`), so a second reading of its name, or a
-second answer of a name server, changes nothing.
+It takes tunnels (`CONNECT host:port`) and plain requests (`GET http://host/`). What is asked,
+looked up and dialled is one and the same parsed host, and only the addresses that were checked are
+dialled, so a second reading of its name, or a second answer of a name server, changes nothing.
 
-From a request whose addresses were checked to an open socket; nothing but those addresses is dialled.
-
-Behind a proxy of the environment (`HTTPS_PROXY`) it is the proxy that is dialled, and that looks names up; what is
-private *here* is refused all the same, before it comes to this.
+Behind a proxy of the environment (`HTTPS_PROXY`), that proxy is dialled and looks names up; what is
+private *here* is refused all the same, before that.
 """
 
 import asyncio
@@ -56,14 +54,15 @@ class UpstreamProxy(msgspec.Struct, frozen=True):
 async def dial_upstream(
     request: ProxyRequest, addresses: tuple[str, ...], lookup: Lookup, watch: StallWatch
 ) -> socket.socket:
-    """Where the request's head was told: its body is due, or the tunnel begins. Raises `ToolFailed` and `OSError`."""
+    """A socket that has sent the request's head: its body is next, or the tunnel. Raises
+    `ToolFailed` and `OSError`."""
     url = request.url
     proxy = _proxy(url)
     if proxy is not None:
         url = proxy.url
         async with watch.limit(ATTEMPT_S):
             addresses = await vet_addresses(url, EVERYWHERE, lookup)
-    reason = f"No host is called {url.host}."
+    reason = f"There is no host called {url.host}."
     for address in addresses[:MAX_ATTEMPTS]:
         try:
             return await _dial((address, url.port), request, proxy, watch)
@@ -82,7 +81,7 @@ def _proxy(url: WebUrl) -> UpstreamProxy | None:
         return None
     parts = urlsplit(named)
     if parts.scheme != "http":
-        raise ToolFailed("The proxy of this machine is spoken to by https, which cannot be done from here.")
+        raise ToolFailed("The proxy of this machine uses https, which is not supported here.")
     credential = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else None
     return UpstreamProxy(parse_url(f"http://{parts.netloc.rpartition('@')[2]}/"), credential)
 
@@ -91,41 +90,40 @@ async def _dial(
     place: tuple[str, int], request: ProxyRequest, proxy: UpstreamProxy | None, watch: StallWatch
 ) -> socket.socket:
     upstream = socket.socket(socket.AF_INET6 if ":" in place[0] else socket.AF_INET, socket.SOCK_STREAM)
+    loop = asyncio.get_running_loop()
+    is_taken = True
     try:
         upstream.setblocking(False)
         async with watch.limit(ATTEMPT_S):
-            await asyncio.get_running_loop().sock_connect(upstream, place)
-            await _introduce(upstream, request, proxy)
+            await loop.sock_connect(upstream, place)
+            if proxy is not None:
+                await loop.sock_sendall(upstream, request.head(proxy.credential, is_for_proxy=True))
+                is_taken = not request.is_tunnel or _TAKEN.match(await _read_head(upstream)) is not None
+            elif not request.is_tunnel:
+                await loop.sock_sendall(upstream, request.head())
     except BaseException:
         upstream.close()
         raise
+    if not is_taken:
+        upstream.close()
+        raise ToolFailed(f"The proxy did not allow the request to {request.url.host}.")
     return upstream
 
 
-async def _introduce(upstream: socket.socket, request: ProxyRequest, proxy: UpstreamProxy | None) -> None:
-    loop = asyncio.get_running_loop()
-    if proxy is not None:
-        await loop.sock_sendall(upstream, request.head(proxy.credential, is_for_proxy=True))
-        if request.is_tunnel and not _TAKEN.match(await _answer(upstream)):
-            raise ToolFailed(f"The proxy did not let the request to {request.url.host} pass.")
-    elif not request.is_tunnel:
-        await loop.sock_sendall(upstream, request.head())
-
-
-async def _answer(upstream: socket.socket) -> bytes:
-    """The head of it, sign by sign: what follows is for the tunnel."""
+async def _read_head(upstream: socket.socket) -> bytes:
+    """The head of the proxy's answer, byte by byte: what follows belongs to the tunnel."""
     loop = asyncio.get_running_loop()
     head = bytearray()
     while not head.endswith(b"\r\n\r\n") and len(head) < MAX_ANSWER_BYTES:
-        sign = await loop.sock_recv(upstream, 1)
-        if not sign:
+        byte = await loop.sock_recv(upstream, 1)
+        if not byte:
             break
-        head += sign
+        head += byte
     return bytes(head)
 
 
 MAX_CONNECTIONS = 64
-"""At once; who comes later waits in the kernel's queue."""
+"""At once; further clients wait in the kernel's queue."""
 MAX_HEAD_BYTES = 32 << 10
 HEAD_S = 15.0
 LOOKUP_S = 15.0
@@ -136,10 +134,10 @@ _END = b"\r\n\r\n"
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 AdmitHost = Callable[[str, int], Awaitable[None]]
-"""Whether this host and port may be reached; raises `Denied` with a sentence. May wait for a person, and may be asked
-about one host several times at once."""
+"""Raises `Denied`, with a sentence, if this host and port may not be reached. May wait for a
+person, and may be called for one host several times at once."""
 Dial = Callable[[], Awaitable[socket.socket]]
-"""Connects to what a request asked for, if its addresses are in bounds. Raises `TurnedDown`."""
+"""Connects to what a request asked for, if its addresses are in bounds. Raises `ProxyRefusal`."""
 Serve = Callable[[socket.socket, bytes, Dial], Awaitable[None]]
 """Answers one client, with what it has said already."""
 Intercept = Callable[[ProxyRequest], Serve | None]
@@ -148,16 +146,9 @@ Intercept = Callable[[ProxyRequest], Serve | None]
 log = logging.getLogger(__name__)
 
 
-def _nobody(host: str, port: int, reason: str) -> None:  # noqa: ARG001
-    return None
-
-
-def _pass_all(request: ProxyRequest) -> None:  # noqa: ARG001
-    return None
-
-
 class Egress:
-    """`async with Egress(…)` serves until the context ends; then its listening socket and all connections close."""
+    """`async with Egress(…)` serves until the context ends; then its listening socket and all
+    connections close."""
 
     def __init__(
         self,
@@ -167,13 +158,14 @@ class Egress:
         allowance: Allowance,
         clock: Clock,
         lookup: Lookup = system_lookup,
-        refused: Callable[[str, int, str], None] = _nobody,
+        refused: Callable[[str, int, str], None] = lambda _host, _port, _reason: None,
         max_bytes: int | None = None,
         credential: str | None = None,
-        intercept: Intercept = _pass_all,
+        intercept: Intercept = lambda _: None,
     ) -> None:
-        """`max_bytes` is for all connections together; with a `credential` (`user:password`) only who knows it is
-        served. `refused` hears of each host that was asked for in vain, and why. What is intercepted counts neither.
+        """`max_bytes` is for all connections together; with a `credential` (`user:password`) only
+        clients that send it are served. `refused` is called for each host that was refused, with
+        the reason. Neither applies to what is intercepted.
         """
         self._listening = listening
         self._admit = admit
@@ -213,7 +205,7 @@ class Egress:
                 task.add_done_callback(lambda _, client=client: (client.close(), slots.release()))
 
     async def _serve_connection(self, client: socket.socket) -> None:
-        """The border of one connection: whatever goes wrong in it hurts no other."""
+        """A supervised border: whatever goes wrong in one connection affects no other."""
         try:
             async with StallWatch(self._clock, math.inf) as watch:
                 try:
@@ -230,7 +222,10 @@ class Egress:
         async with watch.limit(HEAD_S):
             head, early = await _head(client)
         request = parse_request(head)
-        self._recognise(request)
+        if self._credential is not None:
+            given = request.credential or ""
+            if not hmac.compare_digest(given.encode(), self._credential.encode()):
+                raise ProxyRefusal(407, "This proxy needs a credential that was not given.")
         serve = self._intercept(request)
         if serve is not None:
 
@@ -240,30 +235,25 @@ class Egress:
             await serve(client, early, dial)
             return
         try:
-            self._spend(len(head))
+            try:
+                self._meter.spend(len(head))
+            except ByteLimitReached as fault:
+                raise ProxyRefusal(FORBIDDEN, "The limit for network traffic has been reached.") from fault
             upstream = await self._reach_upstream(request, watch)
         except ProxyRefusal as answer:
             if answer.status == FORBIDDEN:
                 self._refused(request.url.host, request.url.port, str(answer))
             raise
         with upstream:
-            await self._pass_on(request, client, upstream, early)
-
-    def _recognise(self, request: ProxyRequest) -> None:
-        if self._credential is None:
-            return
-        given = request.credential or ""
-        if not hmac.compare_digest(given.encode(), self._credential.encode()):
-            raise ProxyRefusal(407, "This proxy is not for everybody.")
-
-    def _spend(self, size_bytes: int) -> None:
-        try:
-            self._meter.spend(size_bytes)
-        except ByteLimitReached as fault:
-            raise ProxyRefusal(FORBIDDEN, "As much was moved over the network as is allowed.") from fault
+            tunnel = Tunnel(client, upstream, self._clock, self._meter)
+            if request.is_tunnel:
+                await asyncio.get_running_loop().sock_sendall(client, _ESTABLISHED)
+                await tunnel.join(early)
+            else:
+                await tunnel.exchange(early, request.body_bytes or 0)
 
     async def _reach_upstream(self, request: ProxyRequest, watch: StallWatch) -> socket.socket:
-        """A name is looked up only once it may be reached: to look it up is to tell it to somebody."""
+        """A name is looked up only once it may be reached: looking it up tells it to a name server."""
         url = request.url
         if url.literal is not None:
             await self._vet(url, watch)
@@ -290,21 +280,11 @@ class Egress:
         except ToolFailed as fault:
             raise ProxyRefusal(FORBIDDEN, str(fault)) from fault
         except TimeoutError as fault:
-            raise ProxyRefusal(504, f"It takes too long to look {url.host} up.") from fault
-
-    async def _pass_on(
-        self, request: ProxyRequest, client: socket.socket, upstream: socket.socket, early: bytes
-    ) -> None:
-        tunnel = Tunnel(client, upstream, self._clock, self._meter)
-        if request.is_tunnel:
-            await asyncio.get_running_loop().sock_sendall(client, _ESTABLISHED)
-            await tunnel.join(early)
-        else:
-            await tunnel.exchange(early, request.body_bytes or 0)
+            raise ProxyRefusal(504, f"Looking up {url.host} takes too long.") from fault
 
 
 async def _head(client: socket.socket) -> tuple[bytes, bytes]:
-    """A request's head without the empty line behind it, and what came with it."""
+    """A request's head without the empty line after it, and what came with it."""
     loop = asyncio.get_running_loop()
     heard = bytearray()
     while (end := heard.find(_END, 0, MAX_HEAD_BYTES)) < 0:
@@ -318,7 +298,8 @@ async def _head(client: socket.socket) -> tuple[bytes, bytes]:
 
 
 async def _send_refusal(client: socket.socket, answer: ProxyRefusal, watch: StallWatch) -> None:
-    """Then hears the rest of the request: a socket that is closed with words unheard takes our answer back."""
+    """Reads the rest of the request, too: closing a socket with unread data would discard our
+    answer."""
     loop = asyncio.get_running_loop()
     body = f"{answer}\n".encode()
     lines = [

@@ -1,8 +1,9 @@
-"""One request to addresses that were checked, and its answer. No redirects, no cookies, no connection is used twice.
+"""One request to addresses that were checked, and its response. No redirects, no cookies, no
+connection is reused.
 
-The connector gets a resolver that knows only the checked addresses, so that nobody is asked a second time between the
-check and the use, and sockets that dial nothing else. TLS still verifies the name. aiohttp is known here, in
-`client.py` and in `pool.py`; `fetch.py` loads this with the first page.
+The connector gets a resolver that knows only the checked addresses, so that nothing is looked up a
+second time between the check and the use, and sockets that dial nothing else. TLS still verifies
+the name. aiohttp is imported here and in `client.py`; `fetch.py` loads this with the first page.
 """
 
 import math
@@ -62,12 +63,18 @@ class Exchange:
         self._tls: ssl.SSLContext | None = None
 
     async def ask(self, request: FetchRequest, watch: StallWatch, limit: int) -> FetchResponse:
-        """At most `limit` bytes of the answer. Raises `ToolFailed`, and `TimeoutError` when the watch's time is up."""
-        proxy = _proxy(request.url)
+        """At most `limit` bytes of the answer. Raises `ToolFailed`, and `TimeoutError` when the
+        watch's time is up."""
+        try:
+            proxy = proxy_for(str(request.url))
+        except BadConfig as fault:
+            raise ToolFailed(str(fault)) from fault
         if proxy is None and not request.addresses:
-            raise ToolFailed(f"No host is called {request.url.host}.")
-        async with watch.limit(math.inf):
-            context = await self._context(request.url, proxy)
+            raise ToolFailed(f"There is no host called {request.url.host}.")
+        context = None
+        if request.url.scheme == "https" or (proxy or "").startswith("https:"):
+            async with watch.limit(math.inf):
+                context = self._tls = self._tls or await in_thread(self._make_tls)
         async with aiohttp.ClientSession(
             connector=_connector(request) if proxy is None else aiohttp.TCPConnector(force_close=True),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -84,20 +91,6 @@ class Exchange:
                 raise
             except (aiohttp.ClientError, OSError, ValueError) as fault:
                 raise _explain(request, fault) from fault
-
-    async def _context(self, url: WebUrl, proxy: str | None) -> ssl.SSLContext | None:
-        if url.scheme == "http" and not (proxy or "").startswith("https:"):
-            return None
-        if self._tls is None:
-            self._tls = await in_thread(self._make_tls)
-        return self._tls
-
-
-def _proxy(url: WebUrl) -> str | None:
-    try:
-        return proxy_for(str(url))
-    except BadConfig as fault:
-        raise ToolFailed(str(fault)) from fault
 
 
 async def _ask(
@@ -120,16 +113,15 @@ async def _ask(
         head = FetchResponse(response.status, response.headers)
         if head.location is not None:
             return head
-        body = await _read(response.content, watch, limit)
+        body = await _read(response.content, watch, limit + 1)
         return FetchResponse(head.status, head.headers, body[:limit], len(body) > limit)
     finally:
         response.close()
 
 
 async def _read(content: aiohttp.StreamReader, watch: StallWatch, limit: int) -> bytes:
-    """One byte more than `limit`, if there is more."""
     pieces: list[bytes] = []
-    left = limit + 1
+    left = limit
     while left > 0:
         async with watch.limit(math.inf):
             piece = await content.readany()
@@ -171,13 +163,17 @@ class _CheckedResolver(AbstractResolver):
     ) -> list[ResolveResult]:
         if host != self._host:
             raise OSError("this host was not checked")
-        return [self._result(address, port) for address in self._addresses]
-
-    def _result(self, address: str, port: int) -> ResolveResult:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        return ResolveResult(
-            hostname=self._host, host=address, port=port, family=family, proto=0, flags=socket.AI_NUMERICHOST
-        )
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in self._addresses
+        ]
 
     async def close(self) -> None:
         return None
@@ -187,15 +183,15 @@ def _explain(request: FetchRequest, fault: Exception) -> ToolFailed:
     host = request.url.host
     match fault:
         case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
-            return ToolFailed(f"The proxy did not let the request to {host} pass.")
+            return ToolFailed(f"The proxy did not allow the request to {host}.")
         case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
-            return ToolFailed(f"The certificate of {host} cannot be verified; it is not fetched.")
+            return ToolFailed(f"The certificate of {host} cannot be verified, so it is not fetched.")
         case aiohttp.ClientSSLError() | ssl.SSLError():
-            return ToolFailed(f"No secure connection to {host} can be made.")
+            return ToolFailed(f"Cannot make a secure connection to {host}.")
         case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError():
             return ToolFailed(f"The connection to {host} broke in the middle of the answer.")
         case aiohttp.ClientResponseError():
-            return ToolFailed(f"What {host} answers is not HTTP, or its headers are too long.")
+            return ToolFailed(f"{host} does not answer in HTTP, or its headers are too long.")
         case OSError(errno=int(number)) if number > 0:
             return ToolFailed(f"{host} cannot be reached: {os.strerror(number)}.")
         case _:

@@ -1,12 +1,13 @@
 """The vetted fetch: pages that a model names, and calls that the operator's settings name.
 
-What is promised for a page: only http and https; every address of the host is checked, and exactly those are dialled
-(`lookups.py`, `exchange.py`), again at every redirect; at most `web.max_bytes` after unpacking, `web.timeout_s` in all.
-Behind a proxy (`HTTPS_PROXY`) it is the proxy that looks names up and dials. Then addresses in the URL, and names that
-are private *here*, are still refused; where the proxy ends up is for the proxy to police.
+For a page: only http and https; every address of the host is checked, and exactly those are dialled
+(`urls.py`, `exchange.py`), again at every redirect; at most `web.max_bytes` after decompression,
+`web.timeout_s` in all. Behind a proxy (`HTTPS_PROXY`) the proxy looks names up and dials. Addresses
+in the URL, and names that are private *here*, are still refused; where the proxy ends up is for the
+proxy to police.
 
-From bytes to text as browsers do it: the byte order mark, what the header says, what the page says, a guess.
-Content-Encoding undone, up to a limit: a bomb costs what the limit costs.
+Bytes become text as in browsers: the byte order mark, the header, the page's own declaration, a
+guess. Decompression has a limit, so that a bomb costs no more than the limit.
 """
 
 import codecs
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 
 CHUNK_BYTES = 64 << 10
-"""Decoded at once: a thread that decodes a bad page lets others in between."""
+"""Decoded at once, so that a thread that decodes a bad page lets others run."""
 _HEAD_BYTES = 1024
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _DECLARED = re.compile(
@@ -51,7 +52,8 @@ _DECLARED = re.compile(
 _USUAL = re.compile(
     r"utf-(8|16|16-le|16-be|32|32-le|32-be)|ascii|iso8859-\d+|cp\d+|koi8-[rtu]|mac-\w+|gb\w+|big5\w*|euc_\w+|shift_jis\w*|iso2022_\w+|johab|hz|tis-620"
 )
-"""Python knows more, some of which are programs rather than alphabets (punycode takes quadratic time)."""
+"""Python knows more, some of which are programs rather than alphabets (punycode takes quadratic
+time)."""
 _WIDER = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
@@ -60,7 +62,7 @@ _WIDER = {
     "shift_jis": "cp932",
     "euc_kr": "cp949",
 }
-"""Pages that say the one are read as the other, everywhere."""
+"""Browsers read pages that declare the one as the other."""
 
 
 def charset_of(body: bytes, said: str | None) -> str:
@@ -69,7 +71,7 @@ def charset_of(body: bytes, said: str | None) -> str:
             return name
     declared = _DECLARED.search(body, 0, _HEAD_BYTES)
     inside = (declared[1] or declared[2]).decode("ascii") if declared else None
-    known = _known_charset(said) or _known_charset(inside, is_inside=True)
+    known = _find_charset(said) or _find_charset(inside, is_inside=True)
     return known or ("utf-8" if _is_utf8(body) else "cp1252")
 
 
@@ -79,7 +81,7 @@ def decode_body(body: bytes, charset: str) -> str:
     return "".join([*pieces, decoder.decode(b"", final=True)])
 
 
-def _known_charset(said: str | None, *, is_inside: bool = False) -> str | None:
+def _find_charset(said: str | None, *, is_inside: bool = False) -> str | None:
     try:
         name = codecs.lookup(said or "").name
     except (LookupError, ValueError):
@@ -90,7 +92,7 @@ def _known_charset(said: str | None, *, is_inside: bool = False) -> str | None:
 
 
 def _is_utf8(body: bytes) -> bool:
-    """The last sign may be cut."""
+    """The last character may be cut."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(body)
     except UnicodeDecodeError:
@@ -107,7 +109,7 @@ def decompress(packed: bytes, codings: str, limit: int) -> tuple[bytes, bool]:
     """At most `limit` bytes, and whether there was more, or should have been. Raises `ToolFailed`."""
     layers = [name for name in (part.strip().lower() for part in codings.split(",")) if name not in ("", "identity")]
     if len(layers) > MAX_LAYERS:
-        raise ToolFailed("The page is packed too many times over.")
+        raise ToolFailed("The page is compressed too many times.")
     is_cut = False
     for layer in reversed(layers):
         packed, is_short = _layer(packed, layer, limit)
@@ -119,21 +121,18 @@ def _layer(packed: bytes, coding: str, limit: int) -> tuple[bytes, bool]:
     if coding in ("gzip", "x-gzip"):
         bits = _GZIP
     elif coding == "deflate":
-        bits = zlib.MAX_WBITS if _has_zlib_head(packed) else -zlib.MAX_WBITS
+        # Some servers send it without the head that the standard asks for.
+        has_head = len(packed) > 1 and packed[0] & 0x0F == 8 and int.from_bytes(packed[:2]) % 31 == 0
+        bits = zlib.MAX_WBITS if has_head else -zlib.MAX_WBITS
     else:
-        raise ToolFailed(f"The page is packed as {coding[:20]!r}, which was not asked for.")
+        raise ToolFailed(f"The page is compressed as {coding[:20]!r}, which was not requested.")
     inflater = zlib.decompressobj(bits)
     try:
         plain = inflater.decompress(packed, limit)
     except zlib.error as fault:
-        raise ToolFailed(f"The page is said to be packed as {coding}, but it is not.") from fault
+        raise ToolFailed(f"The page claims to be compressed as {coding}, but is not.") from fault
     is_whole = inflater.eof and not inflater.unused_data
     return plain, bool(packed) and not is_whole
-
-
-def _has_zlib_head(packed: bytes) -> bool:
-    """Some servers send deflate without it, against the standard."""
-    return len(packed) > 1 and packed[0] & 0x0F == 8 and int.from_bytes(packed[:2]) % 31 == 0
 
 
 MAX_REDIRECTS = 5
@@ -147,7 +146,7 @@ _HEADERS = {
 
 class FetchedPage(msgspec.Struct, frozen=True):
     url: str
-    """Where it was found in the end."""
+    """After redirects."""
     status: int
     media_type: str
     """In lower case; empty if the server does not say."""
@@ -180,25 +179,31 @@ class Fetch:
         self._exchange: Exchange | None = None
 
     async def page(self, url: str) -> FetchedPage:
-        """What a model asked for. Raises `ToolFailed`."""
+        """A page that a model asked for. Raises `ToolFailed`."""
         here = parse_url(url)
         async with StallWatch(self._clock, self._settings.timeout_s) as watch:
             for _ in range(MAX_REDIRECTS + 1):
                 answer = await self._ask(here, self._allowance, watch)
                 if answer.location is None:
                     return await self._decode_page(here, answer)
-                here = _onwards(here, answer.location)
-        raise ToolFailed(f"{here.host} redirects again after {MAX_REDIRECTS} redirects; it is given up.")
+                there = here.join(answer.location)
+                if (here.scheme, there.scheme) == ("https", "http"):
+                    raise ToolFailed(
+                        f"{here.host} redirects to {there}, which is not secure; "
+                        "fetch that address directly if that is acceptable."
+                    )
+                here = there
+        raise ToolFailed(f"{here.host} still redirects after {MAX_REDIRECTS} redirects; giving up.")
 
     async def call(self, url: str, *, headers: Mapping[str, str], body: bytes | None = None) -> FetchedPage:
-        """An address from the settings, never from a model: it may be private, and may be sent a key. So it is not
-        followed anywhere else. Raises `ToolFailed`.
+        """An address from the settings, never from a model: it may be private, and may be sent a
+        key. So redirects are not followed. Raises `ToolFailed`.
         """
         here = parse_url(url)
         async with StallWatch(self._clock, self._settings.timeout_s) as watch:
             answer = await self._ask(here, EVERYWHERE, watch, headers, body)
         if answer.location is not None:
-            raise ToolFailed(f"{here.host} redirects elsewhere, where this request may not go.")
+            raise ToolFailed(f"{here.host} redirects to another address, which this request may not follow.")
         return await self._decode_page(here, answer)
 
     async def _ask(
@@ -209,34 +214,22 @@ class Fetch:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> "FetchResponse":
-        from talaria.net.exchange import FetchRequest  # noqa: PLC0415  (100 ms that only the first page pays)
+        from talaria.net import tls  # noqa: PLC0415  (100 ms that only the first page pays)
+        from talaria.net.exchange import Exchange, FetchRequest  # noqa: PLC0415
 
         try:
             async with watch.limit(math.inf):
                 addresses = await vet_addresses(url, allowed, self._lookup)
             sent = {**_HEADERS, **(headers or {})}
             request = FetchRequest(url, addresses, sent, "GET" if body is None else "POST", body)
-            return await self._loaded().ask(request, watch, self._settings.max_bytes)
+            if self._exchange is None:
+                self._exchange = Exchange(self._tls_context or tls.make_tls_context)
+            return await self._exchange.ask(request, watch, self._settings.max_bytes)
         except TimeoutError as fault:
-            raise ToolFailed(f"{url.host} did not answer in full within {self._settings.timeout_s:g} s.") from fault
-
-    def _loaded(self) -> "Exchange":
-        if self._exchange is None:
-            from talaria.net import tls  # noqa: PLC0415
-            from talaria.net.exchange import Exchange  # noqa: PLC0415
-
-            self._exchange = Exchange(self._tls_context or tls.make_tls_context)
-        return self._exchange
+            raise ToolFailed(f"{url.host} did not finish its answer within {self._settings.timeout_s:g} s.") from fault
 
     async def _decode_page(self, url: WebUrl, answer: "FetchResponse") -> FetchedPage:
         return await in_thread(lambda: _read(url, answer, self._settings.max_bytes))
-
-
-def _onwards(here: WebUrl, location: str) -> WebUrl:
-    there = here.join(location)
-    if (here.scheme, there.scheme) == ("https", "http"):
-        raise ToolFailed(f"{here.host} redirects to {there}, which is not secure; fetch that itself if it will do.")
-    return there
 
 
 def _read(url: WebUrl, answer: "FetchResponse", limit: int) -> FetchedPage:

@@ -1,7 +1,8 @@
-"""What a client of the egress proxy asks for, read strictly. Nothing is mended: what is not plain is turned down, and
-what goes on to the other side is written anew from the parts.
+"""Requests to the egress proxy, and the tunnels they become.
 
-Two sockets joined, so that what one says the other hears. Nothing piles up: who reads slowly is sent to slowly.
+Requests are parsed strictly. Nothing is repaired: what is malformed or ambiguous is refused, and
+what goes on to the other side is written again from the parts. A tunnel joins two sockets and
+buffers nothing: a slow reader is sent to slowly.
 """
 
 import asyncio
@@ -76,24 +77,21 @@ def parse_request(head: bytes) -> ProxyRequest:
     """From a request's head, without the empty line at its end. Raises `TurnedDown`."""
     first, *rest = head.decode("latin-1").split("\r\n")
     line = _LINE.fullmatch(first)
-    fields = [_field(text) for text in rest]
+    fields: list[tuple[str, str]] = []
+    for text in rest:
+        field = _FIELD.fullmatch(text)
+        if field is None:
+            raise ProxyRefusal(400, "A header of the request is malformed.")
+        fields.append((field[1], field[2].rstrip(" \t")))
     if line is None:
-        raise ProxyRefusal(400, "This is no request that a proxy takes.")
+        raise ProxyRefusal(400, "This is not a request for a proxy.")
     method, target = line.groups()
-    return ProxyRequest(
-        method,
-        _url(method, target),
-        () if method == "CONNECT" else _passed_on(fields),
-        None if method == "CONNECT" else _body_bytes(fields),
-        _credential(_values(fields, "proxy-authorization")),
-    )
-
-
-def _field(text: str) -> tuple[str, str]:
-    field = _FIELD.fullmatch(text)
-    if field is None:
-        raise ProxyRefusal(400, "A header of the request is malformed.")
-    return field[1], field[2].rstrip(" \t")
+    url, credential = _url(method, target), _credential(_values(fields, "proxy-authorization"))
+    if method == "CONNECT":
+        return ProxyRequest(method, url, credential=credential)
+    named = {name.strip().lower() for value in _values(fields, "connection") for name in value.split(",")}
+    forwarded = tuple(field for field in fields if field[0].lower() not in _OURS | named)
+    return ProxyRequest(method, url, forwarded, _body_bytes(fields), credential)
 
 
 def _url(method: str, target: str) -> WebUrl:
@@ -106,7 +104,7 @@ def _url(method: str, target: str) -> WebUrl:
     except ToolFailed as fault:
         raise ProxyRefusal(400, str(fault)) from fault
     if method != "CONNECT" and url.scheme != "http":
-        raise ProxyRefusal(400, "Only a tunnel leads to https addresses.")
+        raise ProxyRefusal(400, "https addresses need a tunnel (CONNECT).")
     return url
 
 
@@ -114,20 +112,15 @@ def _values(fields: list[tuple[str, str]], name: str) -> list[str]:
     return [value for key, value in fields if key.lower() == name]
 
 
-def _passed_on(fields: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    named = {name.strip().lower() for value in _values(fields, "connection") for name in value.split(",")}
-    return tuple(field for field in fields if field[0].lower() not in _OURS | named)
-
-
 def _body_bytes(fields: list[tuple[str, str]]) -> int | None:
-    """Where a body ends must not be a matter of opinion."""
+    """Where a body ends must not be ambiguous."""
     if _values(fields, "transfer-encoding"):
-        raise ProxyRefusal(411, "The length of the request must be told: no Transfer-Encoding is taken here.")
+        raise ProxyRefusal(411, "The request must state its length: Transfer-Encoding is not accepted here.")
     lengths = _values(fields, "content-length")
     if not lengths:
         return None
     if len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0]):
-        raise ProxyRefusal(400, "The length of the request is not clear.")
+        raise ProxyRefusal(400, "The length of the request is ambiguous.")
     return int(lengths[0])
 
 
@@ -171,13 +164,14 @@ class Tunnel:
         self._moved_at = clock.monotonic()
 
     async def join(self, early: bytes) -> None:
-        """Until both sides have said all, one fails, or both are silent for long. `early` is what the client has
-        said already.
+        """Until both sides have said all, one fails, or both are silent for long. `early` is what
+        the client has said already.
         """
         await self._run(early, sys.maxsize, ends_together=False)
 
     async def exchange(self, early: bytes, body_bytes: int) -> None:
-        """As `join`, for one request: of the client exactly its body is heard, and the end of one side is the end."""
+        """As `join`, for one request: of the client exactly its body is heard, and the end of one
+        side is the end."""
         await self._run(early[:body_bytes], body_bytes, ends_together=True)
 
     async def _run(self, early: bytes, most: int, *, ends_together: bool) -> None:
@@ -202,7 +196,8 @@ class Tunnel:
         self._shut()
 
     async def _copy(self, source: socket.socket, target: socket.socket, early: bytes, left: int) -> None:
-        """Behind the last byte that counts it still waits for the source to end, or to say too much."""
+        """Behind the last byte that counts it still waits for the source to end, or to say too
+        much."""
         loop = asyncio.get_running_loop()
         chunk = early or await loop.sock_recv(source, CHUNK_BYTES)
         while chunk and left > 0:

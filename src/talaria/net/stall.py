@@ -1,7 +1,7 @@
 """Ends a wait for the other side that takes too long.
 
-One timer per exchange: what arrives only moves its deadline. A wait is cut inside `waiting`, never between two of them,
-so that a reader who is slow itself is not cut.
+One timer per exchange: what arrives only moves its deadline. A wait is cut inside `waiting`, never
+between two of them, so that a reader who is slow itself is not cut.
 """
 
 import asyncio
@@ -34,19 +34,17 @@ class StallWatch:
         return self._clock.monotonic() >= self._end
 
     def limit(self, seconds: float) -> asyncio.Timeout:
-        """Raises `TimeoutError` when what is awaited inside takes longer than that, or than is left of the total."""
+        """Raises `TimeoutError` when what is awaited inside takes longer than that, or than is left
+        of the total."""
         now = self._clock.monotonic()
         self._due = min(now + seconds, self._end)
         if self._timer is None or self._timer.done() or self._due < self._aim:
-            self._start_timer()
+            if self._timer is not None:
+                self._timer.cancel()
+            self._aim = self._due
+            self._timer = asyncio.create_task(self._cut_when_due(), name="stall watch")
         self._wait = asyncio.timeout(None if self._due > now else 0)
         return self._wait
-
-    def _start_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._aim = self._due
-        self._timer = asyncio.create_task(self._cut_when_due(), name="stall watch")
 
     async def _cut_when_due(self) -> None:
         while (left_s := self._due - self._clock.monotonic()) > 0:

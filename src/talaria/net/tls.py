@@ -16,12 +16,17 @@ def make_tls_context() -> ssl.SSLContext:
 
 @contextmanager
 def skip_certificates() -> Generator[None]:
-    """While aiohttp is imported: it would read all certificates twice, 40 ms, for contexts that we do not use.
+    """While aiohttp is imported: it would read all certificates twice, 40 ms, for contexts that we
+    do not use.
 
     Those contexts trust nobody afterwards, so that using one by mistake fails.
     """
     own = vars(ssl.SSLContext).get(_READS)  # inherited in CPython so far: then there is nothing to put back
-    setattr(ssl.SSLContext, _READS, _nothing)
+
+    def read_nothing(_: ssl.SSLContext) -> None:
+        return None
+
+    setattr(ssl.SSLContext, _READS, read_nothing)
     try:
         yield
     finally:
@@ -29,7 +34,3 @@ def skip_certificates() -> Generator[None]:
             delattr(ssl.SSLContext, _READS)
         else:
             setattr(ssl.SSLContext, _READS, own)
-
-
-def _nothing(_: ssl.SSLContext) -> None:
-    return None

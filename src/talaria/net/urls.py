@@ -1,12 +1,9 @@
-"""Addresses of pages, taken apart once. What is checked, dialled and shown is put together from the parts again, so
-that no two readers of one text can disagree about its host.
+"""URLs of pages, and the addresses that may be dialled for them.
 
-Which proxy the environment names for an address (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`).
-
-Which addresses are on the public internet, by IANA's registries of special ones. Python's `is_global` differs from
-release to release; a list of our own does not.
-
-From a host name to the addresses that may be dialled: looked up once, and every single one checked.
+A URL is parsed once; what is checked, dialled and shown is put together from the parts again, so
+that no two readers of one text can disagree about its host. A host name is looked up once, and
+every single address checked against IANA's registries of special ones. Python's `is_global` differs
+from release to release; a list of our own does not.
 """
 
 import re
@@ -31,14 +28,16 @@ _URL = re.compile(
 _PLACE = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]++)\]|(?P<name>[^:\[\]@]++))(?::(?P<port>[0-9]{1,5}+)?)?", re.IGNORECASE)
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-"""A last label like this makes the C library read the whole name as an IPv4 address, in forms that nobody expects."""
+"""A last label like this makes the C library read the whole name as an IPv4 address, in forms that
+nobody expects."""
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class WebUrl(msgspec.Struct, frozen=True):
     scheme: Literal["http", "https"]
     host: str
-    """A name in lower-case ASCII without a dot at its end, or an address (IPv6 without brackets)."""
+    """A name in lower-case ASCII without a dot at its end, or an address (IPv6 without brackets).
+    """
     port: int
     target: str
     """Path and query, ASCII without spaces."""
@@ -59,7 +58,7 @@ class WebUrl(msgspec.Struct, frozen=True):
         try:
             return parse_url(urljoin(str(self), _encodable(location).strip(" ")))
         except ValueError as fault:
-            raise ToolFailed(f"{self.host} redirects to something that is no address.") from fault
+            raise ToolFailed(f"{self.host} redirects to something that is not an address.") from fault
 
 
 def parse_url(text: str) -> WebUrl:
@@ -68,10 +67,10 @@ def parse_url(text: str) -> WebUrl:
     if len(text) > MAX_URL_CHARS:
         raise ToolFailed(f"The address is longer than {MAX_URL_CHARS:,} characters.")
     if _CONTROLS.search(text):
-        raise ToolFailed("The address holds control characters.")
+        raise ToolFailed("The address contains control characters.")
     parts = _URL.match(text)
     if parts is None:
-        raise ToolFailed(f"{text[:200]!r} is no address; it must begin with https:// or http://.")
+        raise ToolFailed(f"{text[:200]!r} is not an address; it must begin with https:// or http://.")
     scheme = parts["scheme"].lower()
     if scheme not in ("http", "https") or parts["place"] is None:
         raise ToolFailed(f"Only addresses that begin with https:// or http:// can be fetched, not {scheme[:20]}:.")
@@ -82,20 +81,25 @@ def parse_url(text: str) -> WebUrl:
 
 
 def _encodable(text: str) -> str:
-    """Without lone surrogates: headers and models can bring them."""
+    """Without lone surrogates, which headers and models can contain."""
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 def _place(text: str, usual_port: int) -> tuple[str, int]:
     if "@" in text:
-        raise ToolFailed("An address with a user name or password in it is not fetched.")
+        raise ToolFailed("Addresses that contain a user name or password are not fetched.")
     parts = _PLACE.fullmatch(text)
     if parts is None:
         raise ToolFailed("The address has no valid host name.")
     port = int(parts["port"] or usual_port)
     if not 0 < port < 65536:
-        raise ToolFailed(f"{port} is no port.")
-    return _v6(parts["v6"]) if parts["v6"] else parse_host(parts["name"]), port
+        raise ToolFailed(f"{port} is not a valid port.")
+    if not parts["v6"]:
+        return parse_host(parts["name"]), port
+    try:
+        return IPv6Address(parts["v6"]).compressed, port
+    except ValueError as fault:
+        raise ToolFailed(f"{parts['v6'][:80]!r} is not a valid address.") from fault
 
 
 def parse_host(text: str) -> str:
@@ -103,9 +107,12 @@ def parse_host(text: str) -> str:
     name = (text if text.isascii() else _a_labels(text)).lower().removesuffix(".")
     labels = name.split(".")
     if len(name) > MAX_HOST_CHARS or not all(map(_LABEL.fullmatch, labels)):
-        raise ToolFailed(f"{text[:80]!r} is no valid host name.")
+        raise ToolFailed(f"{text[:80]!r} is not a valid host name.")
     if _NUMBER.fullmatch(labels[-1]):
-        return _v4(name)
+        try:
+            return str(IPv4Address(name))
+        except ValueError as fault:
+            raise ToolFailed(f"{name[:80]!r} is not a valid host name.") from fault
     return name
 
 
@@ -117,25 +124,16 @@ def _a_labels(text: str) -> str:
     try:
         return idna.encode(text, uts46=True).decode()
     except UnicodeError as fault:
-        raise ToolFailed(f"{text!r} is no valid host name.") from fault
-
-
-def _v4(name: str) -> str:
-    try:
-        return str(IPv4Address(name))
-    except ValueError as fault:
-        raise ToolFailed(f"{name[:80]!r} is no valid host name.") from fault
-
-
-def _v6(text: str) -> str:
-    try:
-        return IPv6Address(text).compressed
-    except ValueError as fault:
-        raise ToolFailed(f"{text[:80]!r} is no valid address.") from fault
+        raise ToolFailed(f"{text!r} is not a valid host name.") from fault
 
 
 def proxy_for(url: str) -> str | None:
-    """Raises `BadConfig` for a proxy that we cannot use: going around it might not be what its owner wants."""
+    """The proxy that the environment names for this address (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`
+    and so on).
+
+    Raises `BadConfig` for a proxy that we cannot use: bypassing it might not be what its owner
+    wants.
+    """
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415  (20 ms that only the first request pays)
 
     parts = urlsplit(url)
@@ -145,7 +143,7 @@ def proxy_for(url: str) -> str | None:
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if proxy and not proxy.startswith(("http://", "https://")):
         name = f"{parts.scheme}_proxy" if parts.scheme in proxies else "all_proxy"
-        raise BadConfig(f"{name.upper()} is no proxy that can be used: it must have the form http://host:port.")
+        raise BadConfig(f"{name.upper()} is not a usable proxy: it must have the form http://host:port.")
     return proxy
 
 
@@ -190,7 +188,8 @@ _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 def is_public(address: Address) -> bool:
-    """An address that carries another one is judged by that. Teredo and 6to4, where nobody serves, are not public."""
+    """An address that embeds another one is judged by that. Teredo and 6to4, where nobody serves,
+    are not public."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _SPECIAL_V4)
     if address.scope_id is not None:
@@ -222,22 +221,19 @@ EVERYWHERE = Allowance(networks=(IPv4Network("0.0.0.0/0"), IPv6Network("::/0")))
 
 def parse_allowance(entries: tuple[str, ...]) -> Allowance:
     """Raises `BadConfig`."""
-    read = [_entry(entry) for entry in entries]
-    return Allowance(
-        frozenset(entry for entry in read if isinstance(entry, str)),
-        tuple(entry for entry in read if not isinstance(entry, str)),
-    )
-
-
-def _entry(entry: str) -> str | Network:
-    try:
-        return ip_network(entry.strip("[]"))
-    except ValueError:
-        pass
-    try:
-        return parse_host(entry)
-    except ToolFailed as fault:
-        raise BadConfig(f"web.allow_private: {entry!r} is no host name, address or network.") from fault
+    names: list[str] = []
+    networks: list[Network] = []
+    for entry in entries:
+        try:
+            networks.append(ip_network(entry.strip("[]")))
+            continue
+        except ValueError:
+            pass
+        try:
+            names.append(parse_host(entry))
+        except ToolFailed as fault:
+            raise BadConfig(f"web.allow_private: {entry!r} is not a host name, address or network.") from fault
+    return Allowance(frozenset(names), tuple(networks))
 
 
 Lookup = Callable[[str], Awaitable[Sequence[str]]]
@@ -245,7 +241,8 @@ Lookup = Callable[[str], Awaitable[Sequence[str]]]
 
 
 async def system_lookup(host: str) -> Sequence[str]:
-    """In a thread that may be abandoned: a name server that does not answer holds up nobody else."""
+    """In a thread that may be abandoned, so that a name server that does not answer blocks nobody
+    else."""
 
     def ask() -> list[str]:
         try:
@@ -258,18 +255,13 @@ async def system_lookup(host: str) -> Sequence[str]:
 
 
 async def vet_addresses(url: WebUrl, allowance: Allowance, lookup: Lookup) -> tuple[str, ...]:
-    """What may be dialled for this host; nothing if its name is not known here. Raises `ToolFailed` if any of its
-    addresses is out of bounds: which one is tried first is not ours to say.
+    """The addresses that may be dialled for this host; none if its name is not known here. Raises
+    `ToolFailed` if any of them is not allowed: we do not decide which one is tried first.
     """
-    literal = url.literal
-    addresses = [literal] if literal else [_read(found, url.host) for found in await lookup(url.host)]
-    if not all(allowance.permits(url.host, address) for address in addresses):
-        raise ToolFailed(f"{url.host} is not on the public internet; it is not fetched.")
-    return tuple(map(str, addresses))
-
-
-def _read(found: str, host: str) -> Address:
     try:
-        return ip_address(found)
+        addresses = [url.literal] if url.literal else [ip_address(found) for found in await lookup(url.host)]
     except ValueError as fault:
-        raise ToolFailed(f"The address of {host} cannot be read.") from fault
+        raise ToolFailed(f"The name server gave an invalid address for {url.host}.") from fault
+    if not all(allowance.permits(url.host, address) for address in addresses):
+        raise ToolFailed(f"{url.host} is not on the public internet, so it is not fetched.")
+    return tuple(map(str, addresses))

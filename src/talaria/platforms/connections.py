@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.net import tls
 from talaria.platforms.base import File, Rejected
 
-with tls.certificates_unread():
+with tls.skip_certificates():
     import aiohttp
 
 PIECE_BYTES = 1 << 18
@@ -19,7 +19,7 @@ _NO_TIMEOUT = aiohttp.ClientTimeout()
 
 async def certificates(url: str = "https:") -> ssl.SSLContext | None:
     """Whom to trust there; None: there is no encryption. The contexts that aiohttp makes for itself trust nobody."""
-    return await in_thread(tls.context) if url.startswith(("https:", "wss:")) else None
+    return await in_thread(tls.make_tls_context) if url.startswith(("https:", "wss:")) else None
 
 
 @asynccontextmanager
@@ -52,7 +52,7 @@ async def save(pieces: AsyncIterable[bytes], to: Path, max_bytes: int) -> None:
         with file:
             await _copy(pieces, file, max_bytes)
     except BaseException:
-        await completed(in_thread(lambda: to.unlink(missing_ok=True)))
+        await complete(in_thread(lambda: to.unlink(missing_ok=True)))
         raise
 
 

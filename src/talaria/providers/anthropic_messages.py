@@ -1,12 +1,9 @@
-"""The Anthropic Messages wire.
-
-Puts an answer on the Anthropic Messages wire together: block by block from a stream, or from one document.
-"""
+"""The Anthropic Messages wire. An answer is put together block by block from a stream, or from one
+document."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -184,7 +181,10 @@ class MessagesDecoder:
         if self._stop_reason is None and not self.is_complete:
             raise provider_failures.incomplete_answer()
         parts = tuple(part for _, block in sorted(self._blocks.items()) if (part := self._part(block)) is not None)
-        return Assistant(parts, self._stop(parts), self._usage, self._endpoint.origin)
+        stop = _STOPS.get(self._stop_reason or "", "end")
+        if stop == "end" and any(isinstance(part, ToolCall) for part in parts):
+            stop = "calls"
+        return Assistant(parts, stop, self._usage, self._endpoint.origin)
 
     def _part(self, growing: _Growing) -> AssistantPart | None:
         block, text = growing.block, "".join(growing.pieces)
@@ -196,7 +196,8 @@ class MessagesDecoder:
             case "redacted_thinking":
                 return Thinking("", _encode({"type": "redacted_thinking", "data": block.data}).decode())
             case "tool_use":
-                return ToolCall(CallId(block.id), block.name, text or _written(block.input))
+                given = bytes(block.input).decode() if is_present(block.input) else "{}"
+                return ToolCall(CallId(block.id), block.name, text or given)
             case _:
                 return None
 
@@ -205,22 +206,13 @@ class MessagesDecoder:
             return ""  # cut off before it was signed: nobody would take it back
         return _encode({"type": "thinking", "thinking": text, "signature": signature}).decode()
 
-    def _stop(self, parts: Iterable[AssistantPart]) -> StopReason:
-        stop = _STOPS.get(self._stop_reason or "", "end")
-        has_calls = any(isinstance(part, ToolCall) for part in parts)
-        return "calls" if stop == "end" and has_calls else stop
-
-
-def _written(arguments: msgspec.Raw) -> str:
-    return bytes(arguments).decode() if is_present(arguments) else "{}"
-
 
 DEFAULT_MAX_TOKENS = 8192
 MIN_BUDGET_TOKENS = 1024
 _BUDGETS: dict[Effort, int] = {"none": 0, "minimal": 1024, "low": 4096, "medium": 10_000, "high": 24_000}
 _THINKS_BY_BUDGET = re.compile(r"claude-3|claude-(?:opus|sonnet|haiku)-4(?![-.][6-9])|^(?!.*claude)")
-"""Claude up to 4.5, and other vendors' models on this wire. Every later Claude is told an effort, and most refuse a
-budget."""
+"""Claude up to 4.5, and other vendors' models on this wire. Every later Claude is told an effort,
+and most refuse a budget."""
 
 _OAUTH = "sk-ant-oat"
 """How tokens of an OAuth login begin, which are no API keys."""
@@ -242,7 +234,8 @@ class AnthropicMessages:
         return {"x-api-key": key.reveal(), **version} if key else version
 
     def encode(self, message: Message, origin: str) -> bytes:
-        """The message's opening and its blocks, left open: `body` may add the blocks of the next message."""
+        """The message's opening and its blocks, left open: `body` may add the blocks of the next
+        message."""
         match message:
             case User():
                 blocks = [_encode(_user_block(part)) for part in message.parts if not _is_blank(part)]
@@ -266,7 +259,8 @@ class AnthropicMessages:
 
 
 def _merge_roles(messages: Iterable[bytes]) -> Iterator[bytes]:
-    """Neighbours of one role become one message: results of a batch and the note behind them belong together."""
+    """Neighbours of one role become one message: results of a batch and the note behind them belong
+    together."""
     opened = b""
     for message in messages:
         opening = _USER if message.startswith(_USER) else _ASSISTANT
@@ -281,24 +275,22 @@ def _merge_roles(messages: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _with_marks(messages: Sequence[bytes]) -> Sequence[bytes]:
-    """A mark where this request ends, and one where the request before it ended, to be found however much came since.
+    """A mark where this request ends, and one where the previous request ended, so that its cache
+    is found.
 
-    With the system prompt's they are three; four are allowed.
+    With the system prompt's there are three; four are allowed.
     """
     marked = list(messages)
-    for index in islice(_ends(messages), 2):
-        marked[index] = wire_parts.add_mark(marked[index])
-    return marked
-
-
-def _ends(messages: Sequence[bytes]) -> Iterator[int]:
-    """The messages that end a user's, once neighbours are merged; newest first."""
-    is_followed = False
+    left, is_followed = 2, False
     for index in reversed(range(len(messages))):
         is_user = messages[index].startswith(_USER)
-        if is_user and not is_followed:
-            yield index
+        if is_user and not is_followed:  # it ends a message of the user, once neighbours are merged
+            marked[index] = wire_parts.add_mark(marked[index])
+            left -= 1
+            if not left:
+                break
         is_followed = is_user
+    return marked
 
 
 def _head(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
@@ -316,7 +308,8 @@ def _head(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _tail(request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) -> dict[str, Any]:
-    max_tokens = _max_tokens(request, endpoint)
+    most = endpoint.max_output or DEFAULT_MAX_TOKENS
+    max_tokens = most if request.max_output is None else min(most, request.max_output)
     tail: dict[str, Any] = {"max_tokens": max_tokens, "stream": request.is_streaming}
     if endpoint.caching == "automatic":
         tail["cache_control"] = wire_parts.MARK
@@ -333,13 +326,9 @@ def _tail(request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) 
     return tail
 
 
-def _max_tokens(request: ModelRequest, endpoint: Endpoint) -> int:
-    most = endpoint.max_output or DEFAULT_MAX_TOKENS
-    return most if request.max_output is None else min(most, request.max_output)
-
-
 def _may_think(messages: Sequence[bytes]) -> bool:
-    """A budget is refused while calls are open whose message did not begin with thinking, as after a fallback."""
+    """A budget is refused while calls are open whose message did not begin with thinking, as after
+    a fallback."""
     last = next((message for message in reversed(messages) if message.startswith(_ASSISTANT)), b"")
     return b'"type":"tool_use"' not in last or last.startswith(_THINKING, len(_ASSISTANT))
 
@@ -379,16 +368,9 @@ def _assistant_block(part: AssistantPart, is_native: bool) -> bytes:
 
 
 def _tool_result(message: ToolResult) -> dict[str, Any]:
-    result = {
-        "type": "tool_result",
-        "tool_use_id": safe_identifier(message.call_id),
-        "content": _result_content(message),
-    }
+    content: str | list[dict[str, Any]] = message.text if message.text.strip() else _EMPTY
+    if message.images:
+        content = [_user_block(part) for part in (Text(message.text), *message.images) if not _is_blank(part)]
+    result = {"type": "tool_result", "tool_use_id": safe_identifier(message.call_id), "content": content}
     is_told = message.is_error and not message.images  # an error with an image in it is refused
     return {**result, "is_error": True} if is_told else result
-
-
-def _result_content(result: ToolResult) -> str | list[dict[str, Any]]:
-    if not result.images:
-        return result.text if result.text.strip() else _EMPTY
-    return [_user_block(part) for part in (Text(result.text), *result.images) if not _is_blank(part)]

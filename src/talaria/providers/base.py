@@ -1,7 +1,5 @@
-"""The ports of this area: `Provider` answers a request; `Wire` translates for one kind of endpoint, without I/O.
-
-A route: the endpoint that is meant, and those that stand in for it. A value: walking it changes nothing.
-How much of an endpoint's window a request takes, about.
+"""The ports of this area: `Provider` answers a request; `Wire` translates for one kind of endpoint,
+without I/O. And what they work with: endpoints, routes, requests, and about how long those are.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -21,8 +19,8 @@ from talaria.providers.message_history import History
 WireName = Literal["openai_chat", "openai_responses", "anthropic_messages"]
 Rotation = Literal["fill_first", "round_robin", "least_used", "random"]
 Caching = Literal["automatic", "markers", "off"]
-"""How an endpoint is told to cache the prompt: by one word for the whole request, by marks on stable prefixes, or not
-at all (most cache without being told)."""
+"""How an endpoint is told to cache the prompt: by one word for the whole request, by marks on
+stable prefixes, or not at all (most cache without being told)."""
 
 
 class Prices(msgspec.Struct, frozen=True):
@@ -80,7 +78,8 @@ class ModelRequest(msgspec.Struct, frozen=True):
     history: History
     session: SessionId
     may_call: bool = True
-    """False in a closing call: the tools stay (the prefix must not change), but none may be called."""
+    """False in a closing call: the tools stay (the prefix must not change), but none may be called.
+    """
     effort: Effort | None = None
     is_streaming: bool = True
     key: Secret = NO_SECRET
@@ -104,7 +103,8 @@ class Provider(Protocol):
         ...
 
     async def models(self, key: Secret) -> Sequence[str]:
-        """What the endpoint says that it serves. Raises when it cannot be reached or does not take the key. Free."""
+        """What the endpoint says that it serves. Raises when it cannot be reached or does not take
+        the key. Free."""
         ...
 
     async def reconnect(self) -> None:

@@ -1,4 +1,5 @@
-"""The stand-in when no model is at hand: makes real tool calls from plain phrases, and says plainly what it is."""
+"""The stand-in when no model is available: makes real tool calls from simple phrases, and says what
+it is."""
 
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -30,21 +31,21 @@ To talk to a real model, do one of these and start again:
 
 - run `PROGRAM setup`, which asks for what it needs
 - put OPENROUTER_API_KEY=… (or ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, …) into SECRETS_FILE
-- start Ollama, LM Studio, llama.cpp or vLLM on this machine; it is found by itself"""
+- start Ollama, LM Studio, llama.cpp or vLLM on this machine; it is found automatically"""
 
 Arguments = dict[str, str | bool]
 _PHRASES: tuple[tuple[str, str, Callable[[re.Match[str]], Arguments]], ...] = (
     (r"(?:run|\$|!)\s*(.+)", "terminal", lambda m: {"command": m[1]}),
-    (r"list (?:the )?files(?: in (\S+))?", "search_files", lambda m: _names(m[1] or ".")),
+    (
+        r"list (?:the )?files(?: in (\S+))?",
+        "search_files",
+        lambda m: {"pattern": "*", "target": "names", "path": m[1] or "."},
+    ),
     (r"(?:read|show|open) (?:the file )?(\S+)", "read_file", lambda m: {"path": m[1]}),
     (r"search for (.+?)(?: in (\S+))?", "search_files", lambda m: {"pattern": re.escape(m[1]), "path": m[2] or "."}),
     (r"write (.+) to (\S+)", "write_file", lambda m: {"path": m[2], "content": m[1] + "\n"}),
     (r"replace (.+) with (.+) in (\S+)", "patch", lambda m: {"path": m[3], "old": m[1], "new": m[2]}),
 )
-
-
-def _names(folder: str) -> Arguments:
-    return {"pattern": "*", "target": "names", "path": folder}
 
 
 class DemoProvider:
@@ -91,17 +92,14 @@ def _latest_results(request: ModelRequest) -> Sequence[ToolResult]:
     return results
 
 
-def _without_full_stop(asked: str) -> str:
-    """The dot behind a sentence; not the one of a path, such as `..`."""
-    return asked[:-1] if re.search(r"\w\.$", asked) else asked
-
-
 def _call(asked: str) -> ToolCall | None:
     used = re.fullmatch(r"use (\w+)\s*(.*)", asked.strip(), re.DOTALL)
     if used is not None:
         return ToolCall(new_call_id(), used[1], used[2] or "{}")
+    # Without the full stop of a sentence, but with the dots of a path such as `..`.
+    phrase = re.sub(r"(?<=\w)\.$", "", asked.strip())
     for pattern, name, arguments in _PHRASES:
-        found = re.fullmatch(pattern, _without_full_stop(asked.strip()), re.IGNORECASE | re.DOTALL)
+        found = re.fullmatch(pattern, phrase, re.IGNORECASE | re.DOTALL)
         if found is not None:
             return ToolCall(new_call_id(), name, msgspec.json.encode(arguments(found)).decode())
     return None

@@ -1,6 +1,6 @@
-"""What endpoints say when they refuse: the words that tell what went wrong where the status does not, and how long
-they ask us to wait. All texts are in lower case. Patterns are compiled at their first use: a start does not pay for
-refusals.
+"""What endpoints say when they refuse: the words that tell what went wrong where the status does
+not, and how long they ask us to wait. All texts are in lower case. Patterns are compiled at their
+first use: a start does not pay for refusals.
 """
 
 import math
@@ -125,20 +125,23 @@ _A_DATE_MS = 1e11
 
 
 def retry_after_s(headers: Mapping[str, str], said: str, now: float) -> float | None:
-    """Seconds, never negative; None when nothing sensible was said. `said` is the error's text in small letters."""
+    """Seconds, never negative; None when nothing sensible was said. `said` is the error's text in
+    lower case."""
     exact_ms = _number(headers.get("retry-after-ms", ""))
     if exact_ms is not None:
         return max(0.0, exact_ms / 1000)
     header = headers.get("retry-after", "").strip()
     words, seconds = re.search(_IN_WORDS, said), re.search(_IN_SECONDS, said)
     in_words = _duration(words[1]) if words else _number(seconds[1]) if seconds else None
-    found = (_number(header), _duration(header), _until(header, headers, now), in_words)
+    due, here = _moment(header), _moment(headers.get("date", ""))  # a date is by the clock of the server that names it
+    until = None if due is None else due - (now if here is None else here)
+    found = (_number(header), _duration(header), until, in_words)
     return next((max(0.0, seconds) for seconds in found if seconds is not None), None)
 
 
 def reset_s(headers: Mapping[str, str], now: float) -> float | None:
-    """When the limits that are used up begin anew. A header that names one of several limits (requests, tokens) counts
-    only if another says that nothing remains of it."""
+    """When the limits that are used up are reset. A header for one of several limits (requests,
+    tokens) counts only if another says that nothing remains of it."""
     by_name = {name.lower(): value.strip() for name, value in headers.items()}
     found: list[float] = []
     for name, value in by_name.items():
@@ -178,12 +181,6 @@ def _duration(said: str) -> float | None:
     if not parts or re.sub(_DURATION, "", said):
         return None
     return sum(float(amount) * _UNIT_S[unit] for amount, unit in parts)
-
-
-def _until(said: str, headers: Mapping[str, str], now: float) -> float | None:
-    """A date means: until then, by the clock of the server that names it."""
-    due, here = _moment(said), _moment(headers.get("date", ""))
-    return None if due is None else due - (now if here is None else here)
 
 
 def _moment(said: str) -> float | None:

@@ -1,11 +1,8 @@
-"""A model behind HTTP: any wire, streaming or not, over the shared client.
-
-Which wire a name stands for.
-"""
+"""A model behind HTTP: any wire, streaming or not, over the shared client."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import suppress
 from itertools import groupby
 from typing import assert_never
 from urllib.parse import urlsplit
@@ -33,12 +30,11 @@ MAX_STREAM_BYTES = 128 << 20
 MAX_LIST_BYTES = 4 << 20
 LOOKING = Timeouts(connect_s=5.0, first_byte_s=10.0, chunk_s=10.0, total_s=20.0)
 AFTERGLOW_S = 1.0
-"""How long a stream may stay open after its answer is complete, to be read to its end and reused."""
-
-
+"""How long a stream may stay open after its answer is complete, to be read to its end so that it
+can be reused."""
 _NOBODY = "nobody"
-"""The origin of no message: what was thought goes back to none of its authors."""
-_UNSEEN = "[An image is here that you cannot be shown.]"
+"""The origin of no message, so that thinking goes back to nobody."""
+_UNSEEN = "[There is an image here that you cannot be shown.]"
 
 
 class HttpProvider:
@@ -51,11 +47,19 @@ class HttpProvider:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Assistant]:
         try:
-            async with self._posted(request) as response:
+            async with self._client.post(
+                self._address + self._wire.path,
+                body=self._wire.body(request, self.endpoint, self._encode_history(request)),
+                headers={"Content-Type": "application/json", **self._headers(request.key)},
+                timeouts=_timeouts(self.endpoint, request),
+            ) as response:
                 if not 200 <= response.status < 300:
                     raise await self._refusal(response, request)
-                if not _is_event_stream(response):
-                    yield self._document(await response.read(MAX_DOCUMENT_BYTES))
+                if not response.headers.get("Content-Type", "").lower().startswith("text/event-stream"):
+                    body = await response.read(MAX_DOCUMENT_BYTES)
+                    if body.lstrip()[:1] != b"{":
+                        raise provider_failures.unreadable_answer(self.endpoint.label, body)
+                    yield self._wire.document(body, self.endpoint)
                     return
                 decoder = self._wire.decoder(self.endpoint)
                 async for delta in _deltas(response, decoder):
@@ -65,14 +69,6 @@ class HttpProvider:
             raise self._for_people(failure, request.key) from failure.__cause__
         except UnicodeDecodeError as fault:  # inside what is passed on as it came, such as a call's arguments
             raise provider_failures.unreadable_answer(self.endpoint.label, fault.object) from fault
-
-    def _posted(self, request: ModelRequest) -> AbstractAsyncContextManager[Response]:
-        return self._client.post(
-            self._address + self._wire.path,
-            body=self._wire.body(request, self.endpoint, self._encoded(request)),
-            headers={"Content-Type": "application/json", **self._headers(request.key)},
-            timeouts=_timeouts(self.endpoint, request),
-        )
 
     async def models(self, key: Secret) -> Sequence[str]:
         headers = self._headers(key)
@@ -94,8 +90,9 @@ class HttpProvider:
     def _headers(self, key: Secret) -> Mapping[str, str]:
         return {**self._wire.headers(key), **dict(self.endpoint.headers)}
 
-    def _encoded(self, request: ModelRequest) -> Sequence[bytes]:
-        """Past messages as bytes; what a repair leaves out changes them, so each way to write them is kept apart."""
+    def _encode_history(self, request: ModelRequest) -> Sequence[bytes]:
+        """Past messages as bytes; what a repair leaves out changes them, so each encoding is kept
+        apart."""
         repairs = request.repairs & {"drop_thinking", "drop_images"}
         origin = _NOBODY if "drop_thinking" in repairs else self.endpoint.origin
         key = " ".join((self.endpoint.origin, *sorted(repairs)))
@@ -127,14 +124,10 @@ class HttpProvider:
         failure.args = (redact_secrets(str(failure), secrets),)
         return failure
 
-    def _document(self, body: bytes) -> Assistant:
-        if body.lstrip()[:1] != b"{":
-            raise provider_failures.unreadable_answer(self.endpoint.label, body)
-        return self._wire.document(body, self.endpoint)
-
 
 def _how_to_start(endpoint: Endpoint) -> str:
-    """For a server on this machine that is not running; one that was configured by hand is known by its port."""
+    """For a server on this machine that is not running; one that was configured by hand is known by
+    its port."""
     facts = catalog().get(endpoint.provider)
     if facts is None or not facts.is_local:
         port = urlsplit(endpoint.base_url).port
@@ -144,15 +137,12 @@ def _how_to_start(endpoint: Endpoint) -> str:
 
 
 def _timeouts(endpoint: Endpoint, request: ModelRequest) -> Timeouts:
-    """No longer than the turn; an answer that is not streamed may take its whole time before the first byte."""
+    """No longer than the turn; an answer that is not streamed may take its whole time before the
+    first byte."""
     allowed = endpoint.timeouts
     total_s = allowed.total_s if request.seconds is None else min(allowed.total_s, request.seconds)
     first_byte_s = allowed.first_byte_s if request.is_streaming else total_s
     return msgspec.structs.replace(allowed, first_byte_s=min(first_byte_s, total_s), total_s=total_s)
-
-
-def _is_event_stream(response: Response) -> bool:
-    return response.headers.get("Content-Type", "").lower().startswith("text/event-stream")
 
 
 async def _deltas(response: Response, decoder: Decoder) -> AsyncIterator[Delta]:
@@ -162,18 +152,22 @@ async def _deltas(response: Response, decoder: Decoder) -> AsyncIterator[Delta]:
     async for chunk in chunks:
         size_bytes += len(chunk)
         if size_bytes > MAX_STREAM_BYTES:
-            raise Disconnected("The model server sent an answer without end.", kind="invalid_answer")
+            raise Disconnected("The model server sent an endless answer.", kind="invalid_answer")
         for delta in _merge_deltas(delta for data in splitter.feed(chunk) for delta in decoder.feed(data)):
             yield delta
         if decoder.is_complete:
-            await _drain(chunks)
+            with suppress(TimeoutError, Disconnected):  # the answer is whole; else the connection is not reused
+                async with asyncio.timeout(AFTERGLOW_S):
+                    async for _ in chunks:
+                        pass
             return
     for delta in _merge_deltas(delta for data in splitter.end() for delta in decoder.feed(data)):
         yield delta
 
 
 def _merge_deltas(deltas: Iterable[Delta]) -> Iterator[Delta]:
-    """What has come together and is of one kind is one. What came before a fault is passed on before it."""
+    """What has come together and is of one kind is one. What came before a fault is passed on
+    before it."""
     together: list[Delta] = []
     fault: Exception | None = None
     try:
@@ -185,15 +179,6 @@ def _merge_deltas(deltas: Iterable[Delta]) -> Iterator[Delta]:
         yield kind("".join(delta.text for delta in run))
     if fault is not None:
         raise fault
-
-
-async def _drain(chunks: AsyncIterator[bytes]) -> None:
-    try:
-        async with asyncio.timeout(AFTERGLOW_S):
-            async for _ in chunks:
-                pass
-    except (TimeoutError, Disconnected):
-        return  # the answer is whole; only the connection is not reused
 
 
 def wire_for(name: WireName) -> Wire:

@@ -1,6 +1,7 @@
 """The messages of a conversation and, per wire and endpoint, their encoded bytes.
 
-Append-only: what was encoded once is never encoded again, so a request is a join of bytes and its prefix is stable.
+Append-only: what was encoded once is never encoded again, so a request is a join of bytes and its
+prefix is stable.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,7 +33,8 @@ class History:
         self.rebuild(messages)
 
     def rebuild(self, messages: Iterable[Message]) -> None:
-        """Begin anew with these: the conversation was made shorter. Ids of calls are still never used again.
+        """Begin anew with these: the conversation was made shorter. Ids of calls are still never
+        used again.
 
         What models counted was another prompt; only how dense its text is still holds.
         """
@@ -90,9 +92,11 @@ class History:
         return tuple(self._missing)
 
     def tokens(self, overhead_chars: int) -> int:
-        """How long the prompt is, about: as the model counted it last, and since then by the length of its text.
+        """How long the prompt is, about: as the model counted it last, and since then by the length
+        of its text.
 
-        `overhead_chars` is the size of what else is sent. A count that no text could have is not believed.
+        `overhead_chars` is the size of what else is sent. A count that no text could have is not
+        believed.
         """
         overhead = overhead_chars / CHARS_PER_TOKEN
         ours = self._tokens + overhead

@@ -1,5 +1,5 @@
-"""What OpenAI's two wires have in common: the header of the key, the shape of a person's message, the output limit, the
-token counts."""
+"""What OpenAI's two wires have in common: the header of the key, the shape of a person's message,
+the output limit, the token counts."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -34,8 +34,8 @@ def output_limit(request: ModelRequest, endpoint: Endpoint) -> int | None:
 
 
 def effort(request: ModelRequest, endpoint: Endpoint) -> Effort | None:
-    """As the model knows it. Each family of OpenAI's has its own least effort: `none` from gpt-5.1 on (which has no
-    `minimal`), `minimal` for gpt-5, `low` for those before."""
+    """As the model knows it. Each family of OpenAI's has its own least effort: `none` from gpt-5.1
+    on (which has no `minimal`), `minimal` for gpt-5, `low` for those before."""
     wanted = request.effort
     family = _FAMILY.match(endpoint.model.rpartition("/")[2])
     if family is None or wanted not in ("none", "minimal"):

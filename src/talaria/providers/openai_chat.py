@@ -19,8 +19,6 @@ from talaria.core.messages import (
     Thinking,
     ToolCall,
     ToolResult,
-    ToolSpec,
-    Usage,
     User,
     UserPart,
 )
@@ -74,13 +72,23 @@ class OpenAIChat:
         request, endpoint = apply_repairs(request, endpoint)
         head: dict[str, Any] = {"model": endpoint.model}
         if request.tools:
-            head["tools"] = [_tool(tool) for tool in request.tools]
+            head["tools"] = [
+                {
+                    "type": "function",
+                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+                }
+                for tool in request.tools
+            ]
         if any(map(_has_images, messages)):  # rare, and a long history is gone through for every request
             messages = tuple(_in_order(messages))
         if endpoint.caching == "markers":
             messages = _with_mark(messages)
-        system = _system(request, endpoint)
-        return wire_parts.build_body(head, "messages", b",".join((*system, *messages)), _tail(request, endpoint))
+        system = b""
+        if request.system:  # none at all rather than an empty one, which strict endpoints refuse
+            system = _encode({"role": "system", "content": request.system})
+            system = (endpoint.caching == "markers" and _add_mark(system)) or system
+        history = b",".join(filter(None, (system, *messages)))
+        return wire_parts.build_body(head, "messages", history, _tail(request, endpoint))
 
     def decoder(self, endpoint: Endpoint) -> "ChatDecoder":
         return ChatDecoder(endpoint)
@@ -91,14 +99,6 @@ class OpenAIChat:
         return decoder.finish()
 
 
-def _system(request: ModelRequest, endpoint: Endpoint) -> Sequence[bytes]:
-    """None at all rather than an empty one, which strict endpoints refuse."""
-    if not request.system:
-        return ()
-    system = _encode({"role": "system", "content": request.system})
-    return ((endpoint.caching == "markers" and _add_mark(system)) or system,)
-
-
 def _tail(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     tail: dict[str, Any] = {"stream": request.is_streaming}
     if request.is_streaming and not drops_extras(request):
@@ -107,7 +107,8 @@ def _tail(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
         tail["tool_choice"] = "none"
     limit = openai.output_limit(request, endpoint)
     if limit is not None:
-        tail[_limit_name(request, endpoint)] = limit
+        is_new_name = (endpoint.provider == "openai") != ("rename_limit" in request.repairs)
+        tail["max_completion_tokens" if is_new_name else "max_tokens"] = limit
     if request.effort == "none" and endpoint.provider in _WITH_SWITCH:
         tail["thinking"] = {"type": "disabled"}
     elif request.effort is not None:
@@ -115,11 +116,6 @@ def _tail(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.caching == "automatic":
         tail["cache_control"] = wire_parts.MARK
     return tail
-
-
-def _limit_name(request: ModelRequest, endpoint: Endpoint) -> str:
-    is_new = (endpoint.provider == "openai") != ("rename_limit" in request.repairs)
-    return "max_completion_tokens" if is_new else "max_tokens"
 
 
 def _with_mark(messages: Sequence[bytes]) -> Sequence[bytes]:
@@ -131,10 +127,11 @@ def _with_mark(messages: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def _add_mark(message: bytes) -> bytes:
-    """The message, its content a list of parts, with a mark on the last text; nothing when that is blank or missing.
+    """The message, its content a list of parts, with a mark on the last text; nothing when that is
+    blank or missing.
 
-    Marks elsewhere are worse than none: on an image they are ignored, on blank text they are refused, and a tool's
-    message with one beside its content hangs at OpenRouter.
+    Marks elsewhere are worse than none: on an image they are ignored, on blank text they are
+    refused, and a tool's message with one beside its content hangs at OpenRouter.
     """
     start = message.index(_CONTENT) + len(_CONTENT)  # its first: before it stand only a role and an id
     if message.startswith(b'"', start):
@@ -154,11 +151,6 @@ def _around_last_text(message: bytes) -> tuple[bytes, bytes, bytes]:
     return before, opening + text, image + images + b"]}"
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": function}
-
-
 def _user_part(part: UserPart) -> dict[str, Any]:
     if isinstance(part, Image):
         return {"type": "image_url", "image_url": {"url": f"data:{part.media_type};base64,{part.data}"}}
@@ -166,7 +158,8 @@ def _user_part(part: UserPart) -> dict[str, Any]:
 
 
 def _result(message: ToolResult) -> bytes:
-    """A tool's message holds only text: images stand before it, as parts of a message that `_in_order` makes."""
+    """A tool's message holds only text: images stand before it, as parts of a message that
+    `_in_order` makes."""
     call_id = safe_call_id(message.call_id)
     told = _encode({"role": "tool", "tool_call_id": call_id, "content": message.text})
     if not message.images:
@@ -180,9 +173,11 @@ _has_images = methodcaller("startswith", _TEXT)
 
 
 def _in_order(messages: Iterable[bytes]) -> Iterator[bytes]:
-    """Images of results as one message behind the last result of their batch: none may stand between results.
+    """Images of results as one message behind the last result of their batch: none may stand
+    between results.
 
-    A request is made only when every call of a batch has its result, so what is sent of a batch never changes.
+    A request is made only when every call of a batch has its result, so what is sent of a batch
+    never changes.
     """
     images: list[bytes] = []
     for message in messages:
@@ -214,15 +209,12 @@ def _assistant(message: Assistant, origin: str) -> dict[str, Any]:
             }
             for call in message.calls
         ]
-        if message.origin == origin:
-            encoded |= _sealed(message)
+        # Vendors that think between tool calls want their reasoning back with those calls, and only
+        # there.
+        seals = [part.sealed for part in message.parts if isinstance(part, Thinking) and part.sealed]
+        if message.origin == origin and seals:
+            encoded |= msgspec.json.decode(seals[0], type=dict[str, msgspec.Raw])
     return encoded
-
-
-def _sealed(message: Assistant) -> dict[str, msgspec.Raw]:
-    """Vendors that think between tool calls want their reasoning back with those calls, and only there."""
-    seals = [part.sealed for part in message.parts if isinstance(part, Thinking) and part.sealed]
-    return msgspec.json.decode(seals[0], type=dict[str, msgspec.Raw]) if seals else {}
 
 
 class _Function(msgspec.Struct):
@@ -287,7 +279,8 @@ class ChatDecoder:
         self._replays_reasoning = False
         self._calls: list[_Call] = []
         self._growing: dict[int, _Call] = {}
-        """By index, the call that was begun there last: some endpoints number every parallel call 0."""
+        """By index, the call that was begun there last: some endpoints number every parallel call
+        0."""
         self._finish: str | None = None
         self._usage: _Usage | None = None
         self.is_complete = False
@@ -338,30 +331,25 @@ class ChatDecoder:
     def finish(self) -> Assistant:
         if self._finish is None and not self.is_complete:
             raise provider_failures.incomplete_answer()
-        return Assistant(tuple(self._parts()), self._stop(), self._count_usage(), self._endpoint.origin)
-
-    def _parts(self) -> Iterable[AssistantPart]:
+        parts: list[AssistantPart] = []
         if self._thinking or self._details:
-            yield Thinking("".join(self._thinking), self._seal())
+            thinking, sealed = "".join(self._thinking), ""
+            if self._details:
+                sealed = _encode({"reasoning_details": self._details}).decode()
+            elif self._replays_reasoning:
+                sealed = _encode({"reasoning_content": thinking}).decode()
+            parts.append(Thinking(thinking, sealed))
         if self._text:
-            yield Text("".join(self._text))
-        for call in sorted(self._calls, key=lambda call: call.index):
-            yield ToolCall(CallId(call.id), call.name, "".join(call.arguments))
-
-    def _seal(self) -> str:
-        if self._details:
-            return _encode({"reasoning_details": self._details}).decode()
-        return _encode({"reasoning_content": "".join(self._thinking)}).decode() if self._replays_reasoning else ""
-
-    def _stop(self) -> StopReason:
-        if self._finish is None and self._calls:
-            return "length"  # the stream ended, but nobody said that the calls are whole
+            parts.append(Text("".join(self._text)))
+        calls = sorted(self._calls, key=lambda call: call.index)
+        parts += (ToolCall(CallId(call.id), call.name, "".join(call.arguments)) for call in calls)
         stop = _STOPS.get(self._finish or "", "end")
-        return "calls" if stop == "end" and self._calls else stop
-
-    def _count_usage(self) -> Usage | None:
-        said = self._usage
-        if said is None:
-            return None
-        details = said.prompt_tokens_details, said.completion_tokens_details
-        return openai.count_usage(said.prompt_tokens, said.completion_tokens, *details)
+        if self._calls and self._finish is None:
+            stop = "length"  # the stream ended, but nobody said that the calls are whole
+        elif self._calls and stop == "end":
+            stop = "calls"
+        usage, said = None, self._usage
+        if said is not None:
+            details = said.prompt_tokens_details, said.completion_tokens_details
+            usage = openai.count_usage(said.prompt_tokens, said.completion_tokens, *details)
+        return Assistant(tuple(parts), stop, usage, self._endpoint.origin)

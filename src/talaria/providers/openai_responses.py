@@ -1,6 +1,7 @@
-"""The OpenAI Responses wire, used statelessly: nothing is stored there, and reasoning travels encrypted with us.
+"""The OpenAI Responses wire, used statelessly: nothing is stored there, and reasoning travels
+encrypted with us.
 
-Puts an answer on the OpenAI Responses wire together: item by item from a stream, or from one document.
+An answer is put together item by item from a stream, or from one document.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,6 @@ from talaria.core.messages import (
     Thinking,
     ToolCall,
     ToolResult,
-    Usage,
     User,
     UserPart,
 )
@@ -109,7 +109,8 @@ class _Reported(NamedTuple):
 
 
 class ResponsesDecoder:
-    """Items as they are reported done; what grew by deltas stands in for an item that was never reported whole."""
+    """Items as they are reported done; what grew by deltas stands in for an item that was never
+    reported whole."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -167,7 +168,11 @@ class ResponsesDecoder:
         if not self.is_complete:
             raise provider_failures.incomplete_answer()
         parts = tuple(part for index in sorted(self._items) if (part := self._part(index)) is not None)
-        return Assistant(parts, self._stop(parts), self._count_usage(), self._endpoint.origin)
+        usage, said = None, decode_leniently(_USAGES, self._response.usage)
+        if said is not None:
+            details = said.input_tokens_details, said.output_tokens_details
+            usage = openai.count_usage(said.input_tokens, said.output_tokens, *details)
+        return Assistant(parts, self._stop(parts), usage, self._endpoint.origin)
 
     def _part(self, index: int) -> AssistantPart | None:
         item, raw, is_whole = self._items[index]
@@ -181,7 +186,10 @@ class ResponsesDecoder:
                 seal = _seal(raw) if is_whole and (item.encrypted_content or item.content) else ""
                 return Thinking(text, seal) if text or seal else None
             case "function_call":
-                return ToolCall(CallId(item.call_id or ""), item.name or "", _written(item) or grown)
+                written = item.arguments
+                if isinstance(written, dict):  # some servers do not encode them
+                    written = _encode(written).decode()
+                return ToolCall(CallId(item.call_id or ""), item.name or "", written or grown)
             case _:
                 return None
 
@@ -189,28 +197,15 @@ class ResponsesDecoder:
         details = self._response.incomplete_details
         if self._response.status == "incomplete" or (details is not None and details.reason):
             return _INCOMPLETE.get((details and details.reason) or "", "length")
-        if any(self._is_torn_call(index) for index in self._items):
-            return "length"
+        for index, (item, _, is_whole) in self._items.items():
+            if item.type == "function_call" and not is_whole and index not in self._whole:
+                return "length"
         return "calls" if any(isinstance(part, ToolCall) for part in parts) else "end"
-
-    def _is_torn_call(self, index: int) -> bool:
-        item, _, is_whole = self._items[index]
-        return item.type == "function_call" and not is_whole and index not in self._whole
-
-    def _count_usage(self) -> Usage | None:
-        said = decode_leniently(_USAGES, self._response.usage)
-        if said is None:
-            return None
-        details = said.input_tokens_details, said.output_tokens_details
-        return openai.count_usage(said.input_tokens, said.output_tokens, *details)
-
-
-def _written(item: _Item) -> str | None:
-    return _encode(item.arguments).decode() if isinstance(item.arguments, dict) else item.arguments
 
 
 def _seal(raw: msgspec.Raw) -> str:
-    """The item without what ties it to the vendor's store: an id that is not kept there gets a request refused."""
+    """The item without what ties it to the vendor's store: an id that is not kept there gets a
+    request refused."""
     item = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     return _encode({key: value for key, value in item.items() if key not in ("id", "status")}).decode()
 
@@ -251,7 +246,9 @@ class OpenAIResponses:
 def _head(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     head: dict[str, Any] = {"model": endpoint.model, "store": False}
     if not drops_extras(request):
-        head |= _extras(request, endpoint)
+        head["prompt_cache_key"] = request.session
+        if not endpoint.model.rpartition("/")[2].startswith(_WITHOUT_REASONING):
+            head["include"] = ["reasoning.encrypted_content"]
     if request.system:
         head["instructions"] = request.system
     if request.tools:
@@ -266,13 +263,6 @@ def _head(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
             for tool in request.tools
         ]
     return head
-
-
-def _extras(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
-    extras: dict[str, Any] = {"prompt_cache_key": request.session}
-    if not endpoint.model.rpartition("/")[2].startswith(_WITHOUT_REASONING):
-        extras["include"] = ["reasoning.encrypted_content"]
-    return extras
 
 
 def _tail(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:

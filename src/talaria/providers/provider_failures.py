@@ -1,10 +1,6 @@
-"""What an endpoint's refusal means: status, headers and body, or an exception, become one kind of `ProviderFailure`.
-
-Classified here, once; what may be done about a kind is in `treatment.py`, what is done is decided in `agent/retry.py`.
-
-What may be done about each kind of failure. The table; `agent/retry.py` decides by it.
-
-Secrets taken out of what endpoints say: some quote the key that they refuse.
+"""What an endpoint's refusal means: status, headers and body, or an exception, become one kind of
+`ProviderFailure`; and the table of what may be done about each kind, by which `agent/retry.py`
+decides.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +25,8 @@ from talaria.providers.failure_signs import reset_s, retry_after_s
 MAX_QUOTE_CHARS = 300
 STATUS_DIGITS = 3
 UNREADABLE = (msgspec.MsgspecError, RecursionError, ValueError)
-"""What decoding raises when bytes are not what they should be; the last for no UTF-8, and for endless numbers."""
+"""What decoding raises when bytes are not what they should be; the last for no UTF-8, and for
+endless numbers."""
 TRANSPORT_ERRORS = frozenset(
     {
         "ReadTimeout",
@@ -44,7 +41,8 @@ TRANSPORT_ERRORS = frozenset(
         "APITimeoutError",
     }
 )
-"""Names of exception classes in the libraries that providers are written with. We import none of those."""
+"""Names of exception classes in the libraries that providers are written with. We import none of
+those."""
 _MISSPELT = "Check the model's name and base_url."
 
 
@@ -77,7 +75,7 @@ class _Body(msgspec.Struct):
     detail: str | list[_Complaint] = ""
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         if isinstance(self.detail, str):
             return self.message or self.detail
         return self.message or "; ".join(complaint.msg for complaint in self.detail)
@@ -104,21 +102,28 @@ def from_response(
     wait_s = retry_after_s(headers, _full_text(detail), now)
     if wait_s is None and kind in ("rate_limit", "upstream_rate_limit", "billing"):
         wait_s = reset_s(headers, now)
-    return _failure(label, kind, _quoted(status, detail), wait_s=wait_s, repair=repair)
+    said = _quote(detail)
+    if 300 <= status < 400:
+        said = "it redirects elsewhere; set base_url to the final address"
+    return _failure(label, kind, f"{status}: {said}" if said else str(status), wait_s=wait_s, repair=repair)
 
 
 def from_stream_error(label: str, error: bytes) -> ProviderFailure:
     """An error object inside a stream that began with 200."""
-    detail = _detail(error)
-    said = _said(detail)
-    kind, repair = _judge(_implied_status(detail), detail, is_large=False)
+    try:
+        detail = msgspec.json.decode(error, type=_Detail, strict=False)
+    except UNREADABLE:
+        detail = _Detail(message=error.decode("utf-8", "replace").strip('"'))
+    said = _quote(detail)
+    kind, repair = _judge(_guess_status(detail), detail, is_large=False)
     wait_s = retry_after_s({}, _full_text(detail), 0.0)
     told = f"in the middle of an answer{f': {said}' if said else ''}"
     return _failure(label, kind, told, wait_s=wait_s, repair=repair)
 
 
 def from_exception(label: str, fault: Exception) -> ProviderFailure | None:
-    """An exception of the library that a provider is written with; None if it is no failure of the transport."""
+    """An exception of the library that a provider is written with; None if it is no failure of the
+    transport."""
     names = {ancestor.__name__ for ancestor in type(fault).__mro__}
     if not names & TRANSPORT_ERRORS:
         return None
@@ -219,7 +224,7 @@ _IMPLIED = {
 }
 
 
-def _implied_status(detail: _Detail) -> int:
+def _guess_status(detail: _Detail) -> int:
     """Most vendors name the kind, some the status that they would have sent; 0: neither."""
     for named in detail.names:
         if named.isascii() and named.isdecimal() and len(named) == STATUS_DIGITS:
@@ -234,21 +239,21 @@ def _implied_status(detail: _Detail) -> int:
 _SENTENCES: dict[FailureKind, str] = {
     "auth": "{label} did not accept the API key ({said}). Check the key in your .env.",
     "forbidden": "{label} does not allow this ({said}). Check what the key may do, and the model's name.",
-    "billing": "{label} wants to be paid first ({said}). Add credit there, or change the key in your .env.",
-    "rate_limit": "{label} asks to slow down ({said}).",
-    "upstream_rate_limit": "{label} is asked to slow down by the provider behind it ({said}).",
-    "long_context_tier": "{label} takes so long a conversation only on a higher plan ({said}).",
-    "overloaded": "{label} is in trouble ({said}).",
-    "server_error": "{label} is in trouble ({said}).",
+    "billing": "{label} requires payment ({said}). Add credit there, or use another key in your .env.",
+    "rate_limit": "{label} asks us to slow down ({said}).",
+    "upstream_rate_limit": "The provider behind {label} asks it to slow down ({said}).",
+    "long_context_tier": "{label} accepts a conversation this long only on a higher plan ({said}).",
+    "overloaded": "{label} is having problems ({said}).",
+    "server_error": "{label} is having problems ({said}).",
     "timeout": "{label} took too long ({said}).",
     "invalid_answer": "{label} could not finish its answer ({said}).",
-    "context_overflow": "This conversation is too long for {label} ({said}). Begin a new one, or use a model with a "
+    "context_overflow": "This conversation is too long for {label} ({said}). Start a new one, or use a model with a "
     "larger window.",
     "suspected_overflow": "{label} refused the request ({said}); this conversation may be too long for it.",
-    "payload_too_large": "This conversation is too large for {label} ({said}). Begin a new one, or use another model.",
-    "model_not_found": f"{{label}} does not exist there ({{said}}). {_MISSPELT}",
-    "policy_blocked": "{label} has no endpoint that your privacy settings there allow ({said}).",
-    "content_policy_blocked": "{label} refused to answer for reasons of its policy ({said}).",
+    "payload_too_large": "This conversation is too large for {label} ({said}). Start a new one, or use another model.",
+    "model_not_found": f"{{label}} was not found ({{said}}). {_MISSPELT}",
+    "policy_blocked": "No endpoint of {label} is allowed by your privacy settings there ({said}).",
+    "content_policy_blocked": "{label} refused to answer because of its content policy ({said}).",
     "format_error": "{label} refused the request ({said}). Check the model's settings in config.yaml.",
     "unknown": f"{{label}} failed ({{said}}). {_MISSPELT}",
 }
@@ -275,36 +280,17 @@ def _failure(
     return _CLASSES.get(kind, RequestRejected)(sentence, kind=kind, retry_after_s=wait_s, repair=repair)
 
 
-def _quoted(status: int, detail: _Detail) -> str:
-    if 300 <= status < 400:
-        return f"{status}: it redirects elsewhere; set base_url to the final address"
-    said = _said(detail)
-    return f"{status}: {said}" if said else str(status)
-
-
 def _read(body: bytes) -> _Detail:
     try:
-        decoded = _as_body(msgspec.json.decode(body, type=_Body | list[_Body], strict=False))
+        decoded: _Body | list[_Body] = msgspec.json.decode(body, type=_Body | list[_Body], strict=False)
     except UNREADABLE:
         text = body.decode("utf-8", "replace")
         return _Detail() if text.lstrip().startswith("<") else _Detail(message=text)
+    if isinstance(decoded, list):  # Google wraps its errors in one
+        decoded = decoded[0] if decoded else _Body()
     if isinstance(decoded.error, _Detail):
         return decoded.error
-    return _Detail(message=decoded.error or decoded.said)
-
-
-def _as_body(decoded: _Body | list[_Body]) -> _Body:
-    """Google wraps its errors in a list."""
-    if isinstance(decoded, _Body):
-        return decoded
-    return decoded[0] if decoded else _Body()
-
-
-def _detail(error: bytes) -> _Detail:
-    try:
-        return msgspec.json.decode(error, type=_Detail, strict=False)
-    except UNREADABLE:
-        return _Detail(message=error.decode("utf-8", "replace").strip('"'))
+    return _Detail(message=decoded.error or decoded.text)
 
 
 def _full_text(detail: _Detail) -> str:
@@ -313,14 +299,14 @@ def _full_text(detail: _Detail) -> str:
     return " ".join((detail.message, raw, *detail.names)).lower()
 
 
-def _said(detail: _Detail) -> str:
+def _quote(detail: _Detail) -> str:
     """For people. Aggregators put what the provider behind them said into the metadata."""
     raw = detail.metadata.raw if detail.metadata else ""
     return _clip(f"{detail.message}: {raw}" if raw and raw not in detail.message else detail.message)
 
 
 def _clip(text: str) -> str:
-    printable = (sign if sign.isprintable() else " " for sign in text[: 10 * MAX_QUOTE_CHARS])
+    printable = (char if char.isprintable() else " " for char in text[: 10 * MAX_QUOTE_CHARS])
     flat = " ".join("".join(printable).split()).rstrip(".")
     return flat if len(flat) <= MAX_QUOTE_CHARS else flat[:MAX_QUOTE_CHARS] + "…"
 

@@ -1,4 +1,5 @@
-"""Finds a model server: on the ports of this machine where such servers usually listen, or where one is said to be."""
+"""Finds a model server: on the ports of this machine where such servers usually listen, or where
+one is said to be."""
 
 import asyncio
 from collections.abc import Iterable

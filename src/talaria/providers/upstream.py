@@ -1,9 +1,8 @@
-"""The model endpoints as this process knows them: how to reach them, their keys, and which of them asked for time.
+"""The model endpoints as this process knows them: how to reach them, their keys, and which of them
+asked us to wait.
 
-Shared by all sessions, and all that is remembered from one turn to the next. Connecting is left to who makes it.
-
-A key that a command prints, as password managers and cloud tools do.
-The keys of one provider: which one is used next, and which ones need rest. Never shared, never printed.
+Shared by all sessions, and all that is remembered from one turn to the next. The composition root
+decides how to connect. Keys belong to one endpoint each, and are never printed.
 """
 
 import asyncio
@@ -28,12 +27,13 @@ PATIENCE_S = 60.0
 
 
 async def key_from(command: str) -> Secret:
-    """What the command prints, without blanks around it. Raises `KeyRejected`: without its output, which is secret."""
-    return Secret(await in_thread(lambda: _printed(command)))
+    """What the command prints, as password managers and cloud tools do. Raises `KeyRejected`,
+    without the output, which is secret."""
+    return Secret(await in_thread(lambda: _run_key_command(command)))
 
 
-def _printed(command: str) -> str:
-    """Until the command ends: what it leaves running in the background is ended, and does not keep us waiting."""
+def _run_key_command(command: str) -> str:
+    """Waits for the command only: what it leaves running in the background is killed."""
     try:
         process = subprocess.Popen(  # noqa: S602  (the person's own command, from their settings)
             command,
@@ -55,7 +55,7 @@ def _printed(command: str) -> str:
                 os.killpg(process.pid, signal.SIGKILL)
         printed = process.stdout.read() if process.stdout else b""
     if code:
-        raise KeyRejected(f"The key_command in config.yaml failed with code {code}: run it by hand.")
+        raise KeyRejected(f"The key_command in config.yaml failed with exit code {code}: run it by hand to see why.")
     key = printed.decode("utf-8", "replace").strip()
     if not key or "\n" in key:
         raise KeyRejected("The key_command in config.yaml printed no key, or more than one line: run it by hand.")
@@ -79,8 +79,11 @@ class _State:
 
 
 class KeyPool:
-    """Rest is a preference: when every key rests, one is tried all the same. The first choice is one whose limit named
-    no time, then the one that may wake soonest."""
+    """The keys of one provider: which one is used next, and which ones rest.
+
+    Rest is a preference: when every key rests, one is tried anyway. The first choice is one whose
+    limit named no time, then the one that rests shortest.
+    """
 
     def __init__(self, keys: Sequence[Secret], rotation: Rotation, clock: Clock, mint: Mint | None = None) -> None:
         self._keys = list(keys)
@@ -100,11 +103,15 @@ class KeyPool:
         if self._mint is not None and self._minted is None:
             async with self._minting:
                 if self._minted is None:
-                    await self._make(self._mint)
+                    try:
+                        self._adopt(await self._mint())
+                    except ProviderFailure:
+                        if not self._keys:  # else there are others
+                            raise
         if not self._keys:
             return NO_SECRET
         awake = [key for key in self._keys if not self._rest_s(key, model) and key not in but]
-        chosen = self._choose(awake) if awake else min(self._keys, key=lambda key: self._requested_rest_s(key, model))
+        chosen = self._choose(awake) if awake else min(self._keys, key=lambda key: self._rest_order(key, model))
         self._states[chosen].uses += 1
         self._last = chosen
         return chosen
@@ -115,7 +122,7 @@ class KeyPool:
 
     def other_key_in_s(self, key: Secret, model: str) -> float:
         """When the next of the other keys may be used; infinite if there are none."""
-        return min((self._requested_rest_s(other, model)[0] for other in self._keys if other != key), default=math.inf)
+        return min((self._rest_order(other, model)[0] for other in self._keys if other != key), default=math.inf)
 
     def cool_down(self, key: Secret, model: str, failure: ProviderFailure) -> None:
         """A key that failed is not used for a while, if there is another one."""
@@ -132,21 +139,14 @@ class KeyPool:
         return self._mint is not None and (key == self._minted or self._minted is None)
 
     async def refresh(self, key: Secret) -> bool:
-        """Make the key anew that was not taken. False: it is the same again. Raises `ProviderFailure`."""
+        """Make the key anew that was not taken. False: it is the same again. Raises
+        `ProviderFailure`."""
         if self._mint is None:
             return False
         async with self._minting:
             if self._minted == key:  # else somebody was quicker
                 self._adopt(await self._mint())
         return self._minted != key
-
-    async def _make(self, mint: Mint) -> None:
-        """One that cannot be made does not matter while there are others."""
-        try:
-            self._adopt(await mint())
-        except ProviderFailure:
-            if not self._keys:
-                raise
 
     def _adopt(self, made: Secret) -> None:
         """In the place of the one that was made before: in front."""
@@ -163,7 +163,10 @@ class KeyPool:
             case "fill_first":
                 return awake[0]
             case "round_robin":
-                return self._after_last(awake)
+                if self._last is None or self._last not in self._states:
+                    return awake[0]
+                last = self._keys.index(self._last)
+                return next(key for key in self._keys[last + 1 :] + self._keys[: last + 1] if key in awake)
             case "least_used":
                 return min(awake, key=lambda key: self._states[key].uses)
             case "random":
@@ -171,17 +174,11 @@ class KeyPool:
             case _:
                 assert_never(self._rotation)
 
-    def _after_last(self, awake: Sequence[Secret]) -> Secret:
-        if self._last is None or self._last not in self._states:
-            return awake[0]
-        last = self._keys.index(self._last)
-        return next(key for key in self._keys[last + 1 :] + self._keys[: last + 1] if key in awake)
-
     def _rest_s(self, key: Secret, model: str) -> float:
         until = self._states[key].resting_until
         return max(0.0, max(until.get("", 0.0), until.get(model, 0.0)) - self._clock.monotonic())
 
-    def _requested_rest_s(self, key: Secret, model: str) -> tuple[float, float]:
+    def _rest_order(self, key: Secret, model: str) -> tuple[float, float]:
         """To compare keys that rest: without what is only guessed, then with it."""
         state, rest_s = self._states[key], self._rest_s(key, model)
         is_guess = model in state.guessed and state.resting_until.get("", 0.0) <= self._clock.monotonic()
@@ -217,7 +214,8 @@ class Upstream:
         return self._providers[endpoint]
 
     def keys(self, endpoint: Endpoint) -> KeyPool:
-        """One pool per provider, address and set of keys: a key never leaves the endpoint it was given for."""
+        """One pool per provider, address and set of keys: a key never leaves the endpoint it was
+        given for."""
         place = (endpoint.provider, endpoint.base_url, endpoint.keys, endpoint.key_command)
         if place not in self._pools:
             mint = partial(key_from, endpoint.key_command) if endpoint.key_command else None
@@ -225,7 +223,8 @@ class Upstream:
         return self._pools[place]
 
     def cool_down(self, endpoint: Endpoint, seconds: float) -> None:
-        """It has just refused for a limit: auxiliary calls go elsewhere for a while. Turns ask it all the same."""
+        """It has just refused for a limit: auxiliary calls go elsewhere for a while. Turns ask it
+        all the same."""
         until = self._clock.monotonic() + seconds
         self._resting_until[endpoint.origin] = max(until, self._resting_until.get(endpoint.origin, 0.0))
 

@@ -1,16 +1,9 @@
-"""The bytes of a request, in the order that keeps prompt caches warm: what is stable, the history, what may change.
+"""What the wires share: the bytes of a request, in the order that keeps prompt caches warm (what is
+stable, the history, what may change), and the decoding of what an endpoint sent.
 
-Also the mark that tells some endpoints to keep the prompt up to there.
-
-Tool arguments as every endpoint takes them: a JSON object, also when the model wrote something else.
-Call ids and tool names as strict endpoints take them.
-
-After a fallback a history holds ids that another vendor made up; and models call tools by names that nobody has.
-A request as a wire is to read it, after its endpoint refused it in full.
-
-`drop_images` and `drop_thinking` are none of a wire's business: the history comes without them.
-
-What an endpoint sent, decoded into a type, or the failure that it stands for.
+Call ids, tool names and arguments are written as strict endpoints take them: after a fallback, a
+history holds ids that another vendor made up. A request that its endpoint refused is repaired here;
+images and thinking are left out of the history before a wire sees it.
 """
 
 import hashlib
@@ -32,10 +25,11 @@ _MARK_FIELD = b',"cache_control":' + _encode(MARK)
 
 
 def build_body(head: Mapping[str, object], name: str, history: bytes, tail: Mapping[str, object]) -> bytes:
-    """A JSON object with `history`, items already joined by commas, as the array `name`. `tail` is not empty.
+    """A JSON object with `history`, items already joined by commas, as the array `name`. `tail` is
+    not empty.
 
-    Of two requests with the same head, the longer history's body begins with the shorter one's up to its last item,
-    marks aside.
+    Of two requests with the same head, the longer history's body begins with the shorter one's up
+    to its last item, marks aside.
     """
     return b"".join((_encode(head)[:-1], b',"', name.encode(), b'":[', history, b"],", _encode(tail)[1:]))
 
@@ -46,7 +40,8 @@ def add_mark(encoded: bytes) -> bytes:
 
 
 def as_object(arguments: str) -> bytes:
-    """The model's own text if it is a JSON object; otherwise that text inside one, so that history stays sendable."""
+    """The model's own text if it is a JSON object; otherwise that text inside one, so that history
+    stays sendable."""
     text = arguments.strip()
     try:
         if isinstance(msgspec.json.decode(text), dict):
@@ -64,7 +59,8 @@ _FOREIGN = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def safe_identifier(identifier: str) -> str:
-    """The identifier itself if every endpoint takes it; otherwise one that does, the same each time."""
+    """The identifier itself if every endpoint takes it; otherwise one that does, the same each
+    time."""
     if _STRICT.fullmatch(identifier):
         return identifier
     digest = hashlib.sha256(identifier.encode("utf-8", "replace")).hexdigest()[:12]
@@ -74,7 +70,8 @@ def safe_identifier(identifier: str) -> str:
 def safe_call_id(call_id: str) -> str:
     """`fitting`, on a wire behind which any vendor may stand.
 
-    Kimi reads the name of its earlier calls from their ids, and falls silent when they come back in another form.
+    Kimi reads the name of its earlier calls from their ids, and falls silent when they come back in
+    another form.
     """
     return call_id if _KIMI.fullmatch(call_id) else safe_identifier(call_id)
 
@@ -105,7 +102,8 @@ _NARROWING = frozenset(
         "uniqueItems",
     }
 )
-"""What local servers cannot put into a grammar. Nothing is lost: arguments are checked before a call runs."""
+"""What local servers cannot put into a grammar. Nothing is lost: arguments are checked before a
+call runs."""
 _NAMES = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
 """Their values map names to schemas, and a name may be any word, also one of the above."""
 _DATA = frozenset({"const", "default", "enum", "examples", "required"})
@@ -113,7 +111,10 @@ _DATA = frozenset({"const", "default", "enum", "examples", "required"})
 
 def apply_repairs(request: ModelRequest, endpoint: Endpoint) -> tuple[ModelRequest, Endpoint]:
     if "plain_schemas" in request.repairs:
-        plain = (replace(tool, parameters=_plain_schema(tool.parameters)) for tool in request.tools)
+        plain = (
+            replace(tool, parameters=msgspec.Raw(_encode(_plain(msgspec.json.decode(tool.parameters)))))
+            for tool in request.tools
+        )
         request = replace(request, tools=tuple(plain))
     if "drop_effort" in request.repairs:
         request = replace(request, effort=None)
@@ -126,21 +127,17 @@ def drops_extras(request: ModelRequest) -> bool:
     return "drop_extras" in request.repairs
 
 
-def _plain_schema(schema: msgspec.Raw) -> msgspec.Raw:
-    return msgspec.Raw(_encode(_plain(msgspec.json.decode(schema))))
-
-
 def _plain(schema: Any) -> Any:
     if isinstance(schema, list):
         return [_plain(each) for each in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
     keywords = cast("dict[str, Any]", schema)
-    return {name: _plain_value(name, value) for name, value in keywords.items() if not _narrows(name, value)}
-
-
-def _narrows(keyword: str, value: Any) -> bool:
-    return keyword in _NARROWING or (keyword == "additionalProperties" and not isinstance(value, bool))
+    return {
+        name: _plain_value(name, value)
+        for name, value in keywords.items()
+        if not (name in _NARROWING or (name == "additionalProperties" and not isinstance(value, bool)))
+    }
 
 
 def _plain_value(keyword: str, value: Any) -> Any:
@@ -152,7 +149,8 @@ def _plain_value(keyword: str, value: Any) -> Any:
 
 
 ABSENT = msgspec.Raw(b"null")
-"""What a raw field holds when it was left out. (`Raw | None` is no type to msgspec: it takes only the null.)"""
+"""What a raw field holds when it was left out. (`Raw | None` is no type to msgspec: it takes only
+the null.)"""
 
 MAX_COUNT = 10**12
 """No call has that many tokens; what a broken counter says must not break a sum."""

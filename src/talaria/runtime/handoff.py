@@ -6,7 +6,8 @@ from talaria.core.aio import complete
 from talaria.core.clock import Clock
 from talaria.core.errors import UserFacing
 from talaria.core.ids import SessionId
-from talaria.store.base import Handoffs, Store
+from talaria.store.base import Store
+from talaria.store.chat_ports import Handoffs
 
 LOOK_S = 0.5
 PATIENCE_S = 60.0

@@ -1,10 +1,11 @@
-"""The store's ports. Each method that writes is one transaction and returns once it survives a crash.
+"""The store's ports. Each method that writes is one transaction and returns once it survives a
+crash.
 
-Safety rests on the epoch: every write of a turn carries the epoch under which the session was seized, and a
-writer whose epoch is no longer the session's is `Fenced`.
+Safety rests on the epoch: every write of a turn carries the epoch under which the session was
+seized, and a writer whose epoch is no longer the session's is `Fenced`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 from talaria.core.entries import Entry, Recorded
 from talaria.core.ids import CallId, Epoch, HoldId, OwnerId, SessionId, TurnId
 from talaria.core.messages import NO_USAGE, ToolCall, ToolResult, Usage
-from talaria.store.chat_ports import Chats, Inbox, InboxDone, InboxTaken, Outbox, Outgoing
+from talaria.store.chat_ports import Chats, Handoffs, Inbox, InboxDone, InboxTaken, Outbox, Outgoing
 from talaria.store.permission_ports import Access, Approvals, Grants
 
 
@@ -97,7 +98,8 @@ class HoldReleased(msgspec.Struct, frozen=True):
 class SessionSeized(msgspec.Struct, frozen=True):
     """First of a record: the session is seized with it, under the record's epoch.
 
-    That must be the very next one, and the session free; else it is `Fenced`, and nothing is written.
+    That must be the very next one, and the session free; else it is `Fenced`, and nothing is
+    written.
     """
 
     owner: OwnerId
@@ -140,9 +142,11 @@ class Journal(Protocol):
         ...
 
     async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
-        """All of `writes` or none of them. Raises `Fenced`; a `CancelledError` means that they are durable.
+        """All of `writes` or none of them. Raises `Fenced`; a `CancelledError` means that they are
+        durable.
 
-        True: the session was released with them. False: that was not asked for, or mail has arrived.
+        True: the session was released with them. False: that was not asked for, or mail has
+        arrived.
         """
         ...
 
@@ -169,7 +173,8 @@ class Journal(Protocol):
 
 class Owners(Protocol):
     async def join(self, kind: str) -> OwnerId:
-        """Become an owner; alive until `leave`, the closing of this store, or the end of the process."""
+        """Become an owner; alive until `leave`, the closing of this store, or the end of the
+        process."""
         ...
 
     async def leave(self, owner: OwnerId) -> None: ...
@@ -179,7 +184,8 @@ class Sessions(Protocol):
     async def create(self, new: NewSession) -> Session: ...
     async def get(self, session: SessionId) -> Session | None: ...
     async def find(self, name: str, person: str | None = None) -> Session:
-        """By id, by a unique beginning of it, or by title; with `person`, among theirs. Raises `UnknownSession`."""
+        """By id, by a unique beginning of it, or by title; with `person`, among theirs. Raises
+        `UnknownSession`."""
         ...
 
     async def list(self, limit: int = 50, person: str | None = None) -> Sequence[Session]:
@@ -204,73 +210,12 @@ class Adoption(Protocol):
     """Conversations that began elsewhere. Beside `Sessions`, because only an import needs it."""
 
     async def adopt(self, new: NewSession, created_at: float, journal: Sequence[Recorded]) -> bool:
-        """Take a session over with its journal, whose times stay. False: its id is here already, nothing changes.
+        """Take a session over with its journal, whose times stay. False: its id is here already,
+        nothing changes.
 
-        A parent that is not here is left out; a title that is taken gets a number. The journal must be at rest:
-        `BrokenRuleError` if a turn in it has no end, as nobody would have its calls.
+        A parent that is not here is left out; a title that is taken gets a number. The journal must
+        be at rest: `BrokenRuleError` if a turn in it has no end, as nobody would have its calls.
         """
-        ...
-
-
-HandoffStage = Literal["pending", "running", "completed", "failed"]
-MAX_REASON_CHARS = 500
-
-
-class HandoffState(msgspec.Struct, frozen=True):
-    state: HandoffStage | None
-    platform: str | None
-    error: str | None
-
-
-class HandoffRequest(msgspec.Struct, frozen=True):
-    """A handoff that is running."""
-
-    id: str
-    """Differs from request to request."""
-    platform: str
-    address: str = ""
-    """Of the chats that are bound for it; empty: none are yet."""
-
-
-class Handoffs(Protocol):
-    """A session on its way from the terminal to a platform: pending → running → completed | failed."""
-
-    async def request(self, session: SessionId, platform: str) -> bool: ...
-    async def state(self, session: SessionId) -> HandoffState | None: ...
-    async def list_pending(self) -> Sequence[SessionId]:
-        """Oldest session first."""
-        ...
-
-    async def claim(self, session: SessionId) -> bool: ...
-    async def find_running(self, session: SessionId) -> HandoffRequest | None:
-        """None: it is not running, or not any more."""
-        ...
-
-    async def bind(self, session: SessionId, keys: Sequence[str], address: str) -> bool:
-        """These chats are about the session from now on; what they were about is kept, for a failure.
-
-        Their mail that is still new follows. False: the handoff is not running, and nothing was changed.
-        """
-        ...
-
-    async def complete(self, session: SessionId) -> bool:
-        """False: it was not running."""
-        ...
-
-    async def fail(self, session: SessionId, reason: str) -> bool:
-        """Its chats are about what they were about before. False: it had ended already."""
-        ...
-
-    async def list_unsettled(self) -> Mapping[SessionId, str]:
-        """Failed ones of which something may be left to undo, and the ids of their requests."""
-        ...
-
-    async def settle(self, session: SessionId) -> None:
-        """Nothing of its failure is left to undo."""
-        ...
-
-    async def reclaim(self) -> Sequence[SessionId]:
-        """Running rows that a crash left behind are pending again."""
         ...
 
 
@@ -304,10 +249,11 @@ class UsageRow(msgspec.Struct, frozen=True):
 
 class Spending(Protocol):
     async def hold(self, session: SessionId, person: str, owner: OwnerId, decide: Callable[[Totals], Amount]) -> HoldId:
-        """Set aside what `decide` answers to the totals of this very moment; nothing if it raises, or if cancelled.
+        """Set aside what `decide` answers to the totals of this very moment; nothing if it raises,
+        or if cancelled.
 
-        `decide` runs inside the transaction, on another thread: quick and pure. Held until `Released`, or until the
-        owner is no more.
+        `decide` runs inside the transaction, on another thread: quick and pure. Held until
+        `HoldReleased`, or until the owner is no more.
         """
         ...
 
@@ -330,11 +276,13 @@ class SearchHit(msgspec.Struct, frozen=True):
 
 class Search(Protocol):
     async def search(self, query: str, limit: int = 20, person: str | None = None) -> Sequence[SearchHit]:
-        """Messages that contain all words of the query, newest first; with `person`, only of their sessions."""
+        """Messages that contain all words of the query, newest first; with `person`, only of their
+        sessions."""
         ...
 
     async def rebuild(self, progress: Callable[[int, int], None] | None = None) -> int:
-        """Throw the index away and make it anew; the number of messages indexed. `progress`: so many entries of all."""
+        """Throw the index away and make it anew; the number of messages indexed. `progress`: so
+        many entries of all."""
         ...
 
 
@@ -345,7 +293,8 @@ class Store(Protocol):
         ...
 
     async def version(self) -> int:
-        """Another number whenever another process has committed something; quick enough to ask ten times a second."""
+        """Another number whenever another process has committed something; quick enough to ask ten
+        times a second."""
         ...
 
     @property

@@ -1,7 +1,8 @@
-"""What comes in from platforms and what goes out to them. A message is new → taken → done; a reply is
-pending → started → sent, and `started` is on the disk before the wire is touched.
+"""The ports for work that comes from chats: mail in and out, which session a chat is about,
+handoffs.
 
-Which conversation a chat is about, and where to turn to when nobody has asked.
+A message is new → taken → done; a reply is pending → started → sent, and `started` is on the disk
+before the wire is touched.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +35,8 @@ class Inbound(msgspec.Struct, frozen=True):
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """How far a platform's stream has been read; moves in the transaction that accepts its messages.
+    """How far a platform's stream has been read; moves in the transaction that accepts its
+    messages.
 
     What else the next run must know of a platform is kept as one of an account that none has.
     """
@@ -56,7 +58,8 @@ class InboxDone(msgspec.Struct, frozen=True):
 class Outgoing(msgspec.Struct, frozen=True):
     """One part of a reply, to be delivered; `key` makes the delivery idempotent.
 
-    With the key of a row that is there it says how that one should read in the end: what has been sent is edited.
+    With the key of a row that is there it says how that one should read in the end: what has been
+    sent is edited.
     """
 
     target: str
@@ -69,7 +72,8 @@ class Inbox(Protocol):
     """Mail beside the turns; those take theirs with `Journal.record`."""
 
     async def accept(self, inbounds: Sequence[Inbound], cursor: Cursor | None = None) -> Sequence[Inbound | None]:
-        """Each message that is new, as it is kept; None for one that was known. Binds chats that were not bound.
+        """Each message that is new, as it is kept; None for one that was known. Binds chats that
+        were not bound.
 
         Only after this may the platform be told that we have them.
         """
@@ -86,7 +90,8 @@ class Inbox(Protocol):
 
     async def find(self, platform: str, account: str, chat: str, message_id: str) -> Inbound | None: ...
     async def take(self, id: InboxId) -> SessionId | None:
-        """For what needs no turn, or not yet: the session that it belongs to now, exactly once; else None."""
+        """For what needs no turn, or not yet: the session that it belongs to now, exactly once;
+        else None."""
         ...
 
     async def finish(self, session: SessionId, ids: Sequence[InboxId], replies: Sequence[Outgoing] = ()) -> None:
@@ -139,13 +144,15 @@ class Outbox(Protocol):
         ...
 
     async def start(self, row: OutboxId) -> OutboxRow | None:
-        """Committed before the wire is touched: send what this answers. None: somebody else has finished it."""
+        """Committed before the wire is touched: send what this answers. None: somebody else has
+        finished it."""
         ...
 
     async def start_due(
         self, target: str, limit: int, is_wanted: Callable[[OutboxRow], bool]
     ) -> tuple[OutboxRow | None, Sequence[OutboxRow]]:
-        """What is due, and in the same commit the start of the first, if it is pending and wanted: it, and the others.
+        """What is due, and in the same commit the start of the first, if it is pending and wanted:
+        it, and the others.
 
         `is_wanted` runs inside the transaction, on another thread: quick and pure.
         """
@@ -203,7 +210,8 @@ class ChatRow(msgspec.Struct, frozen=True):
 class Chats(Protocol):
     async def get(self, key: str) -> ChatRow | None: ...
     async def bind(self, key: str, session: SessionId, address: str) -> SessionId | None:
-        """From now on the chat is about this session; its mail that is still new follows. The session it was before."""
+        """From now on the chat is about this session; its mail that is still new follows. The
+        session it was before."""
         ...
 
     async def list_for(self, session: SessionId) -> Sequence[ChatRow]:
@@ -211,7 +219,8 @@ class Chats(Protocol):
         ...
 
     async def move(self, key: str, to_key: str, address: str, to: str) -> None:
-        """A chat is called otherwise now: `key`, and those of its people, begin with `to_key`; `address` is `to`.
+        """A chat is called otherwise now: `key`, and those of its people, begin with `to_key`;
+        `address` is `to`.
 
         A chat that has the new key already keeps it.
         """
@@ -227,3 +236,67 @@ class Chats(Protocol):
         ...
 
     async def set_home(self, platform: str, address: str, person: str = "") -> None: ...
+
+
+HandoffStage = Literal["pending", "running", "completed", "failed"]
+MAX_REASON_CHARS = 500
+
+
+class HandoffState(msgspec.Struct, frozen=True):
+    state: HandoffStage | None
+    platform: str | None
+    error: str | None
+
+
+class HandoffRequest(msgspec.Struct, frozen=True):
+    """A handoff that is running."""
+
+    id: str
+    """Differs from request to request."""
+    platform: str
+    address: str = ""
+    """Of the chats that are bound for it; empty: none are yet."""
+
+
+class Handoffs(Protocol):
+    """A session on its way from the terminal to a platform: pending → running → completed | failed."""
+
+    async def request(self, session: SessionId, platform: str) -> bool: ...
+    async def state(self, session: SessionId) -> HandoffState | None: ...
+    async def list_pending(self) -> Sequence[SessionId]:
+        """Oldest session first."""
+        ...
+
+    async def claim(self, session: SessionId) -> bool: ...
+    async def find_running(self, session: SessionId) -> HandoffRequest | None:
+        """None: it is not running, or not any more."""
+        ...
+
+    async def bind(self, session: SessionId, keys: Sequence[str], address: str) -> bool:
+        """These chats are about the session from now on; what they were about is kept, for a
+        failure.
+
+        Their mail that is still new follows. False: the handoff is not running, and nothing was
+        changed.
+        """
+        ...
+
+    async def complete(self, session: SessionId) -> bool:
+        """False: it was not running."""
+        ...
+
+    async def fail(self, session: SessionId, reason: str) -> bool:
+        """Its chats are about what they were about before. False: it had ended already."""
+        ...
+
+    async def list_unsettled(self) -> Mapping[SessionId, str]:
+        """Failed ones of which something may be left to undo, and the ids of their requests."""
+        ...
+
+    async def settle(self, session: SessionId) -> None:
+        """Nothing of its failure is left to undo."""
+        ...
+
+    async def reclaim(self) -> Sequence[SessionId]:
+        """Running rows that a crash left behind are pending again."""
+        ...

@@ -1,4 +1,5 @@
-"""The port for what is thrown away for good. Beside the others, because only the person at the terminal needs it."""
+"""The port for what is thrown away for good. Beside the others, because only the person at the
+terminal needs it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -72,18 +73,18 @@ class PersonalData:
     """What of the chats and of the mail of all is somebody's."""
 
     def __init__(
-        self, whose: PersonQuery, conversations: Sequence[SessionId], mail: Iterable[Inbound], chats: Iterable[ChatRow]
+        self, who: PersonQuery, conversations: Sequence[SessionId], mail: Iterable[Inbound], chats: Iterable[ChatRow]
     ) -> None:
         self.conversations = conversations
         """That they began."""
         began = frozenset(conversations)
-        self.said = [one for one in mail if one.platform == whose.platform and whose.has_said(one.body)]
+        self.said = [one for one in mail if one.platform == who.platform and who.has_said(one.body)]
         self.elsewhere = [one for one in self.said if one.session not in began]
         """What they said in conversations of others."""
-        said_in = {one.key for one in self.said if whose.is_private(one.key)}
-        own = [one for one in chats if one.session in began or whose.has_chat(one.key) or one.key in said_in]
+        said_in = {one.key for one in self.said if who.is_private(one.key)}
+        own = [one for one in chats if one.session in began or who.has_chat(one.key) or one.key in said_in]
         self.keys = [chat.key for chat in own]
-        self.addresses = sorted({chat.address for chat in own if chat.address and whose.is_private(chat.key)})
+        self.addresses = sorted({chat.address for chat in own if chat.address and who.is_private(chat.key)})
 
     def check_at_rest(self, is_running: Callable[[SessionId], bool]) -> None:
         """Raises `SessionBusy`."""
@@ -96,17 +97,21 @@ class PersonalData:
 
 
 class Forgetting(Protocol):
-    """What goes is overwritten, not only given up; older copies of it are gone after `SqliteStore.erase`."""
+    """What goes is overwritten, not only given up; older copies of it are gone after
+    `SqliteStore.erase`."""
 
     async def stale(self, before: float | None = None, keep: int = 0, *, is_empty: bool = False) -> Sequence[Stale]:
-        """Those at rest, oldest first: not active since `before`, not among the newest `keep`, without a message."""
+        """Those at rest, oldest first: not active since `before`, not among the newest `keep`,
+        without a message."""
         ...
 
     async def discard(self, session: SessionId) -> bool:
-        """Delete it with all that belongs to it. False: it is not at rest (it runs, or mail waits), or not there."""
+        """Delete it with all that belongs to it. False: it is not at rest (it runs, or mail waits),
+        or not there."""
         ...
 
-    async def traces(self, whose: PersonQuery) -> Traces: ...
-    async def forget(self, whose: PersonQuery) -> Traces:
-        """What was there, and is gone but for what `Traces` says. Raises `SessionBusy` while their turn runs."""
+    async def traces(self, who: PersonQuery) -> Traces: ...
+    async def forget(self, who: PersonQuery) -> Traces:
+        """What was there, and is gone but for what `Traces` says. Raises `SessionBusy` while their
+        turn runs."""
         ...

@@ -1,6 +1,5 @@
-"""The ports for what a person has allowed: approvals, one call each, and grants, which hold for longer.
-
-Who may speak to the agent besides those whom the settings name: people who were let in by a pairing code.
+"""The ports for what people may do: approvals of one call each, grants that hold for longer, and
+who may speak to the agent besides the people in the settings.
 """
 
 from collections.abc import Sequence
@@ -19,7 +18,8 @@ class NewApproval(msgspec.Struct, frozen=True):
     turn: TurnId
     call: CallId
     owner: OwnerId
-    """The process that asks. When it is gone the question is dead, and so is a yes that it has not used."""
+    """The process that asks. When it is gone the question is dead, and so is a yes that it has not
+    used."""
     requester: str
     """The person in whose turn it is asked. Nobody else may answer."""
     tool: str
@@ -42,7 +42,8 @@ class Approval(NewApproval, frozen=True):
 
 
 class Approvals(Protocol):
-    """Questions to a person: pending → allowed | denied, allowed → used. One lives until its time or its owner ends."""
+    """Questions to a person: pending → allowed | denied, allowed → used. One lives until its time
+    or its owner ends."""
 
     async def request(self, new: NewApproval) -> None: ...
     async def decide(self, id: ApprovalId, *, is_allowed: bool, by: str) -> bool:
@@ -50,11 +51,13 @@ class Approvals(Protocol):
         ...
 
     async def use(self, id: ApprovalId, digest: str) -> bool:
-        """True exactly once, and only then may the call run. False: not allowed, not living, or another digest."""
+        """True exactly once, and only then may the call run. False: not allowed, not living, or
+        another digest."""
         ...
 
     async def find(self, name: str) -> Approval | None:
-        """By id; while it waits for an answer also by a unique beginning of it, in small or capital letters.
+        """By id; while it waits for an answer also by a unique beginning of it, in small or capital
+        letters.
 
         A beginning has at least four of them. None: it fits none or many.
         """
@@ -84,7 +87,8 @@ class Grant(msgspec.Struct, frozen=True):
 class Grants(Protocol):
     async def add(self, grant: Grant) -> None: ...
     async def list_valid(self, person: str, session: SessionId) -> Sequence[Grant]:
-        """What this person has granted for this session or for every one, and has not expired; oldest first."""
+        """What this person has granted for this session or for every one, and has not expired;
+        oldest first."""
         ...
 
     async def list(self) -> Sequence[Grant]:
@@ -151,7 +155,8 @@ class Access(Protocol):
         ...
 
     async def approve(self, platform: str, digest: str, greeting: Greeting | None = None) -> Member | Locked | None:
-        """Let in whoever was told this code; in the same transaction the greeting is put into the outbox.
+        """Let in whoever was told this code; in the same transaction the greeting is put into the
+        outbox.
 
         None: no living request has it; that is counted.
         """

@@ -1,7 +1,6 @@
-"""What holds for a session wherever it is kept: its titles, the name that finds it, what entries make of its row.
-
-What lists and search results show of a journal, and the text that a search looks at. Shared by all stores.
-The day that people would say a moment belongs to. Shared by all stores."""
+"""What holds for a session in every store: its titles, the name that finds it, what entries change
+in its row, and the text that lists, search and its results use.
+"""
 
 import re
 import time
@@ -68,24 +67,25 @@ def unknown_session(session: SessionId) -> UnknownSession:
 
 
 def pick_session(name: str, fitting: Sequence[Session]) -> Session:
-    """Of those that fit a name, the one it means; first the one with that id, then the one with that title."""
+    """Of those that fit a name, the one it means; first the one with that id, then the one with
+    that title."""
     match fitting:
         case [session, *others] if not others or name in (session.id, session.title):
             return session
         case []:
             raise UnknownSession(f"There is no session called {name!r}; `talaria sessions list` shows them.")
         case _:
-            raise UnknownSession(f"{name!r} fits more than one session; give more of its id.")
+            raise UnknownSession(f"{name!r} matches more than one session; give more of its id.")
 
 
 def check_title(title: str | None, holder: FindByTitle, but: SessionId | None = None) -> None:
     if title is None:
         return
     if not title.strip():
-        raise BadInput("A title needs at least one letter.")
+        raise BadInput("A title needs at least one visible character.")
     taken_by = holder(title)
     if taken_by not in (None, but):
-        raise BadInput(f"The title {title!r} is taken by session {taken_by}; choose another.")
+        raise BadInput(f"The title {title!r} is already used by session {taken_by}; choose another.")
 
 
 def free_title(wanted: str | None, holder: FindByTitle) -> str | None:

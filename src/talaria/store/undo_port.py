@@ -1,4 +1,5 @@
-"""The port of the undo store: what projects hold, what turns changed in them, and the content to put back.
+"""The port of the undo store: what projects hold, what turns changed in them, and the content to
+put back.
 
 Content is kept once under its SHA-256, in compressed pieces. All methods block."""
 
@@ -20,7 +21,8 @@ class PathState(NamedTuple):
     inode: int = 0
     links: int = 0
     content: bytes = b""
-    """SHA-256 of a file's content, the target of a link; empty for others, and where it is not known."""
+    """SHA-256 of a file's content, the target of a link; empty for others, and where it is not
+    known."""
 
     def is_like(self, other: "PathState") -> bool:
         """The same to whoever looks at it by this path."""
@@ -78,7 +80,8 @@ class UndoStore(Protocol):
     """Methods raise errors of ours where the store cannot be used."""
 
     def transaction(self, *, survives_power_cut: bool = False) -> AbstractContextManager[object]:
-        """What was done in it survives a crash of this process. Within another one it is part of that."""
+        """What was done in it survives a crash of this process. Within another one it is part of
+        that."""
         ...
 
     def close(self) -> None: ...
@@ -95,7 +98,7 @@ class UndoStore(Protocol):
 
     def update_files(self, project: int, found: Mapping[str, KnownFile], gone: Iterable[str]) -> None: ...
 
-    def excluded(self, project: int, since: float) -> dict[str, str]:
+    def list_excluded(self, project: int, since: float) -> dict[str, str]:
         """What is not recorded, and why: what is there, or was at some time since then."""
         ...
 
@@ -133,7 +136,8 @@ class UndoStore(Protocol):
         ...
 
     def has_created(self, session: str, path: str) -> bool:
-        """Whether something is at this absolute path that was not there before a turn of this session."""
+        """Whether something is at this absolute path that was not there before a turn of this
+        session."""
         ...
 
     def forget(self, sessions: Sequence[str]) -> None: ...

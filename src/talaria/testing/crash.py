@@ -85,10 +85,10 @@ class _Crashing:
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._port, name)
 
-        def committed(*given: Any, **named: Any) -> Awaitable[Any]:
+        def call_around(*given: Any, **named: Any) -> Awaitable[Any]:
             return self._points.around(name.replace("_", " "), call(*given, **named))
 
-        return committed if name in self._commits else call
+        return call_around if name in self._commits else call
 
 
 class _CrashingJournal(_Crashing):

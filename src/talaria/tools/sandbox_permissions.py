@@ -2,7 +2,7 @@
 one command outside of it.
 
 A permission is asked about in words of ours that say its effect; what the model says of it comes second. Where a yes
-lasts it is a grant (`store/permissions.py`) of the tool name `SANDBOX`, which no tool of a model has.
+lasts it is a grant (`store/permission_ports.py`) of the tool name `SANDBOX`, which no tool of a model has.
 """
 
 import re

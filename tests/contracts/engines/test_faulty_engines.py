@@ -158,7 +158,7 @@ async def test_an_overflow_that_the_engine_does_not_heal_is_healed_by_the_built_
         server.say(too_long(), "a summary", "after")
         report = await one.ask(live, "and now?")
         assert report.text == "after"
-        assert any("left a conversation as it is" in notice for notice in one.notices)
+        assert any("did not shorten a conversation" in notice for notice in one.notices)
 
 
 async def test_a_tool_that_breaks_is_a_result_for_the_model(

@@ -88,7 +88,7 @@ async def test_what_cannot_be_copied_is_shared_and_that_is_told(
     async with world(enabled=("made",), engine="made") as one:
         first, second = await statuses(one, server)
         assert first["sessions"] == second["sessions"] == ["left", "right"]
-        assert one.notices == ["Context engine made cannot be copied: all conversations here share one."]
+        assert one.notices == ["Context engine made cannot be copied, so all conversations in this process share it."]
 
 
 async def test_leaving_one_conversation_does_not_end_an_engine_that_others_share(

@@ -61,7 +61,7 @@ async def test_keeping_the_last_exchanges_is_done_by_the_built_in_and_told(
         server.say("a summary")
         assert await live.compact(one.events.append, keep_last=1)
         assert names(one.home, "compress") == []
-        assert "cannot choose what stays" in one.notices[0]
+        assert "cannot choose what to keep" in one.notices[0]
 
 
 async def test_an_estimate_is_no_reason_where_the_engine_waits_for_a_count(

@@ -29,11 +29,11 @@ def bomb(block: bytes) -> bytes:
 
 
 BOMBS: dict[str, tuple[Answer, str]] = {
-    "a line": (packed(bomb(b"\0"), "text/event-stream"), "line without end"),
-    "lines": (packed(bomb(b":" * 999 + b"\n"), "text/event-stream"), "answer without end"),
-    "an event": (packed(bomb(b"data:" * 200 + b"\n"), "text/event-stream"), "event without end"),
+    "a line": (packed(bomb(b"\0"), "text/event-stream"), "endless line"),
+    "lines": (packed(bomb(b":" * 999 + b"\n"), "text/event-stream"), "endless answer"),
+    "an event": (packed(bomb(b"data:" * 200 + b"\n"), "text/event-stream"), "endless event"),
     "a document": (packed(bomb(b"\0"), "application/json"), "not an answer"),
-    "a failure": (Failure(500, bomb(b"\0"), GZIP), "in trouble"),
+    "a failure": (Failure(500, bomb(b"\0"), GZIP), "having problems"),
 }
 
 

@@ -95,13 +95,15 @@ def slow_down(name: str, header: str, said: str, *naps: float) -> Iterator[Row]:
     """Waits as long as it is asked to."""
     limit = Failure(429, headers={header: said})
     after = {"left_after": 1, "waits_s": sum(naps)}
-    yield replace(always(f"429 with {name}", limit, "asks to slow down", len(naps) + 1), naps=naps, **after)
+    yield replace(always(f"429 with {name}", limit, "asks us to slow down", len(naps) + 1), naps=naps, **after)
     yield replace(once(f"429 with {name}", limit), naps=naps[:1], **after)
 
 
 def unclear(name: str, said: str) -> Iterator[Row]:
     """Waits as it would without a word."""
-    return passing(f"429 with {name}", Failure(429, headers={"retry-after": said}), "asks to slow down", left_after=1)
+    return passing(
+        f"429 with {name}", Failure(429, headers={"retry-after": said}), "asks us to slow down", left_after=1
+    )
 
 
 def page(body: bytes, content_type: str, **headers: str) -> Reply:
@@ -139,13 +141,13 @@ def counted(name: str, usage: object, **more: Any) -> Row:
 STATUSES = [
     *refused("400", Failure(400), "refused the request"),
     *refused("401", Failure(401), "did not accept the API key .* Check the key in your .env"),
-    *refused("402", Failure(402), "wants to be paid first"),
+    *refused("402", Failure(402), "requires payment"),
     *refused("403", Failure(403), "does not allow this"),
-    *refused("404", Failure(404), "does not exist there"),
+    *refused("404", Failure(404), "was not found"),
     *passing("404 in HTML", Failure(404, HTML), r"failed \(404\)"),
     *passing("408", Failure(408), "took too long"),
     *refused("413", Failure(413), "too large"),
-    *passing("429", Failure(429), "asks to slow down", left_after=1),
+    *passing("429", Failure(429), "asks us to slow down", left_after=1),
     *slow_down("seconds", "retry-after", "7", 7.0, 7.0),
     *slow_down("a date", "retry-after", formatdate(NOW + 30, usegmt=True), 30.0, 0.0),
     *slow_down("milliseconds", "retry-after-ms", "1500", 1.5, 1.5),
@@ -154,14 +156,14 @@ STATUSES = [
     *unclear("nonsense", "soon; ask my colleague"),
     *unclear("no number", "nan"),
     replace(once("429 with a date by another clock", ELSEWHEN), left_after=1, waits_s=30.0, naps=(30.0,)),
-    *passing("500", Failure(500), "is in trouble"),
-    *passing("500 in HTML", Failure(500, HTML), r"is in trouble \(500\)"),
-    *passing("500 in another alphabet", Failure(500, NO_UTF8), "is in trouble"),
-    *passing("502", Failure(502), "is in trouble"),
-    *passing("503", Failure(503), "is in trouble"),
-    *passing("529", Failure(529), "is in trouble"),
+    *passing("500", Failure(500), "is having problems"),
+    *passing("500 in HTML", Failure(500, HTML), r"is having problems \(500\)"),
+    *passing("500 in another alphabet", Failure(500, NO_UTF8), "is having problems"),
+    *passing("502", Failure(502), "is having problems"),
+    *passing("503", Failure(503), "is having problems"),
+    *passing("529", Failure(529), "is having problems"),
     replace(
-        always("503 with seconds", Failure(503, headers={"retry-after": "40"}), "is in trouble", 3),
+        always("503 with seconds", Failure(503, headers={"retry-after": "40"}), "is having problems", 3),
         waits_s=80.0,
         naps=(40.0, 40.0),
     ),
@@ -199,7 +201,7 @@ ANSWERS = [
     *passing(
         "an error after half an answer",
         Reply("Half an answer.", faults=Faults(error_in_stream=OVERLOADED)),
-        r"in trouble \(in the middle of an answer: Overloaded\)",
+        r"having problems \(in the middle of an answer: Overloaded\)",
     ),
     *refused(
         "a bad key after half an answer",

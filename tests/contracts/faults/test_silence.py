@@ -42,7 +42,7 @@ def is_asked(world: "World") -> bool:
 HALF = Reply("Half an answer, and more. " * 20, faults=Faults(stall_at=1500))
 STALLS = [
     Stall("before the answer", Reply(faults=Faults(hang=True)), "did not answer within 60 s", is_asked),
-    Stall("within it", HALF, "fell silent for 30 s", lambda world: bool(world.shown)),
+    Stall("within it", HALF, "sent nothing for 30 s", lambda world: bool(world.shown)),
 ]
 
 

@@ -13,7 +13,7 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.gateway.handoff_receiver import EVERY_S
 from talaria.runtime.handoff import hand_off
-from talaria.store.base import HandoffState
+from talaria.store.chat_ports import HandoffState
 from talaria.testing import Reply
 
 __all__ = ["house", "run_folder"]

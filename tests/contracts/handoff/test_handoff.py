@@ -19,7 +19,8 @@ from talaria.gateway.service import Gateway
 from talaria.runtime.builtin_commands import BUILTIN
 from talaria.runtime.commands import Commands
 from talaria.runtime.handoff import GIVEN_UP, NOBODY, HandoffFailed, hand_off
-from talaria.store.base import HandoffState, NewSession, Store
+from talaria.store.base import NewSession, Store
+from talaria.store.chat_ports import HandoffState
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.patience import PATIENCE_S

@@ -12,7 +12,7 @@ from tests.scenarios.test_cli_terminal import Terminal
 
 from talaria.app.build import open_store
 from talaria.core.ids import SessionId
-from talaria.store.base import HandoffState
+from talaria.store.chat_ports import HandoffState
 from talaria.testing import Reply
 from talaria.testing.servers.scripted_replies import Faults
 

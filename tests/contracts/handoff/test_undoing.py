@@ -20,7 +20,7 @@ from talaria.gateway.handoff_receiver import EVERY_S
 from talaria.platforms.base import Address, ChatInfo, Platform, Sender
 from talaria.runtime.handoff import TOO_SLOW, HandoffFailed
 from talaria.runtime.transcript import without_undone
-from talaria.store.base import HandoffState
+from talaria.store.chat_ports import HandoffState
 from talaria.testing.servers.chat_service import Refusal, Slow
 from talaria.testing.servers.scripted_replies import Failure, Faults, Reply
 

@@ -14,10 +14,10 @@ with warnings.catch_warnings():
     from discord.http import Route
 
 import yarl
+from tests.servers.discord_server import DiscordServer
 
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import Refusal
-from talaria.testing.servers.discord_server import DiscordServer
 
 discord.VoiceClient.warn_nacl = False
 discord.VoiceClient.warn_dave = False

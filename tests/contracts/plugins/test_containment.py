@@ -42,7 +42,7 @@ BROKEN = {
     "interrupts": ("def register(ctx): raise KeyboardInterrupt\n", "raised KeyboardInterrupt"),
     "cannot say what": (
         "class E(Exception):\n    def __str__(self): raise E()\ndef register(ctx): raise E()\n",
-        "raised E: (it cannot say what)",
+        "raised E: (no message)",
     ),
     "no register": ("x = 1\n", "has no register(ctx)"),
     "register is no function": ("register = 7\n", "has no register(ctx)"),

@@ -168,7 +168,7 @@ async def test_conversations_that_must_share_one_are_told_so(
     async with world("diary", memory=CHOSEN) as one:
         server.say("a")
         await one.ask(one.session("left"))
-        assert "Memory provider diary cannot be copied: all conversations here share one." in one.notices
+        assert "Memory provider diary cannot be copied, so all conversations in this process share it." in one.notices
 
 
 async def test_it_is_told_when_the_conversation_is_left(

@@ -20,7 +20,7 @@ JUDGES = {
     "anthropic_messages": messages_problems,
 }
 DATA = b"aVZCT1J3"
-UNSEEN = b"[An image is here that you cannot be shown.]"
+UNSEEN = b"[There is an image here that you cannot be shown.]"
 every_wire = pytest.mark.parametrize("wire", JUDGES)
 
 

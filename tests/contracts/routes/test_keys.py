@@ -141,7 +141,7 @@ async def test_a_key_command_is_run_again_when_its_key_has_expired(world: "OpenW
 
 @pytest.mark.parametrize(
     ("command", "says"),
-    [("exit 7", "failed with code 7"), ("true", "printed no key"), ("echo a; echo b", "more than one line")],
+    [("exit 7", "failed with exit code 7"), ("true", "printed no key"), ("echo a; echo b", "more than one line")],
 )
 async def test_a_key_command_that_brings_no_key_is_told_in_one_sentence(
     world: "OpenWorld", primary: ModelServer, command: str, says: str

@@ -3,8 +3,8 @@ import pytest
 from talaria.core.entries import MessageAdded, TurnEnded, TurnStarted
 from talaria.core.ids import Epoch, SessionId, TurnId
 from talaria.core.messages import Assistant, Text, user
-from talaria.store.base import HandoffState, NewSession, Store
-from talaria.store.chat_ports import Inbound
+from talaria.store.base import NewSession, Store
+from talaria.store.chat_ports import HandoffState, Inbound
 from talaria.testing.manual_clock import ManualClock
 
 

@@ -206,7 +206,7 @@ def test_failure_of_the_provider_is_one_sentence_and_the_talk_goes_on(
         config.write("agent: {api_max_retries: 1}\n")
     screen = open_screen()
     screen.say("hi")
-    screen.see("custom:test-model is in trouble (500: ")
+    screen.see("custom:test-model is having problems (500: ")
     see_quiet(screen)
     server.say("Here I am.")
     screen.say("again")

@@ -6,7 +6,7 @@ import pytest
 
 from talaria.context import summary
 from talaria.context.base import CompactionRequest
-from talaria.context.compactor import BuiltinCompactor
+from talaria.context.compactor import BuiltinContextKeeper
 from talaria.context.summary import fit, prune
 from talaria.core.ids import CallId
 from talaria.core.message_dicts import transcript_problems
@@ -95,7 +95,7 @@ async def test_the_next_summary_takes_the_place_of_the_last_also_where_that_stan
     call = ToolCall(CallId("c1"), "look", "{}")
     output = ToolResult(CallId("c1"), "look", of_tokens(30_000))
     messages = [user(GOAL), answer(), carrier, Assistant((call,), "calls"), output]
-    made = await BuiltinCompactor(Summariser()).compact(messages, CompactionRequest(31_000, 20_000))
+    made = await BuiltinContextKeeper(Summariser()).compact(messages, CompactionRequest(31_000, 20_000))
     assert made is not None
     assert [summary.find_summary([message]) for message in made.messages if isinstance(message, User)] == [
         f"Goal\n{GOAL}\n\nNew."
@@ -152,7 +152,7 @@ def test_an_image_in_the_middle_is_left_out_with_a_word_in_its_place() -> None:
 async def test_leaving_out_old_images_may_be_all_that_is_needed() -> None:
     messages: list[Message] = [user(GOAL), answer(), user("Look."), *looks(*[True] * 40), answer(), user("And?")]
     tokens = sum(map(size_tokens, messages))
-    made = await BuiltinCompactor(Summariser()).compact(messages, CompactionRequest(tokens, 20_000))
+    made = await BuiltinContextKeeper(Summariser()).compact(messages, CompactionRequest(tokens, 20_000))
     assert made is not None
     assert made.summary_by == "nobody"
     shown = images_in(made.messages)

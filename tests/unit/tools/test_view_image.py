@@ -60,8 +60,8 @@ async def test_what_cannot_be_shown_says_why_and_holds_no_image(view: View, cwd:
     os.mkfifo(cwd / "pipe")
     told = {
         "page.png": "page.png is not a PNG, JPEG, GIF or WebP image.",
-        "large.png": "large.png is larger than 3.75 MB, which is more than models take.",
-        "endless.png": "endless.png is larger than 3.75 MB, which is more than models take.",
+        "large.png": "large.png is larger than 3.75 MB, which is more than models accept.",
+        "endless.png": "endless.png is larger than 3.75 MB, which is more than models accept.",
         "missing.png": "missing.png: No such file or directory.",
         "folder": "Cannot read",
         "pipe": "Cannot read",

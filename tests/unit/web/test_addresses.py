@@ -93,4 +93,4 @@ def test_operator_may_go_everywhere() -> None:
 def test_entry_that_is_none_is_told(entry: str) -> None:
     with pytest.raises(BadConfig) as told:
         parse_allowance((entry,))
-    assert str(told.value) == f"web.allow_private: {entry!r} is no host name, address or network."
+    assert str(told.value) == f"web.allow_private: {entry!r} is not a host name, address or network."

@@ -415,7 +415,7 @@ async def test_long_head_is_turned_down(proxy: Proxy, site: Site) -> None:
 
 async def test_host_that_nobody_knows_or_that_does_not_answer_is_told(proxy: Proxy, names: Names) -> None:
     answered = await proxy.say(b"CONNECT unknown.example:443 HTTP/1.1\r\n\r\n")
-    assert (status(answered), sentence(answered)) == (502, "No host is called unknown.example.")
+    assert (status(answered), sentence(answered)) == (502, "There is no host called unknown.example.")
     answered = await proxy.say(b"CONNECT pages.example:9 HTTP/1.1\r\n\r\n")
     assert (status(answered), sentence(answered)) == (502, "pages.example cannot be reached: Connection refused.")
     assert proxy.refused == []
@@ -502,14 +502,14 @@ async def test_proxy_that_says_no_is_told(
     far.writer.close()
     answered = await asking
     assert status(answered) == 502
-    assert sentence(answered) == "The proxy did not let the request to inside.example pass."
+    assert sentence(answered) == "The proxy did not allow the request to inside.example."
 
 
 @pytest.mark.parametrize(
     ("named", "told"),
     [
-        ("socks5://u:hush@127.0.0.2:9", "HTTPS_PROXY is no proxy that can be used"),
-        ("https://u:hush@127.0.0.2:9", "The proxy of this machine is spoken to by https"),
+        ("socks5://u:hush@127.0.0.2:9", "HTTPS_PROXY is not a usable proxy"),
+        ("https://u:hush@127.0.0.2:9", "The proxy of this machine uses https"),
     ],
 )
 async def test_proxy_that_cannot_be_used_is_told_and_not_gone_around(
@@ -621,7 +621,7 @@ async def test_bytes_of_all_connections_together_are_limited(opened: Open, peer:
         await far.say(bytes(400))
         assert (await near.hear_all(), await far.hear_all()) == (b"", b"")
         answered = await proxy.say(f"GET http://pages.example:{site.port}/ HTTP/1.1\r\n\r\n")
-        assert (status(answered), sentence(answered)) == (403, "As much was moved over the network as is allowed.")
+        assert (status(answered), sentence(answered)) == (403, "The limit for network traffic has been reached.")
         assert proxy.refused == [("pages.example", site.port)]
         assert site.connections == 0
 

@@ -73,10 +73,10 @@ async def test_packed_page_is_unpacked(fetch: Fetch, site: Site, coding: str, bo
 @pytest.mark.parametrize(
     ("coding", "body", "sentence"),
     [
-        ("br", HTML, "The page is packed as 'br', which was not asked for."),
-        ("zstd", HTML, "The page is packed as 'zstd', which was not asked for."),
-        ("gzip", HTML, "The page is said to be packed as gzip, but it is not."),
-        ("gzip, gzip, gzip", HTML, "The page is packed too many times over."),
+        ("br", HTML, "The page is compressed as 'br', which was not requested."),
+        ("zstd", HTML, "The page is compressed as 'zstd', which was not requested."),
+        ("gzip", HTML, "The page claims to be compressed as gzip, but is not."),
+        ("gzip, gzip, gzip", HTML, "The page is compressed too many times."),
     ],
 )
 async def test_page_that_cannot_be_unpacked_is_told(
@@ -123,7 +123,7 @@ async def test_head_that_is_none_is_told(fetch: Fetch, site: Site, head: bytes) 
     site.pages["*"] = head
     with pytest.raises(ToolFailed) as told:
         await fetch.page(f"http://pages.example:{site.port}/")
-    assert str(told.value) == "What pages.example answers is not HTTP, or its headers are too long."
+    assert str(told.value) == "pages.example does not answer in HTTP, or its headers are too long."
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ async def test_site_that_takes_its_time_is_given_up_in_the_end(
             await asyncio.sleep(0)
         assert not fetching.done()
         clock.advance(1)
-        assert await fetching == "pages.example did not answer in full within 30 s."
+        assert await fetching == "pages.example did not finish its answer within 30 s."
 
 
 async def _sentence(fetch: Fetch, url: str) -> str:
@@ -167,7 +167,7 @@ async def test_name_server_that_does_not_answer_is_given_up(settings: WebSetting
         fetching = group.create_task(_sentence(Fetch(settings, clock, lookup=silent), "http://pages.example/"))
         await is_asked.wait()
         clock.advance(30)
-        assert await fetching == "pages.example did not answer in full within 30 s."
+        assert await fetching == "pages.example did not finish its answer within 30 s."
 
 
 async def test_page_that_breaks_off_is_told(fetch: Fetch, site: Site) -> None:
@@ -180,7 +180,7 @@ async def test_closed_port_and_unknown_host_are_told(fetch: Fetch) -> None:
     with reserved_port(PUBLIC) as port:
         sentence = await _sentence(fetch, f"http://pages.example:{port}/")
     assert sentence == "pages.example cannot be reached: Connection refused."
-    assert await _sentence(fetch, "http://nowhere.example/") == "No host is called nowhere.example."
+    assert await _sentence(fetch, "http://nowhere.example/") == "There is no host called nowhere.example."
 
 
 async def test_certificate_must_be_of_the_name_that_was_asked_for(
@@ -191,13 +191,13 @@ async def test_certificate_must_be_of_the_name_that_was_asked_for(
     fetched = await trusting_fetch.page(f"https://pages.example:{secure_site.port}/")
     assert fetched.body == HTML
     sentence = await _sentence(trusting_fetch, f"https://other.example:{secure_site.port}/")
-    assert sentence == "The certificate of other.example cannot be verified; it is not fetched."
+    assert sentence == "The certificate of other.example cannot be verified, so it is not fetched."
     assert len(secure_site.heard) == 1
 
 
 async def test_certificate_that_nobody_vouches_for_is_refused(fetch: Fetch, secure_site: Site) -> None:
     sentence = await _sentence(fetch, f"https://pages.example:{secure_site.port}/")
-    assert sentence == "The certificate of pages.example cannot be verified; it is not fetched."
+    assert sentence == "The certificate of pages.example cannot be verified, so it is not fetched."
 
 
 async def test_what_does_not_speak_tls_is_told(fetch: Fetch) -> None:
@@ -208,7 +208,7 @@ async def test_what_does_not_speak_tls_is_told(fetch: Fetch) -> None:
     async with await asyncio.start_server(plainly, PUBLIC, 0) as server:
         port = server.sockets[0].getsockname()[1]
         sentence = await _sentence(fetch, f"https://pages.example:{port}/")
-    assert sentence == "No secure connection to pages.example can be made."
+    assert sentence == "Cannot make a secure connection to pages.example."
 
 
 async def test_redirect_from_secure_to_open_is_not_followed(
@@ -217,5 +217,5 @@ async def test_redirect_from_secure_to_open_is_not_followed(
     there = f"http://pages.example:{site.port}/open"
     secure_site.pages["*"] = redirect(there)
     sentence = await _sentence(trusting_fetch, f"https://pages.example:{secure_site.port}/")
-    assert sentence == f"pages.example redirects to {there}, which is not secure; fetch that itself if it will do."
+    assert sentence.startswith(f"pages.example redirects to {there}, which is not secure; fetch that address directly")
     assert site.connections == 0

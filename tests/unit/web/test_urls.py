@@ -91,7 +91,7 @@ def test_what_is_no_address_of_a_page_is_refused_in_one_sentence(text: str) -> N
 def test_address_with_a_password_is_refused_for_that() -> None:
     with pytest.raises(ToolFailed) as told:
         parse_url("http://user:pw@example.org/")
-    assert str(told.value) == "An address with a user name or password in it is not fetched."
+    assert str(told.value) == "Addresses that contain a user name or password are not fetched."
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from talaria.net.urls import system_lookup
 from talaria.net.web_settings import WebSettings
 from talaria.testing.manual_clock import ManualClock
 
-REFUSED = "is not on the public internet; it is not fetched."
+REFUSED = "is not on the public internet, so it is not fetched."
 
 
 async def test_name_that_changes_its_address_is_dialled_where_it_was_checked(
@@ -84,7 +84,7 @@ async def test_redirects_are_followed_up_to_a_number(fetch: Fetch, site: Site) -
     site.pages[f"/{MAX_REDIRECTS + 1}"] = answer(b"there")
     fetched = await fetch.page(f"http://pages.example:{site.port}/1")
     assert (fetched.body, fetched.url) == (b"there", f"http://pages.example:{site.port}/{MAX_REDIRECTS + 1}")
-    with pytest.raises(ToolFailed, match="redirects again after 5 redirects"):
+    with pytest.raises(ToolFailed, match="still redirects after 5 redirects"):
         await fetch.page(f"http://pages.example:{site.port}/0")
 
 
@@ -133,7 +133,7 @@ async def test_operator_may_call_a_private_address_with_a_key_that_goes_nowhere_
     assert (await fetch.call(url, headers={"x-key": "secret"}, body=b"{}")).body == b"{}"
     assert canary.heard[0].headers["x-key"] == "secret"
     canary.pages["/search"] = redirect(f"http://pages.example:{site.port}/")
-    with pytest.raises(ToolFailed, match="redirects elsewhere, where this request may not go"):
+    with pytest.raises(ToolFailed, match="redirects to another address, which this request may not follow"):
         await fetch.call(url, headers={"x-key": "secret"})
     assert site.connections == 0
 
@@ -178,15 +178,15 @@ async def test_proxy_that_fails_is_told_without_its_password(fetch: Fetch, monke
     monkeypatch.setenv("HTTP_PROXY", "http://user:hush@127.0.0.3:9")
     with pytest.raises(ToolFailed) as told:
         await fetch.page("http://unknown.example/")
-    assert str(told.value) == "The proxy did not let the request to unknown.example pass."
+    assert str(told.value) == "The proxy did not allow the request to unknown.example."
     monkeypatch.setenv("HTTP_PROXY", "socks5://user:hush@127.0.0.3:9")
-    with pytest.raises(ToolFailed, match="HTTP_PROXY is no proxy that can be used") as told:
+    with pytest.raises(ToolFailed, match="HTTP_PROXY is not a usable proxy") as told:
         await fetch.page("http://unknown.example/")
     assert "hush" not in str(told.value)
 
 
 def test_wrong_setting_is_told_when_everything_is_put_together(clock: ManualClock) -> None:
-    with pytest.raises(BadConfig, match=r"web\.allow_private: 'a b' is no host name"):
+    with pytest.raises(BadConfig, match=r"web\.allow_private: 'a b' is not a host name"):
         Fetch(WebSettings(allow_private=("a b",)), clock)
 
 

@@ -1,10 +1,4 @@
-"""Access in memory.
-
-Approvals in memory. A step is taken only while the question lives: in its time, its owner alive.
-Grants in memory.
-
-Forgetting in memory.
-"""
+"""Access, approvals, grants and forgetting in memory."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -99,7 +93,13 @@ class Approvals:
                 raise BrokenRuleError(f"approval {new.id} is there already")
             if new.session not in tables.sessions:
                 raise BrokenRuleError(f"no session {new.session}")
-            tables.approvals[new.id] = _begun(new, self._clock.now())
+            tables.approvals[new.id] = Approval(
+                **msgspec.structs.asdict(new),
+                state="pending",
+                created_at=self._clock.now(),
+                decided_by=None,
+                decided_at=None,
+            )
 
     async def decide(self, id: ApprovalId, *, is_allowed: bool, by: str) -> bool:
         with self._memory.transaction() as tables:
@@ -129,10 +129,6 @@ class Approvals:
     async def list_pending(self, session: SessionId | None = None) -> Sequence[Approval]:
         living = _live_approvals(self._memory.tables, self._clock.now()).values()
         return [one for one in living if one.state == "pending" and session in (None, one.session)]
-
-
-def _begun(new: NewApproval, now: float) -> Approval:
-    return Approval(**msgspec.structs.asdict(new), state="pending", created_at=now, decided_by=None, decided_at=None)
 
 
 def _live_approvals(tables: Tables, now: float) -> dict[ApprovalId, Approval]:
@@ -188,12 +184,12 @@ class Forgetting:
             remove(tables, session)
         return True
 
-    async def traces(self, whose: PersonQuery) -> Traces:
-        return _PersonRows(self._memory.tables, whose).traces()
+    async def traces(self, who: PersonQuery) -> Traces:
+        return _PersonRows(self._memory.tables, who).traces()
 
-    async def forget(self, whose: PersonQuery) -> Traces:
+    async def forget(self, who: PersonQuery) -> Traces:
         with self._memory.transaction() as tables:
-            found = _PersonRows(tables, whose)
+            found = _PersonRows(tables, who)
             traces = found.traces()
             found.own.check_at_rest(lambda session: tables.sessions[session].owner in tables.owners)
             found.remove()
@@ -217,41 +213,42 @@ def _is_at_rest(tables: Tables, row: SessionRow) -> bool:
 class _PersonRows:
     """The rows of one person."""
 
-    def __init__(self, tables: Tables, whose: PersonQuery) -> None:
+    def __init__(self, tables: Tables, who: PersonQuery) -> None:
         self._tables = tables
-        self._whose = whose
-        self._rows = [row for row in tables.sessions.values() if row.session.person == whose.person]
+        self._who = who
+        self._rows = [row for row in tables.sessions.values() if row.session.person == who.person]
         ids = sorted(row.session.id for row in self._rows)
         mail = [row.inbound for row in tables.inbox.values()]
-        self.own = PersonalData(whose, ids, mail, tables.chats.values())
+        self.own = PersonalData(who, ids, mail, tables.chats.values())
 
     def traces(self) -> Traces:
-        tables, own, whose = self._tables, self.own, self._whose
+        tables, own, who = self._tables, self.own, self._who
         there = [one.session for one in own.elsewhere if one.session in tables.sessions]
+        others = {row.session.cwd for row in tables.sessions.values() if row not in self._rows}
         return Traces(
             conversations=tuple(own.conversations),
             messages=sum(row.session.message_count for row in self._rows),
             inbox=sum(self._is_theirs(row.inbound) for row in tables.inbox.values()),
             outbox=sum(self._is_to_them(row.session, row.target) for row in tables.outbox.values()),
             chats=len(own.keys),
-            approvals=sum(whose.person in (row.requester, row.decided_by) for row in tables.approvals.values()),
-            grants=sum(row.person == whose.person for row in tables.grants.values()),
+            approvals=sum(who.person in (row.requester, row.decided_by) for row in tables.approvals.values()),
+            grants=sum(row.person == who.person for row in tables.grants.values()),
             pairing=len(self._names()),
             homes=sum(address in own.addresses for address in tables.homes.values()),
-            spending=sum(row.person == whose.person for row in tables.spending),
+            spending=sum(row.person == who.person for row in tables.spending),
             shared=tuple(dict.fromkeys(there)),
             names=tuple(dict.fromkeys(filter(None, self._names()))),
-            folders=self._folders(),
+            folders=tuple(sorted({row.session.cwd for row in self._rows} - others)),
         )
 
     def remove(self) -> None:
-        tables, own, person = self._tables, self.own, self._whose.person
+        tables, own, person = self._tables, self.own, self._who.person
         tables.inbox = {key: row for key, row in tables.inbox.items() if not self._is_theirs(row.inbound)}
         tables.outbox = {id: row for id, row in tables.outbox.items() if not self._is_to_them(row.session, row.target)}
         tables.chats = {key: row for key, row in tables.chats.items() if key not in own.keys}
         tables.homes = {name: home for name, home in tables.homes.items() if home not in own.addresses}
-        if tables.home_people.get(self._whose.platform) == self._whose.user:
-            del tables.home_people[self._whose.platform]
+        if tables.home_people.get(self._who.platform) == self._who.user:
+            del tables.home_people[self._who.platform]
         for id in own.conversations:
             remove(tables, id)
         tables.approvals = {
@@ -263,8 +260,8 @@ class _PersonRows:
             replace(row, spent=msgspec.structs.replace(row.spent, person=NOBODY)) if row.person == person else row
             for row in tables.spending
         )
-        tables.members.pop((self._whose.platform, self._whose.user), None)
-        tables.requests.pop((self._whose.platform, self._whose.user), None)
+        tables.members.pop((self._who.platform, self._who.user), None)
+        tables.requests.pop((self._who.platform, self._who.user), None)
 
     def _is_theirs(self, inbound: Inbound) -> bool:
         return inbound.session in self.own.conversations or inbound in self.own.said
@@ -273,10 +270,6 @@ class _PersonRows:
         return session in self.own.conversations or target in self.own.addresses
 
     def _names(self) -> list[str]:
-        who = (self._whose.platform, self._whose.user)
+        who = (self._who.platform, self._who.user)
         found = (self._tables.members.get(who), self._tables.requests.get(who))
         return [one.name for one in found if one is not None]
-
-    def _folders(self) -> tuple[str, ...]:
-        others = {row.session.cwd for row in self._tables.sessions.values() if row not in self._rows}
-        return tuple(sorted({row.session.cwd for row in self._rows} - others))

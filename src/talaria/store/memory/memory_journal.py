@@ -1,9 +1,5 @@
-"""The journal in memory.
-
-Sessions in memory.
-
-Search in memory: reads every message at every question, with the words of the SQLite index.
-"""
+"""Journal, sessions and search in memory. A search reads every message, with the words of the
+SQLite index."""
 
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -60,7 +56,10 @@ class Journal:
         with self._memory.transaction() as tables:
             match writes:
                 case [SessionSeized(owner), *_]:
-                    _seize_next(tables, session, epoch, owner)
+                    row = tables.sessions.get(session)
+                    if row is None or row.owner is not None or row.epoch != epoch - 1:
+                        raise Fenced(f"Session {session} was run by another process meanwhile.")
+                    tables.sessions[session] = replace(row, owner=owner, epoch=epoch)
                 case _:
                     _check_epoch(tables, session, epoch)
             now = self._clock.now()
@@ -100,13 +99,6 @@ class Journal:
         return [session.id for session in newest_first]
 
 
-def _seize_next(tables: Tables, session: SessionId, epoch: Epoch, owner: OwnerId) -> None:
-    row = tables.sessions.get(session)
-    if row is None or row.owner is not None or row.epoch != epoch - 1:
-        raise Fenced(f"Session {session} was run by another process meanwhile.")
-    tables.sessions[session] = replace(row, owner=owner, epoch=epoch)
-
-
 def _release(tables: Tables, session: SessionId, *, leaves_mail: bool) -> bool:
     if not leaves_mail and list_pending(tables, session):
         return False
@@ -117,13 +109,17 @@ def _release(tables: Tables, session: SessionId, *, leaves_mail: bool) -> bool:
 def _check_epoch(tables: Tables, session: SessionId, epoch: Epoch) -> None:
     row = tables.sessions.get(session)
     if row is None or row.owner is None or row.epoch != epoch:
-        raise Fenced(f"Session {session} is run by another process now.")
+        raise Fenced(f"Session {session} is now run by another process.")
 
 
 def _apply(tables: Tables, session: SessionId, write: Change, now: float) -> None:
     match write:
         case CallIntended(turn, call):
-            _intend(tables, session, CallRow(turn, call, "intent", now, None))
+            row = tables.row(session)
+            if call.id in row.calls:
+                raise BrokenRuleError(f"call {call.id} is there already")
+            new = CallRow(turn, call, "intent", now, None)
+            tables.sessions[session] = replace(row, calls={**row.calls, call.id: new})
         case CallStarted(call_id):
             _move_call(tables, session, call_id, ("intent",), state="started")
         case CallEnded(result):
@@ -140,13 +136,6 @@ def _apply(tables: Tables, session: SessionId, write: Change, now: float) -> Non
             pass  # before and after all others
         case _:
             assert_never(write)
-
-
-def _intend(tables: Tables, session: SessionId, call: CallRow) -> None:
-    row = tables.row(session)
-    if call.call.id in row.calls:
-        raise BrokenRuleError(f"call {call.call.id} is there already")
-    tables.sessions[session] = replace(row, calls={**row.calls, call.call.id: call})
 
 
 def _move_call(tables: Tables, session: SessionId, id: CallId, leaving: tuple[CallState, ...], **changes: Any) -> None:
@@ -207,7 +196,7 @@ class Search:
 def _words(text: str) -> list[str]:
     """Runs of letters and digits, without case and diacritics."""
     plain = unicodedata.normalize("NFD", session_rules.separate_words(text).casefold())
-    kept = (sign if sign.isalnum() else " " for sign in plain if not unicodedata.combining(sign))
+    kept = (char if char.isalnum() else " " for char in plain if not unicodedata.combining(char))
     return "".join(kept).split()
 
 
@@ -222,7 +211,7 @@ class Sessions:
 
     async def create(self, new: NewSession) -> Session:
         with self._memory.transaction() as tables:
-            session = _begun(new, self._clock.now())
+            session = _make_session(new, self._clock.now())
             _insert(tables, SessionRow(session))
         return session
 
@@ -271,7 +260,7 @@ class Sessions:
         with self._memory.transaction() as tables:
             if new.id in tables.sessions:
                 return False
-            _insert(tables, SessionRow(_begun(_as_it_fits(tables, new), created_at)))
+            _insert(tables, SessionRow(_make_session(_as_it_fits(tables, new), created_at)))
             append(tables, new.id, [(recorded.entry, recorded.at) for recorded in journal])
             check_at_rest(tables.row(new.id).session)
         return True
@@ -291,7 +280,7 @@ def remove(tables: Tables, session: SessionId) -> None:
             tables.sessions[id] = replace(row, session=msgspec.structs.replace(row.session, parent=None))
 
 
-def _begun(new: NewSession, at: float) -> Session:
+def _make_session(new: NewSession, at: float) -> Session:
     return Session(**msgspec.structs.asdict(new), created_at=at, updated_at=at, open_turn=None, message_count=0)
 
 

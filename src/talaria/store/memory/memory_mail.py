@@ -1,11 +1,4 @@
-"""The outbox in memory.
-
-The inbox in memory.
-
-Chats in memory.
-
-Handoffs in memory. Every step is guarded by the state it leaves.
-"""
+"""Inbox, outbox, chats and handoffs in memory."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +8,21 @@ import msgspec
 
 from talaria.core.clock import Clock
 from talaria.core.ids import InboxId, OutboxId, SessionId, TurnId, new_handoff_id, new_session_id
-from talaria.store.base import MAX_REASON_CHARS, BrokenRuleError, HandoffRequest, HandoffStage, HandoffState
-from talaria.store.chat_ports import BusyMode, ChatRow, Cursor, Inbound, InboxState, OutboxRow, OutboxState, Outgoing
+from talaria.store.base import BrokenRuleError
+from talaria.store.chat_ports import (
+    MAX_REASON_CHARS,
+    BusyMode,
+    ChatRow,
+    Cursor,
+    HandoffRequest,
+    HandoffStage,
+    HandoffState,
+    Inbound,
+    InboxState,
+    OutboxRow,
+    OutboxState,
+    Outgoing,
+)
 from talaria.store.memory.memory_tables import HandoffChat, InboxRow, MemoryDatabase, Tables
 
 _DUE: tuple[OutboxState, ...] = ("pending", "started")
@@ -117,7 +123,8 @@ class Outbox:
 
 
 def post(tables: Tables, session: SessionId, part: Outgoing, now: float) -> None:
-    """A new row, or what the row with this key is to read: sent again as an edit, unless it reads so already."""
+    """A new row, or what the row with this key is to read: sent again as an edit, unless it reads
+    so already."""
     row = _of_key(tables, part.key)
     if row is None:
         _put(tables, _new(tables, session, part, now))
@@ -222,7 +229,9 @@ class Inbox:
     async def prune(self, before: float) -> int:
         with self._memory.transaction() as tables:
             known = tables.inbox
-            tables.inbox = {key: row for key, row in known.items() if not _is_old(row, before)}
+            tables.inbox = {
+                key: row for key, row in known.items() if not (row.inbound.state == "done" and row.received_at < before)
+            }
             return len(known) - len(tables.inbox)
 
 
@@ -253,10 +262,6 @@ def _is_at(inbound: Inbound, id: InboxId, session: SessionId, state: InboxState)
     is_free = inbound.state == "taken" and inbound.turn is None
     is_there = inbound.state == state or (state == "new" and is_free)
     return (inbound.id, inbound.session) == (id, session) and is_there
-
-
-def _is_old(row: InboxRow, before: float) -> bool:
-    return row.inbound.state == "done" and row.received_at < before
 
 
 def _accept(tables: Tables, inbound: Inbound, now: float) -> Inbound | None:
@@ -412,7 +417,8 @@ def _step(tables: Tables, session: SessionId, leaving: Sequence[HandoffStage | N
 
 
 def _bind_back(tables: Tables, session: SessionId, new: SessionId) -> None:
-    """A chat that is about something else by now stays so. Mail in a chat that was about nothing goes to `new`."""
+    """A chat that is about something else by now stays so. Mail in a chat that was about nothing
+    goes to `new`."""
     row = tables.sessions[session]
     for one in row.handoff_chats:
         chat = tables.chats.get(one.key)

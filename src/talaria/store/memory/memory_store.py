@@ -1,6 +1,4 @@
-"""The store in memory as one thing to open and close.
-
-Owners in memory: alive while they are listed."""
+"""The store in memory as one object to open and close. Owners are alive while they are listed."""
 
 from typing import Self
 

@@ -1,6 +1,5 @@
-"""What the store holds. Rows are frozen values; a transaction changes a copy that takes over only if all went well.
-
-Spending in memory.
+"""The tables of the store in memory, and spending. Rows are frozen values; a transaction changes a
+copy, which takes over only if everything went well.
 """
 
 import math
@@ -14,8 +13,8 @@ from talaria.core.clock import Clock
 from talaria.core.entries import Recorded
 from talaria.core.ids import ApprovalId, CallId, Epoch, GrantId, HoldId, OutboxId, OwnerId, SessionId
 from talaria.core.messages import NO_USAGE
-from talaria.store.base import Amount, CallRow, HandoffState, HoldReleased, Session, Spent, Totals, UsageKey, UsageRow
-from talaria.store.chat_ports import ChatRow, Inbound, OutboxRow
+from talaria.store.base import Amount, CallRow, HoldReleased, Session, Spent, Totals, UsageKey, UsageRow
+from talaria.store.chat_ports import ChatRow, HandoffState, Inbound, OutboxRow
 from talaria.store.permission_ports import Approval, Grant, Member, PairingRequest
 from talaria.store.session_rules import local_day, unknown_session
 
@@ -144,7 +143,15 @@ class Spending:
         with self._memory.transaction() as tables:
             tables.holds = {id: row for id, row in tables.holds.items() if row.owner in tables.owners}
             today = local_day(self._clock.now())
-            amount = decide(_totals(tables, session, person, today))
+            # What is held counts for today, whenever it was set aside: it will be spent today.
+            all_time = (*tables.spending, *tables.holds.values())
+            of_today = (*(row for row in tables.spending if row.day == today), *tables.holds.values())
+            totals = Totals(
+                session=_add_up(row.amount for row in all_time if row.session == session),
+                day=_add_up(row.amount for row in of_today),
+                person=_add_up(row.amount for row in of_today if row.person == person),
+            )
+            amount = decide(totals)
             hold = HoldId(tables.next_id())
             tables.holds[hold] = HoldRow(session, person, owner, amount)
         return hold
@@ -160,8 +167,20 @@ class Spending:
         groups: dict[str, list[SpendingRow]] = {}
         for row in reversed(oldest_first):
             if row.at >= since:
-                groups.setdefault(_key(row, by), []).append(row)
-        return _sort([_sum(key, rows) for key, rows in groups.items()], by)
+                key = {"day": row.day, "model": row.spent.model, "session": row.session}[by]
+                groups.setdefault(key, []).append(row)
+        found: list[UsageRow] = []
+        for key, rows in groups.items():
+            prices = [row.spent.cost_usd for row in rows]
+            total = sum((row.spent.usage for row in rows), start=NO_USAGE)
+            found.append(UsageRow(key, len(rows), total, math.fsum(filter(None, prices)), prices.count(None)))
+        match by:
+            case "day":
+                return sorted(found, key=lambda row: row.key, reverse=True)
+            case "model":
+                return sorted(found, key=lambda row: (-row.cost_usd, -row.usage.total, row.key))
+            case "session":
+                return found
 
 
 def record_spending(tables: Tables, session: SessionId, write: Spent | HoldReleased, now: float) -> None:
@@ -174,37 +193,6 @@ def record_spending(tables: Tables, session: SessionId, write: Spent | HoldRelea
             assert_never(write)
 
 
-def _totals(tables: Tables, session: SessionId, person: str, today: str) -> Totals:
-    """What is held counts for today, whenever it was set aside: it will be spent today."""
-    all_time = (*tables.spending, *tables.holds.values())
-    of_today = (*(row for row in tables.spending if row.day == today), *tables.holds.values())
-    return Totals(
-        session=_amount(row.amount for row in all_time if row.session == session),
-        day=_amount(row.amount for row in of_today),
-        person=_amount(row.amount for row in of_today if row.person == person),
-    )
-
-
-def _amount(parts: Iterable[Amount]) -> Amount:
+def _add_up(parts: Iterable[Amount]) -> Amount:
     known = tuple(parts)
     return Amount(sum(part.tokens for part in known), math.fsum(part.cost_usd for part in known))
-
-
-def _key(row: SpendingRow, by: UsageKey) -> str:
-    return {"day": row.day, "model": row.spent.model, "session": row.session}[by]
-
-
-def _sum(key: str, rows: Sequence[SpendingRow]) -> UsageRow:
-    prices = [row.spent.cost_usd for row in rows]
-    usage = sum((row.spent.usage for row in rows), start=NO_USAGE)
-    return UsageRow(key, len(rows), usage, math.fsum(filter(None, prices)), prices.count(None))
-
-
-def _sort(newest_first: list[UsageRow], by: UsageKey) -> list[UsageRow]:
-    match by:
-        case "day":
-            return sorted(newest_first, key=lambda row: row.key, reverse=True)
-        case "model":
-            return sorted(newest_first, key=lambda row: (-row.cost_usd, -row.usage.total, row.key))
-        case "session":
-            return newest_first

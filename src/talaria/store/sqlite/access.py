@@ -1,9 +1,8 @@
-"""Access: members, who waits to become one, and the wrong codes that lock a platform.
+"""What people may do: members and pairing, approvals, grants. And forgetting: old conversations,
+and everything that is stored about a person.
 
-Approvals: questions to a person. A step is taken only while the question lives: in its time, its owner alive.
-Grants: what people have allowed beforehand.
-
-What is thrown away for good: old conversations, and all that is kept about somebody.
+A step of an approval is taken only while the question lives: before it expires, and while its owner
+is alive.
 """
 
 from collections.abc import Generator, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 import msgspec
 
 from talaria.core.clock import Clock
-from talaria.core.ids import ApprovalId, GrantId, OwnerId, SessionId
+from talaria.core.ids import ApprovalId, GrantId, SessionId
 from talaria.store.chat_ports import ChatRow, Inbound, Outgoing
 from talaria.store.forgetting import NOBODY, PersonalData, PersonQuery, Stale, Traces
 from talaria.store.permission_ports import (
@@ -69,13 +68,17 @@ class Access:
     async def approve(self, platform: str, digest: str, greeting: Greeting | None = None) -> Member | Locked | None:
         def work(db: SqliteConnection) -> Member | Locked | None:
             now = self._clock.now()
-            locked = _lock(db, platform, now)
-            if locked is not None:
-                return locked
+            failures = db.execute(
+                "SELECT at FROM pairing_failures WHERE platform = ? ORDER BY at", (platform,)
+            ).fetchall()
+            until = failures[-1][0] + LOCKED_S if len(failures) >= MAX_FAILURES else 0.0
+            if now < until:
+                return Locked(until)
             db.execute("DELETE FROM pairing_requests WHERE expires_at <= ?", (now,))
             fitting = [one for one in _list_requests(db, platform) if _is_same(one.digest, digest)]
             if not fitting:
-                _count_failure(db, platform, now)
+                db.execute("DELETE FROM pairing_failures WHERE platform = ? AND at <= ?", (platform, now - LOCKED_S))
+                db.execute("INSERT INTO pairing_failures VALUES (?, ?)", (platform, now))
                 return None
             if greeting is not None and (address := fitting[0].address):
                 said = Outgoing(address, greeting.body, greeting_key(digest), greeting.expires_at)
@@ -103,17 +106,6 @@ def _is_same(one: str, other: str) -> bool:
     from hmac import compare_digest  # noqa: PLC0415  (it takes long to load, and pairing is rare)
 
     return compare_digest(one.encode(), other.encode())
-
-
-def _lock(db: SqliteConnection, platform: str, now: float) -> Locked | None:
-    failures = db.execute("SELECT at FROM pairing_failures WHERE platform = ? ORDER BY at", (platform,)).fetchall()
-    until = failures[-1][0] + LOCKED_S if len(failures) >= MAX_FAILURES else 0.0
-    return Locked(until) if now < until else None
-
-
-def _count_failure(db: SqliteConnection, platform: str, now: float) -> None:
-    db.execute("DELETE FROM pairing_failures WHERE platform = ? AND at <= ?", (platform, now - LOCKED_S))
-    db.execute("INSERT INTO pairing_failures VALUES (?, ?)", (platform, now))
 
 
 def _admit(db: SqliteConnection, request: PairingRequest, now: float) -> Member:
@@ -168,7 +160,8 @@ class Approvals:
 
     async def find(self, name: str) -> Approval | None:
         def work(db: SqliteConnection) -> Approval | None:
-            exact = _get(db, name)
+            row = db.execute(f"SELECT {_APPROVAL_COLUMNS} FROM approvals WHERE id = ?", (name,)).fetchone()
+            exact = Approval(*row) if row else None
             if exact is not None or len(name) < 4:
                 return exact
             fitting = [one for one in self._select_pending(db) if one.id.startswith(name.lower())]
@@ -189,11 +182,6 @@ class Approvals:
             (self._clock.now(),),
         )
         return [one for row in rows if self._presence.is_alive((one := Approval(*row)).owner)]
-
-
-def _get(db: SqliteConnection, id: str) -> Approval | None:
-    row = db.execute(f"SELECT {_APPROVAL_COLUMNS} FROM approvals WHERE id = ?", (id,)).fetchone()
-    return Approval(*row) if row else None
 
 
 # In the order of the fields of `Grant`.
@@ -264,23 +252,23 @@ class Forgetting:
 
         return await self._database.write(work)
 
-    async def traces(self, whose: PersonQuery) -> Traces:
-        return await self._database.read(lambda db: _PersonRows(db, whose).traces())
+    async def traces(self, who: PersonQuery) -> Traces:
+        return await self._database.read(lambda db: _PersonRows(db, who).traces())
 
-    async def forget(self, whose: PersonQuery) -> Traces:
+    async def forget(self, who: PersonQuery) -> Traces:
         def work(db: SqliteConnection) -> Traces:
-            found = _PersonRows(db, whose)
+            found = _PersonRows(db, who)
             traces = found.traces()
-            found.own.check_at_rest(lambda session: self._presence.is_alive(_owner(db, session)))
+            found.own.check_at_rest(
+                lambda session: self._presence.is_alive(
+                    db.execute("SELECT owner FROM sessions WHERE id = ?", (session,)).get
+                )
+            )
             with _overwrite_deleted(db):
                 found.remove()
             return traces
 
         return await self._database.write(work)
-
-
-def _owner(db: SqliteConnection, session: SessionId) -> OwnerId | None:
-    return db.execute("SELECT owner FROM sessions WHERE id = ?", (session,)).get
 
 
 @contextmanager
@@ -296,38 +284,44 @@ def _overwrite_deleted(db: SqliteConnection) -> Generator[None]:
 class _PersonRows:
     """The rows of one person."""
 
-    def __init__(self, db: SqliteConnection, whose: PersonQuery) -> None:
+    def __init__(self, db: SqliteConnection, who: PersonQuery) -> None:
         self._db = db
-        self._whose = whose
-        mail = db.execute(f"SELECT {_MAIL} FROM inbox WHERE platform = ? ORDER BY id", (whose.platform,))
+        self._who = who
+        mail = db.execute(f"SELECT {_MAIL} FROM inbox WHERE platform = ? ORDER BY id", (who.platform,))
         self.own = PersonalData(
-            whose,
-            self._column("id FROM sessions WHERE person = ? ORDER BY id", whose.person),
+            who,
+            self._column("id FROM sessions WHERE person = ? ORDER BY id", who.person),
             (Inbound(*row) for row in mail),
             [ChatRow(*row) for row in db.execute("SELECT key, session, address FROM chats ORDER BY id")],
         )
 
     def traces(self) -> Traces:
-        own, whose = self.own, self._whose
+        own, who = self.own, self._who
         there = [one.session for one in own.elsewhere if self._column("id FROM sessions WHERE id = ?", one.session)]
         return Traces(
             conversations=tuple(own.conversations),
-            messages=sum(self._column("message_count FROM sessions WHERE person = ?", whose.person)),
+            messages=sum(self._column("message_count FROM sessions WHERE person = ?", who.person)),
             inbox=len(self._inbox()),
             outbox=len(self._outbox()),
             chats=len(own.keys),
-            approvals=len(self._column("id FROM approvals WHERE requester = ?1 OR decided_by = ?1", whose.person)),
-            grants=len(self._column("id FROM grants WHERE person = ?", whose.person)),
+            approvals=len(self._column("id FROM approvals WHERE requester = ?1 OR decided_by = ?1", who.person)),
+            grants=len(self._column("id FROM grants WHERE person = ?", who.person)),
             pairing=len(self._names()),
             homes=len([one for one in self._column("address FROM homes") if one in own.addresses]),
-            spending=sum(self._column("count(*) FROM spending WHERE person = ?", whose.person)),
+            spending=sum(self._column("count(*) FROM spending WHERE person = ?", who.person)),
             shared=tuple(dict.fromkeys(there)),
             names=tuple(dict.fromkeys(filter(None, self._names()))),
-            folders=tuple(self._folders()),
+            folders=tuple(
+                self._column(
+                    "DISTINCT cwd FROM sessions WHERE person = ?1"
+                    " AND cwd NOT IN (SELECT cwd FROM sessions WHERE person <> ?1) ORDER BY cwd",
+                    who.person,
+                )
+            ),
         )
 
     def remove(self) -> None:
-        db, own, whose = self._db, self.own, self._whose
+        db, own, who = self._db, self.own, self._who
         many = {
             "DELETE FROM inbox WHERE id = ?": self._inbox(),
             "DELETE FROM outbox WHERE id = ?": self._outbox(),
@@ -339,13 +333,13 @@ class _PersonRows:
             db.executemany(sql, [(value,) for value in values])
         for session in own.conversations:
             remove(db, session)
-        db.execute("DELETE FROM approvals WHERE requester = ?1 OR decided_by = ?1", (whose.person,))
-        db.execute("DELETE FROM grants WHERE person = ?", (whose.person,))
-        db.execute("DELETE FROM holds WHERE person = ?", (whose.person,))
-        db.execute("DELETE FROM home_people WHERE platform = ? AND person = ?", (whose.platform, whose.user))
-        db.execute("UPDATE spending SET person = ? WHERE person = ?", (NOBODY, whose.person))
+        db.execute("DELETE FROM approvals WHERE requester = ?1 OR decided_by = ?1", (who.person,))
+        db.execute("DELETE FROM grants WHERE person = ?", (who.person,))
+        db.execute("DELETE FROM holds WHERE person = ?", (who.person,))
+        db.execute("DELETE FROM home_people WHERE platform = ? AND person = ?", (who.platform, who.user))
+        db.execute("UPDATE spending SET person = ? WHERE person = ?", (NOBODY, who.person))
         for table in ("members", "pairing_requests"):
-            db.execute(f"DELETE FROM {table} WHERE platform = ? AND user = ?", (whose.platform, whose.user))
+            db.execute(f"DELETE FROM {table} WHERE platform = ? AND user = ?", (who.platform, who.user))
 
     def _inbox(self) -> list[int]:
         """What they said, and what others said in conversations of theirs."""
@@ -359,13 +353,8 @@ class _PersonRows:
 
     def _names(self) -> list[str]:
         sql = "name FROM {} WHERE platform = ? AND user = ?"
-        where = (self._whose.platform, self._whose.user)
+        where = (self._who.platform, self._who.user)
         return [name for table in ("members", "pairing_requests") for name in self._column(sql.format(table), *where)]
-
-    def _folders(self) -> list[str]:
-        others = "SELECT cwd FROM sessions WHERE person <> ?1"
-        own = f"DISTINCT cwd FROM sessions WHERE person = ?1 AND cwd NOT IN ({others}) ORDER BY cwd"
-        return self._column(own, self._whose.person)
 
     def _column(self, rest: str, *values: Value) -> list[Any]:
         return [row[0] for row in self._db.execute(f"SELECT {rest}", values)]

@@ -1,6 +1,5 @@
-"""Chats: which session each is about, and the address that a person has chosen per platform.
-
-Handoff states on the session row. Every step is guarded by the state it leaves.
+"""Chats: the session that each is about, and the home that a person chose per platform. Handoffs:
+states in the session's row; every step checks the state that it leaves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,8 +7,7 @@ from typing import cast
 
 from talaria.core.clock import Clock
 from talaria.core.ids import SessionId, new_handoff_id, new_session_id
-from talaria.store.base import MAX_REASON_CHARS, HandoffRequest, HandoffState
-from talaria.store.chat_ports import BusyMode, ChatRow
+from talaria.store.chat_ports import MAX_REASON_CHARS, BusyMode, ChatRow, HandoffRequest, HandoffState
 from talaria.store.sqlite.connection import SqliteConnection, Value, step
 from talaria.store.sqlite.database import Database
 
@@ -170,7 +168,8 @@ def _step(db: SqliteConnection, change: str, leaving: str, values: tuple[Value, 
 
 
 def _bind_back(db: SqliteConnection, session: SessionId, new: SessionId) -> None:
-    """A chat that is about something else by now stays so. Mail in a chat that was about nothing goes to `new`."""
+    """A chat that is about something else by now stays so. Mail in a chat that was about nothing
+    goes to `new`."""
     sql = "DELETE FROM handoff_chats WHERE session = ? RETURNING key, address, before"
     bound = cast("list[tuple[str, str, SessionId | None]]", db.execute(sql, (session,)).fetchall())
     for key, address, before in bound:

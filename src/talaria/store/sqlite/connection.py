@@ -1,9 +1,7 @@
-"""The part of an apsw connection that SQL work needs, typed: rows come out as plain tuples.
+"""One connection: its types, the explanation of SQLite's errors to people, and the numbered
+migrations.
 
-Steps that are guarded by the state that they leave.
-
-What SQLite says, told to a person: which file, what is wrong, what to do.
-Numbered migrations, each in one transaction with its number; a database from the future is refused.
+Each migration is one transaction that also sets its number; a database from the future is refused.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -51,11 +49,11 @@ def step(db: SqliteConnection, refusal: str, sql: str, bindings: tuple[Value, ..
 
 
 _UNAVAILABLE: tuple[tuple[type[apsw.Error], str], ...] = (
-    (apsw.FullError, "the disk is full; nothing is lost, and it goes on once there is space"),
-    (apsw.BusyError, "another program holds it locked; it goes on once the lock is gone"),
-    (apsw.LockedError, "another program holds it locked; it goes on once the lock is gone"),
-    (apsw.ReadOnlyError, "it cannot be written (read-only file or disk); make it writable and it goes on"),
-    (apsw.IOError, "the disk reports an error; nothing acknowledged is lost, and it goes on once the disk works"),
+    (apsw.FullError, "the disk is full; nothing is lost, and work continues once there is space"),
+    (apsw.BusyError, "another program has locked it; work continues once the lock is released"),
+    (apsw.LockedError, "another program has locked it; work continues once the lock is released"),
+    (apsw.ReadOnlyError, "it cannot be written (read-only file or disk); make it writable and work continues"),
+    (apsw.IOError, "the disk reports an error; nothing acknowledged is lost, and work continues once the disk works"),
     (apsw.CantOpenError, "it cannot be opened; check that the folder exists and is writable"),
     (apsw.PermissionsError, "access was refused; check the permissions of the file and its folder"),
     (apsw.NoMemError, "there is not enough memory"),
@@ -63,30 +61,26 @@ _UNAVAILABLE: tuple[tuple[type[apsw.Error], str], ...] = (
 _DAMAGED = (apsw.CorruptError, apsw.NotADBError, msgspec.DecodeError, UnicodeDecodeError)
 
 FAULTS = (apsw.Error, msgspec.DecodeError, UnicodeDecodeError)
-"""What reading and writing may raise beside errors of ours; a row that cannot be decoded is damage too."""
+"""What reading and writing may raise beside errors of ours; a row that cannot be decoded is damage
+too."""
 
 
 def explain(fault: Exception, path: Path) -> Exception:
-    """The same fault as one of our errors; the fault itself if it is one already, or a bug (bad SQL)."""
-    known = _known(fault, path)
-    if known is None:
-        return fault
-    known.__cause__ = fault
-    return known
-
-
-def _known(fault: Exception, path: Path) -> Exception | None:
+    """The same fault as one of our errors; the fault itself if it is one already, or a bug (bad
+    SQL)."""
+    error: Exception | None = None
     if isinstance(fault, apsw.ConstraintError):
-        return BrokenRuleError(str(fault))
-    if isinstance(fault, _DAMAGED):
-        return StoreDamaged(
-            f"{path} is damaged ({fault}). It was left as it is: put a backup in its place, or move it away "
-            "to start afresh."
+        error = BrokenRuleError(str(fault))
+    elif isinstance(fault, _DAMAGED):
+        error = StoreDamaged(
+            f"{path} is damaged ({fault}). It was not changed: restore a backup, or move it away to start fresh."
         )
-    for kind, meaning in _UNAVAILABLE:
-        if isinstance(fault, kind):
-            return StoreUnavailable(f"Cannot use {path}: {meaning}.")
-    return None
+    elif meaning := next((meaning for kind, meaning in _UNAVAILABLE if isinstance(fault, kind)), None):
+        error = StoreUnavailable(f"Cannot use {path}: {meaning}.")
+    if error is None:
+        return fault
+    error.__cause__ = fault
+    return error
 
 
 def unusable_folder(folder: Path, fault: OSError) -> OperatorError:
@@ -114,19 +108,15 @@ def migrate(connection: SqliteConnection, path: Path) -> None:
             "the file was not touched."
         )
     for number, sql in steps():
-        _apply(connection, number, sql)
-
-
-def _apply(connection: SqliteConnection, number: int, sql: str) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        if int(connection.pragma("user_version")) < number:
-            connection.execute(sql)
-            connection.pragma("user_version", number)
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if int(connection.pragma("user_version")) < number:
+                connection.execute(sql)
+                connection.pragma("user_version", number)
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
 
 LATEST = 7

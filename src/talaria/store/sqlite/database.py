@@ -1,7 +1,7 @@
-"""One SQLite file: its connections, one writer and a few short readers. Nothing but SQLite ever opens the file:
-closing any other descriptor of it would silently drop this process's locks.
+"""One SQLite file: its connections, one writer and a few short readers.
 
-A few threads that look into the database, each with a connection of its own. They begin when they are needed.
+Nothing but SQLite ever opens the file: closing any other descriptor of it would silently drop this
+process's locks.
 """
 
 import array
@@ -51,21 +51,19 @@ class Readers:
     def _serve(self) -> None:
         connection: SqliteConnection | None = None
         while group := self._jobs.take_group(MAX_GROUP):
-            connection = self._look_all(group, connection)
+            for job in group:
+                connection = self._look(job, connection)
+            settle(group)
             group.clear()  # nothing that was found is kept alive by a thread that waits
         _close(connection)
 
-    def _look_all(self, group: Sequence[Job[Any]], connection: SqliteConnection | None) -> SqliteConnection | None:
-        for job in group:
-            connection = self._look(job, connection)
-        settle(group)
-        return connection
-
     def _look(self, job: Job[Any], connection: SqliteConnection | None) -> SqliteConnection | None:
-        """The connection to go on with. None: the next look opens the file anew, because a connection made while the
-        disk was ill may never recover."""
+        """The connection to go on with. None: the next look opens the file anew, because a
+        connection made while the disk was ill may never recover."""
         try:
-            connection = connection or self._opened()
+            if connection is None:
+                connection = self._connect()
+                connection.pragma("query_only", True)
             job.result = job.work(connection)
         except FAULTS as fault:
             job.error = explain(fault, self._path)
@@ -73,11 +71,6 @@ class Readers:
             return None
         except Exception as fault:  # noqa: BLE001  (a thread's border: handed to the submitter)
             job.error = fault
-        return connection
-
-    def _opened(self) -> SqliteConnection:
-        connection = self._connect()
-        connection.pragma("query_only", True)
         return connection
 
 
@@ -95,7 +88,8 @@ Prepare = Callable[[SqliteConnection, Path], None]
 
 class Database:
     def __init__(self, path: Path, prepare: Prepare, *, vfs: str | None = None, busy_timeout_s: float = 10.0) -> None:
-        """`prepare` brings the schema up to date; it runs on every writing connection before its first use."""
+        """`prepare` brings the schema up to date; it runs on every writing connection before its
+        first use."""
         self.path = path
         self._prepare = prepare
         self._vfs = vfs
@@ -118,12 +112,14 @@ class Database:
         await complete(in_thread(self._close))
 
     def _close(self) -> None:
-        """The WAL stays and is not checkpointed, so closing is quick, and safe beside other processes."""
+        """The WAL stays and is not checkpointed, so closing is quick, and safe beside other
+        processes."""
         self._writer.join()
         self._readers.join()
 
     async def write(self, work: Work[T]) -> T:
-        """Run `work` inside the next group's transaction; returns once it is durable, also to a cancelled caller."""
+        """Run `work` inside the next group's transaction; returns once it is durable, also to a
+        cancelled caller."""
         return await self._writer.submit(work)
 
     @property
@@ -151,22 +147,28 @@ class Database:
         return await self.write(work)
 
     async def alone(self, work: Work[T]) -> T:
-        """With a connection of its own and outside of transactions: for what takes long. Who is cancelled leaves it."""
-        return await in_thread(lambda: self._alone(work))
+        """With a connection of its own and outside of transactions: for what takes long. Who is
+        cancelled leaves it."""
 
-    def _alone(self, work: Work[T]) -> T:
-        try:
-            with closing(self._connect()) as connection:
-                return work(connection)
-        except apsw.Error as fault:
-            raise explain(fault, self.path) from fault
+        def work_alone() -> T:
+            try:
+                with closing(self._connect()) as connection:
+                    return work(connection)
+            except apsw.Error as fault:
+                raise explain(fault, self.path) from fault
+
+        return await in_thread(work_alone)
 
     def connect_for_writing(self) -> SqliteConnection:
         """For whoever works in a thread of their own and waits there. Raises `apsw.Error`."""
         return self._open_writer()
 
     def _connect(self) -> SqliteConnection:
-        is_new = self._make_folder()
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            is_new = not self.path.exists()
+        except OSError as fault:
+            raise unusable_folder(self.path.parent, fault) from fault
         native = apsw.Connection(str(self.path), vfs=self._vfs)
         native.set_busy_timeout(self._busy_timeout_ms)
         native.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
@@ -182,14 +184,6 @@ class Database:
         connection.pragma("cache_size", -CACHE_KB)
         return connection
 
-    def _make_folder(self) -> bool:
-        """True if there is no file yet."""
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return not self.path.exists()
-        except OSError as fault:
-            raise unusable_folder(self.path.parent, fault) from fault
-
     def _open_writer(self) -> SqliteConnection:
         connection = self._connect()
         if connection.readonly("main"):  # SQLite settles for that silently, and would stay so when the disk has healed
@@ -202,7 +196,8 @@ class Database:
         return connection
 
     def _enter_wal(self, connection: SqliteConnection) -> None:
-        """SQLite's own busy timeout does not cover this step, and several processes may meet at a fresh file."""
+        """SQLite's own busy timeout does not cover this step, and several processes may meet at a
+        fresh file."""
         deadline = time.monotonic() + self._busy_timeout_ms / 1000
         while True:
             try:

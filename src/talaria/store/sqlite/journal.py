@@ -1,7 +1,7 @@
 """The journal: what happened, in order, under the epoch of the session's owner."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, assert_never, cast
+from typing import assert_never, cast
 
 import msgspec
 
@@ -52,26 +52,30 @@ class Journal:
                 "UPDATE sessions SET owner = ?, epoch = epoch + 1 WHERE id = ? AND owner IS NULL RETURNING epoch",
                 (owner, session),
             ).fetchone()
-            return Epoch(free[0]) if free else self._seize_held(db, session, owner)
+            if free is not None:
+                return Epoch(free[0])
+            row = db.execute("SELECT owner, epoch FROM sessions WHERE id = ?", (session,)).fetchone()
+            if row is None:
+                raise unknown_session(session)
+            holder, epoch = cast("tuple[OwnerId, int]", row)
+            if self._presence.is_alive(holder):
+                return Held(holder)
+            db.execute("UPDATE sessions SET owner = ?, epoch = ? WHERE id = ?", (owner, epoch + 1, session))
+            return Epoch(epoch + 1)
 
         return await self._database.write(work)
-
-    def _seize_held(self, db: SqliteConnection, session: SessionId, owner: OwnerId) -> Epoch | Held:
-        row = db.execute("SELECT owner, epoch FROM sessions WHERE id = ?", (session,)).fetchone()
-        if row is None:
-            raise unknown_session(session)
-        holder, epoch = cast("tuple[OwnerId, int]", row)
-        if self._presence.is_alive(holder):
-            return Held(holder)
-        db.execute("UPDATE sessions SET owner = ?, epoch = ? WHERE id = ?", (owner, epoch + 1, session))
-        return Epoch(epoch + 1)
 
     async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
         def work(db: SqliteConnection) -> bool:
             now = self._clock.now()
             match writes:
                 case [SessionSeized(owner), *_]:
-                    _seize_next(db, session, epoch, owner)
+                    db.execute(
+                        "UPDATE sessions SET owner = ?, epoch = epoch + 1 WHERE id = ? AND owner IS NULL AND epoch = ?",
+                        (owner, session, epoch - 1),
+                    )
+                    if db.changes() != 1:
+                        raise Fenced(f"Session {session} was run by another process meanwhile.")
                 case _:
                     pass
             append(db, session, [(write, now) for write in writes if isinstance(write, Entry)], epoch)
@@ -116,7 +120,10 @@ class Journal:
                 " WHERE session = ? AND turn = ? ORDER BY rowid",
                 (session, turn),
             )
-            return [_call_row(row) for row in rows]
+            return [
+                CallRow(turn, ToolCall(id, name, arguments), state, at, _decode_result(result) if result else None)
+                for turn, id, name, arguments, state, at, result in rows
+            ]
 
         return await self._database.read(work)
 
@@ -128,20 +135,6 @@ class Journal:
         return await self._database.read(work)
 
 
-def _call_row(row: tuple[Any, ...]) -> CallRow:
-    turn, id, name, arguments, state, created_at, result = row
-    return CallRow(turn, ToolCall(id, name, arguments), state, created_at, _decode_result(result) if result else None)
-
-
-def _seize_next(db: SqliteConnection, session: SessionId, epoch: Epoch, owner: OwnerId) -> None:
-    db.execute(
-        "UPDATE sessions SET owner = ?, epoch = epoch + 1 WHERE id = ? AND owner IS NULL AND epoch = ?",
-        (owner, session, epoch - 1),
-    )
-    if db.changes() != 1:
-        raise Fenced(f"Session {session} was run by another process meanwhile.")
-
-
 def _release(db: SqliteConnection, session: SessionId, epoch: Epoch, *, leaves_mail: bool) -> bool:
     db.execute(
         "UPDATE sessions SET owner = NULL WHERE id = ?1 AND epoch = ?2 AND owner IS NOT NULL"
@@ -150,14 +143,10 @@ def _release(db: SqliteConnection, session: SessionId, epoch: Epoch, *, leaves_m
     )
     if db.changes() == 1:
         return True
-    _check_epoch(db, session, epoch)
-    return False
-
-
-def _check_epoch(db: SqliteConnection, session: SessionId, epoch: Epoch) -> None:
     row = db.execute("SELECT epoch FROM sessions WHERE id = ? AND owner IS NOT NULL", (session,)).fetchone()
     if row is None or row[0] != epoch:
-        raise Fenced(f"Session {session} is run by another process now.")
+        raise Fenced(f"Session {session} is now run by another process.")
+    return False
 
 
 def _apply(db: SqliteConnection, session: SessionId, write: Change, now: float) -> None:
@@ -200,14 +189,15 @@ def _apply(db: SqliteConnection, session: SessionId, write: Change, now: float) 
 def append(
     db: SqliteConnection, session: SessionId, entries: Sequence[tuple[Entry, float]], epoch: Epoch | None = None
 ) -> None:
-    """Entries with their times at the journal's end, and what the session's row tells of them. Raises `Fenced`."""
+    """Entries with their times at the journal's end, and what the session's row tells of them.
+    Raises `Fenced`."""
     row = db.execute(
         "SELECT last_seq, open_turn, preview, usage FROM sessions"
         " WHERE id = ?1 AND (?2 IS NULL OR (epoch = ?2 AND owner IS NOT NULL))",
         (session, epoch),
     ).fetchone()
     if row is None:
-        raise Fenced(f"Session {session} is run by another process now.")
+        raise Fenced(f"Session {session} is now run by another process.")
     if not entries:
         return
     last_seq, open_turn, preview, usage = row

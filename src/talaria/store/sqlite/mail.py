@@ -1,6 +1,8 @@
-"""The outbox: replies on their way out. A row is `started` before the wire is touched and `sent` after.
+"""The outbox: replies on their way out. A row is `started` before the wire is touched and `sent`
+after.
 
-The inbox: what platforms have brought. A message gets the session of its chat in the transaction that accepts it.
+The inbox: what platforms brought. A message gets the session of its chat in the transaction that
+accepts it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -139,7 +141,8 @@ class Outbox:
 
 
 def post(db: SqliteConnection, session: SessionId, part: Outgoing, now: float) -> None:
-    """A new row, or what the row with this key is to read: sent again as an edit, unless it reads so already."""
+    """A new row, or what the row with this key is to read: sent again as an edit, unless it reads
+    so already."""
     db.execute(
         "INSERT INTO outbox (session, target, body, key, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (key) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at,"

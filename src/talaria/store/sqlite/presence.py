@@ -1,7 +1,5 @@
-"""Who is alive: each owner holds a lock on a file of its own, which the kernel frees when the process dies.
-
-Owners: the processes that may run sessions.
-"""
+"""Who is alive: each owner holds a lock on a file of its own, which the kernel frees when the
+process dies."""
 
 import fcntl
 import os
@@ -20,7 +18,12 @@ class Presence:
         self._folder = folder
         self._held: dict[OwnerId, int] = {}
         known = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: _forget(known()))
+
+        def forget() -> None:
+            if (presence := known()) is not None:
+                presence.forget()
+
+        os.register_at_fork(after_in_child=forget)
 
     def lock(self, owner: OwnerId) -> None:
         if owner in self._held:
@@ -34,7 +37,8 @@ class Presence:
         self._held[owner] = descriptor
 
     def forget(self) -> None:
-        """In a forked child, which would otherwise keep the locks of a parent that dies. Theirs stay as they are."""
+        """In a forked child, which would otherwise keep the locks of a parent that dies. Theirs
+        stay as they are."""
         for descriptor in self._held.values():
             os.close(descriptor)
         self._held.clear()
@@ -77,11 +81,6 @@ class Presence:
         return self._folder / f"{owner}.lock"
 
 
-def _forget(presence: Presence | None) -> None:
-    if presence is not None:
-        presence.forget()
-
-
 class Owners:
     def __init__(self, database: Database, presence: Presence, clock: Clock) -> None:
         self._database = database
@@ -93,7 +92,9 @@ class Owners:
 
         def work(db: SqliteConnection) -> None:
             self._presence.lock(owner)  # before the row: a row without a lock would read as a dead owner
-            self._forget_dead(db)
+            known = db.execute("SELECT id FROM owners").fetchall()
+            dead = [(owner,) for (owner,) in known if not self._presence.is_alive(owner)]
+            db.executemany("DELETE FROM owners WHERE id = ?", dead)
             db.execute("INSERT INTO owners VALUES (?, ?, ?, ?)", (owner, kind, os.getpid(), self._clock.now()))
 
         try:
@@ -106,8 +107,3 @@ class Owners:
     async def leave(self, owner: OwnerId) -> None:
         await complete(in_thread(lambda: self._presence.unlock(owner)))
         await self._database.change("DELETE FROM owners WHERE id = ?", (owner,))
-
-    def _forget_dead(self, db: SqliteConnection) -> None:
-        known = db.execute("SELECT id FROM owners").fetchall()
-        dead = [(owner,) for (owner,) in known if not self._presence.is_alive(owner)]
-        db.executemany("DELETE FROM owners WHERE id = ?", dead)

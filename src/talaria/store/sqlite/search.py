@@ -1,10 +1,9 @@
-"""Full-text search in `search.db`: derived from the journal, fed behind its commits, rebuildable at any time.
+"""Full-text search in `search.db`: derived from the journal, fed after its commits, rebuildable at
+any time.
 
-The index keeps no text of its own: a row is a journal entry's id and its words. It follows the journal by
-remembering the last entry it has seen, so a lost or stale file only costs the time to catch up.
-
-The database as a whole: a copy of it as it is at one moment, and a rewrite without what was deleted.
-Keeps the search index close behind the journal. If it dies, searching still works: a search catches up itself.
+The index keeps no text of its own: a row is a journal entry's id and its words. It follows the
+journal by remembering the last entry that it has seen, so a lost or stale file only costs the time
+to catch up.
 """
 
 import asyncio
@@ -35,23 +34,22 @@ Progress = Callable[[int, int], None]
 
 
 def copy(source: SqliteConnection, target: Path, progress: Progress) -> None:
-    """Into a file that is empty or not there yet. Others may write meanwhile, and are not in the copy."""
+    """Into a file that is empty or not there yet. Others may write meanwhile, and are not in the
+    copy."""
     source.execute("BEGIN")
     source.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # the moment; else each write would start it anew
     try:
-        with closing(apsw.Connection(str(target))) as made:
-            _copy(cast("apsw.Connection", source), made, progress)
+        with (
+            closing(apsw.Connection(str(target))) as made,
+            made.backup("main", cast("apsw.Connection", source), "main") as backup,
+        ):
+            while not backup.done:
+                backup.step(STEP_PAGES)
+                progress(backup.page_count - backup.remaining, backup.page_count)
     except (apsw.FullError, apsw.IOError, apsw.CantOpenError) as fault:
-        raise StoreUnavailable(f"Cannot write {target} ({fault}): look whether the disk is full.") from fault
+        raise StoreUnavailable(f"Cannot write {target} ({fault}): check whether the disk is full.") from fault
     finally:
         source.execute("ROLLBACK")
-
-
-def _copy(source: apsw.Connection, made: apsw.Connection, progress: Progress) -> None:
-    with made.backup("main", source, "main") as backup:
-        while not backup.done:
-            backup.step(STEP_PAGES)
-            progress(backup.page_count - backup.remaining, backup.page_count)
 
 
 def erase(connection: SqliteConnection) -> bool:
@@ -141,15 +139,23 @@ class Search:
 
     async def _discard(self) -> None:
         await self.__aexit__()
-        await in_thread(lambda: _remove(self._path))
+
+        def remove() -> None:
+            for suffix in ("", "-wal", "-shm"):
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+
+        await in_thread(remove)
 
     async def _find(self, index: Database, query: str, limit: int, person: str | None) -> list[SearchHit]:
         await self._follow(index)
-        match = _as_match(query)
+        match = " ".join(
+            f'"{session_rules.separate_words(word).strip()}"' for word in session_rules.search_words(query)
+        )
         found: list[SearchHit] = []
         last, count = MAX_ENTRY, limit
         while match and len(found) < limit:
-            page = await index.read(partial(_newest, match=match, before=last, count=count))
+            words = "SELECT rowid FROM words(?) WHERE rowid < ? ORDER BY rowid DESC LIMIT ?"
+            page = [int(row[0]) for row in await index.rows(words, (match, last, count))]
             found += await self._state.read(partial(_hits, entries=page, query=query, person=person))
             if len(page) < count:
                 break
@@ -162,20 +168,30 @@ class Search:
             db.execute("UPDATE progress SET last_entry = 0")
 
         await index.write(clear)
-        last = await self._state.read(_last_entry) if progress else 0
-        while progress and await self._feed_batch(index):
-            progress(await index.read(_progress), last)
+        if progress:
+            [(last,)] = await self._state.rows("SELECT coalesce(max(id), 0) FROM entries")
+            while await self._feed_batch(index):
+                progress(await index.read(_progress), last)
         await self._follow(index)
         return await index.read(lambda db: cast("int", db.execute("SELECT count(*) FROM words").get))
 
     async def _follow(self, index: Database) -> None:
         while await self._feed_batch(index):
             pass
-        await self._remove_deleted(index)
+        gone = await self._state.rows("SELECT entry FROM unindexed LIMIT 100000")
+        if gone:
+            await index.write(lambda db: db.executemany("DELETE FROM words WHERE rowid = ?", gone) and None)
+            await self._state.write(lambda db: db.executemany("DELETE FROM unindexed WHERE entry = ?", gone) and None)
 
     async def _feed_batch(self, index: Database) -> bool:
         seen = await index.read(_progress)
-        rows = await self._state.read(lambda db: _new_entries(db, seen))
+        entries = "SELECT id, body FROM entries WHERE id > ? ORDER BY id LIMIT ?"
+
+        def read(db: SqliteConnection) -> list[tuple[int, str]]:
+            found = db.execute(entries, (seen, FEED_BATCH))
+            return [(id, session_rules.separate_words(session_rules.text(_decode(body)))) for id, body in found]
+
+        rows = await self._state.read(read)
         if not rows:
             return False
 
@@ -188,31 +204,9 @@ class Search:
         await index.write(feed)
         return True
 
-    async def _remove_deleted(self, index: Database) -> None:
-        gone = await self._state.read(lambda db: db.execute("SELECT entry FROM unindexed LIMIT 100000").fetchall())
-        if not gone:
-            return
-        await index.write(lambda db: db.executemany("DELETE FROM words WHERE rowid = ?", gone) and None)
-        await self._state.write(lambda db: db.executemany("DELETE FROM unindexed WHERE entry = ?", gone) and None)
-
 
 def _progress(db: SqliteConnection) -> int:
     return cast("int", db.execute("SELECT last_entry FROM progress").get)
-
-
-def _last_entry(db: SqliteConnection) -> int:
-    return cast("int", db.execute("SELECT coalesce(max(id), 0) FROM entries").get)
-
-
-def _new_entries(db: SqliteConnection, seen: int) -> list[tuple[int, str]]:
-    """The id and the words of each."""
-    rows = db.execute("SELECT id, body FROM entries WHERE id > ? ORDER BY id LIMIT ?", (seen, FEED_BATCH))
-    return [(id, session_rules.separate_words(session_rules.text(_decode(body)))) for id, body in rows]
-
-
-def _newest(db: SqliteConnection, match: str, before: int, count: int) -> list[int]:
-    rows = db.execute("SELECT rowid FROM words(?) WHERE rowid < ? ORDER BY rowid DESC LIMIT ?", (match, before, count))
-    return [cast("int", row[0]) for row in rows]
 
 
 def _hits(db: SqliteConnection, entries: Sequence[int], query: str, person: str | None) -> list[SearchHit]:
@@ -229,16 +223,6 @@ def _hits(db: SqliteConnection, entries: Sequence[int], query: str, person: str 
             piece = session_rules.snippet(session_rules.text(entry), query)
             found.append(SearchHit(SessionId(session), title, at, session_rules.role(entry), piece))
     return found
-
-
-def _as_match(query: str) -> str:
-    """Every word as a quoted phrase."""
-    return " ".join(f'"{session_rules.separate_words(word).strip()}"' for word in session_rules.search_words(query))
-
-
-def _remove(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def _inode(path: Path) -> int | None:

@@ -100,7 +100,9 @@ class Sessions:
         def work(db: SqliteConnection) -> bool:
             if _get(db, new.id) is not None:
                 return False
-            _insert(db, _as_it_fits(db, new), created_at)
+            parent = new.parent if new.parent is not None and _get(db, new.parent) is not None else None
+            title = free_title(new.title, partial(_holder, db))
+            _insert(db, msgspec.structs.replace(new, parent=parent, title=title), created_at)
             append(db, new.id, [(recorded.entry, recorded.at) for recorded in journal])
             check_at_rest(_get_existing(db, new.id))
             return True
@@ -125,11 +127,6 @@ def _insert(db: SqliteConnection, new: NewSession, at: float) -> None:
     db.execute("INSERT INTO prompts VALUES (?, ?, ?)", (new.id, new.system_prompt, new.tools))
 
 
-def _as_it_fits(db: SqliteConnection, new: NewSession) -> NewSession:
-    parent = new.parent if new.parent is not None and _get(db, new.parent) is not None else None
-    return msgspec.structs.replace(new, parent=parent, title=free_title(new.title, partial(_holder, db)))
-
-
 def _copy(db: SqliteConnection, session: SessionId, new: SessionId, title: str | None, now: float) -> None:
     """The journal without the turn that is open: that one stays behind with its calls."""
     db.execute(
@@ -144,17 +141,14 @@ def _copy(db: SqliteConnection, session: SessionId, new: SessionId, title: str |
         " AND body ->> 'turn' = (SELECT open_turn FROM sessions WHERE id = ?2)), 9e18) ORDER BY seq",
         (new, session),
     )
+    bodies = db.execute("SELECT body FROM entries WHERE session = ? ORDER BY seq", (new,))
+    first = next(filter(None, (preview(_decode_entry(row[0])) for row in bodies)), "")
     db.execute(
         "UPDATE sessions SET preview = ?2, last_seq = coalesce((SELECT max(seq) FROM entries WHERE session = ?1), 0),"
         " message_count = (SELECT count(*) FROM entries WHERE session = ?1 AND body ->> 'type' = 'message')"
         " WHERE id = ?1",
-        (new, _preview(db, new)),
+        (new, first),
     )
-
-
-def _preview(db: SqliteConnection, session: SessionId) -> str:
-    rows = db.execute("SELECT body FROM entries WHERE session = ? ORDER BY seq", (session,))
-    return next(filter(None, (preview(_decode_entry(row[0])) for row in rows)), "")
 
 
 def _holder(db: SqliteConnection, title: str) -> SessionId | None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, assert_never
+from typing import assert_never
 
 import msgspec
 
@@ -35,10 +35,21 @@ class Spending:
         made: list[HoldId] = []
 
         def work(db: SqliteConnection) -> HoldId:
-            self._forget_dead(db)
+            holders = db.execute("SELECT DISTINCT owner FROM holds").fetchall()
+            dead = [(owner,) for (owner,) in holders if not self._presence.is_alive(owner)]
+            db.executemany("DELETE FROM holds WHERE owner = ?", dead)
             today = local_day(self._clock.now())
-            amount = decide(_totals(db, session, person, today))
-            made.append(_insert_hold(db, session, person, owner, amount))
+            totals = Totals(  # what is held counts for today, whenever it was set aside: it will be spent today
+                session=_amount(db, "session = ?1", "session = ?1", session),
+                day=_amount(db, "day = ?1", "true", today),
+                person=_amount(db, "day = ?1 AND person = ?2", "person = ?2", today, person),
+            )
+            amount = decide(totals)
+            row = db.execute(
+                "INSERT INTO holds (session, person, owner, tokens, cost_usd) VALUES (?, ?, ?, ?, ?) RETURNING id",
+                (session, person, owner, amount.tokens, amount.cost_usd),
+            )
+            made.append(HoldId(row.get))
             return made[-1]
 
         try:
@@ -47,11 +58,6 @@ class Spending:
             with suppress(StoreUnavailable):
                 await self._database.write(lambda db: _release(db, made[-1]))
             raise
-
-    def _forget_dead(self, db: SqliteConnection) -> None:
-        holders = db.execute("SELECT DISTINCT owner FROM holds").fetchall()
-        dead = [(owner,) for (owner,) in holders if not self._presence.is_alive(owner)]
-        db.executemany("DELETE FROM holds WHERE owner = ?", dead)
 
     async def add(self, session: SessionId, writes: Sequence[Spent | HoldReleased]) -> None:
         def work(db: SqliteConnection) -> None:
@@ -68,48 +74,27 @@ class Spending:
             f" FROM spending WHERE at >= ? GROUP BY {by} ORDER BY {_ORDER[by]}",
             (since,),
         )
-        return [_usage_row(row) for row in rows]
+        return [UsageRow(key, calls, Usage(*usage), cost, unpriced) for key, calls, *usage, cost, unpriced in rows]
 
 
 def record_spending(db: SqliteConnection, session: SessionId, write: Spent | HoldReleased, now: float) -> None:
     match write:
         case Spent():
-            _insert_spent(db, session, write, now)
+            usage = msgspec.structs.astuple(write.usage)
+            db.execute(
+                "INSERT INTO spending (session, at, day, person, model, purpose, input, output, cache_read,"
+                " cache_write, reasoning, cost_usd) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (session, now, local_day(now), write.person, write.model, write.purpose, *usage, write.cost_usd),
+            )
         case HoldReleased(hold):
             _release(db, hold)
         case _:
             assert_never(write)
 
 
-def _insert_spent(db: SqliteConnection, session: SessionId, spent: Spent, now: float) -> None:
-    usage = msgspec.structs.astuple(spent.usage)
-    db.execute(
-        "INSERT INTO spending (session, at, day, person, model, purpose, input, output, cache_read, cache_write,"
-        " reasoning, cost_usd) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (session, now, local_day(now), spent.person, spent.model, spent.purpose, *usage, spent.cost_usd),
-    )
-
-
 def _release(db: SqliteConnection, hold: HoldId) -> None:
     """One that is gone was swept with its owner or its session."""
     db.execute("DELETE FROM holds WHERE id = ?", (hold,))
-
-
-def _insert_hold(db: SqliteConnection, session: SessionId, person: str, owner: OwnerId, amount: Amount) -> HoldId:
-    row = db.execute(
-        "INSERT INTO holds (session, person, owner, tokens, cost_usd) VALUES (?, ?, ?, ?, ?) RETURNING id",
-        (session, person, owner, amount.tokens, amount.cost_usd),
-    )
-    return HoldId(row.get)
-
-
-def _totals(db: SqliteConnection, session: SessionId, person: str, today: str) -> Totals:
-    """What is held counts for today, whenever it was set aside: it will be spent today."""
-    return Totals(
-        session=_amount(db, "session = ?1", "session = ?1", session),
-        day=_amount(db, "day = ?1", "true", today),
-        person=_amount(db, "day = ?1 AND person = ?2", "person = ?2", today, person),
-    )
 
 
 def _amount(db: SqliteConnection, spent: str, held: str, *values: Value) -> Amount:
@@ -121,8 +106,3 @@ def _amount(db: SqliteConnection, spent: str, held: str, *values: Value) -> Amou
         values,
     )
     return Amount(*row)
-
-
-def _usage_row(row: tuple[Any, ...]) -> UsageRow:
-    key, calls, *usage, cost_usd, unpriced = row
-    return UsageRow(key, calls, Usage(*usage), cost_usd, unpriced)

@@ -59,11 +59,13 @@ class SqliteStore:
         return "" if found == "ok" else found
 
     async def copy_to(self, target: Path, progress: Progress) -> None:
-        """All conversations as they are at this moment; `progress` is called in a thread. Raises `StoreUnavailable`."""
+        """All conversations as they are at this moment; `progress` is called in a thread. Raises
+        `StoreUnavailable`."""
         await self._database.alone(lambda db: copy(db, target, progress))
 
     async def erase(self) -> bool:
-        """What was deleted is not in the files any more. False: it is, because somebody else still reads it."""
+        """What was deleted is not in the files any more. False: it is, because somebody else still
+        reads it."""
         await self.search.discard()
         return await self._database.alone(erase)
 

@@ -69,7 +69,8 @@ class SqliteUndoStore:
 
     @contextmanager
     def transaction(self, *, survives_power_cut: bool = False) -> Generator[SqliteConnection]:
-        """What was done in it survives a crash of this process. Within another one it is part of that."""
+        """What was done in it survives a crash of this process. Within another one it is part of
+        that."""
         with self._connect() as connection:
             if connection.in_transaction:
                 yield connection
@@ -117,7 +118,7 @@ class SqliteUndoStore:
                 "DELETE FROM file WHERE project = ? AND path = ?", ((project, os.fsencode(path)) for path in gone)
             )
 
-    def excluded(self, project: int, since: float) -> dict[str, str]:
+    def list_excluded(self, project: int, since: float) -> dict[str, str]:
         """What is not recorded, and why: what is there, or was at some time since then."""
         asked = "SELECT path, reason FROM left_out WHERE project = ? AND coalesce(gone_at, ?) >= ?"
         with self._connect() as db:
@@ -125,7 +126,7 @@ class SqliteUndoStore:
             return {os.fsdecode(path): reason for path, reason in rows}
 
     def set_excluded(self, project: int, left_out: Mapping[str, str], now: float) -> None:
-        known = self.excluded(project, now)
+        known = self.list_excluded(project, now)
         added = ((project, os.fsencode(path), why) for path, why in left_out.items() if known.get(path) != why)
         gone = ((now, project, os.fsencode(path)) for path in known if path not in left_out)
         with self.transaction() as db:
@@ -172,7 +173,7 @@ class SqliteUndoStore:
             yield piece
             number += 1
         if found.digest() != digest or not number:
-            raise StoreDamaged(f"What {self.path} has kept of a file is damaged.")
+            raise StoreDamaged(f"The content of a file stored in {self.path} is damaged.")
 
     # Checkpoints
 
@@ -227,7 +228,8 @@ class SqliteUndoStore:
             )
 
     def has_created(self, session: str, path: str) -> bool:
-        """Whether something is at this absolute path that was not there before a turn of this session."""
+        """Whether something is at this absolute path that was not there before a turn of this
+        session."""
         asked = (
             "SELECT 1 FROM change JOIN checkpoint USING (session, number) JOIN project ON project.id = project "
             "WHERE session = ? AND mode = 0 AND "

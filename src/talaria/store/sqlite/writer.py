@@ -1,11 +1,12 @@
-"""The writer thread with group commit: all submissions that have gathered share one transaction and one fsync.
+"""The writer thread with group commit: all submissions that have gathered share one transaction and
+one fsync.
 
-If one refuses, all are run again, each in its own savepoint, so that a refusal does not fail the group: work may run
-twice, and has no effect but on the database. A future is resolved only after the COMMIT that carries it has reached the
-disk.
+If one refuses, all are run again, each in its own savepoint, so that a refusal does not fail the
+group: work may run twice, and has no effect but on the database. A future is resolved only after
+the COMMIT that carries it has reached the disk.
 
-Work for threads, waited for in event loops. What has gathered is taken together, and a loop is woken once for all of
-it: that is most of what handing work to another thread costs.
+Work for threads, waited for in event loops. What has gathered is taken together, and a loop is
+woken once for all of it: that is most of what handing work to another thread costs.
 """
 
 import asyncio
@@ -66,7 +67,8 @@ class Jobs:
         self._queue.put(None)
 
     def take_group(self, most: int) -> list[Job[Any]]:
-        """The next and those that have gathered behind it; empty at the end of work. Waits, in a thread."""
+        """The next and those that have gathered behind it; empty at the end of work. Waits, in a
+        thread."""
         job = self._queue.get()
         group: list[Job[Any]] = []
         while job is not None:
@@ -89,7 +91,8 @@ def settle(group: Sequence[Job[Any]]) -> None:
 
 
 def _settle_some(jobs: Sequence[Job[Any]]) -> None:
-    """A few at a time: whoever waits for them goes on in the same pass of the loop, and others want their turn, too."""
+    """A few at a time: whoever waits for them goes on in the same pass of the loop, and others want
+    their turn, too."""
     for job in jobs[:AT_ONCE]:
         job.settle()
     if rest := jobs[AT_ONCE:]:
@@ -104,7 +107,8 @@ class Writer:
         self._path = path
         self._connect = connect
         self.trouble = ""
-        """Why the last commit failed, if the disk was the reason; empty once something was written again."""
+        """Why the last commit failed, if the disk was the reason; empty once something was written
+        again."""
         self._connection: SqliteConnection | None = None
         self._connections = 0
         self._jobs = Jobs()
@@ -121,11 +125,13 @@ class Writer:
         self._thread.join()
 
     async def submit(self, work: Work[T]) -> T:
-        """A cancelled caller still waits for the outcome: a commit is not an await that may be torn."""
+        """A cancelled caller still waits for the outcome: a commit is not an await that may be
+        torn."""
         return await complete(self._jobs.put(work, is_write=True))
 
     async def version(self) -> int:
-        """Another number when another connection has committed. To the one that writes, its own commits are no news."""
+        """Another number when another connection has committed. To the one that writes, its own
+        commits are no news."""
         return await self._jobs.put(self._version, is_write=False)
 
     def _version(self, connection: SqliteConnection) -> int:
@@ -181,8 +187,9 @@ class Writer:
         return self._connection
 
     def _roll_back(self) -> None:
-        """The connection is kept, and heals with the disk: it alone knows that the frames of a commit that failed half
-        way are void, and will overwrite them. One that opens the file anew could take them for committed.
+        """The connection is kept, and heals with the disk: it alone knows that the frames of a
+        commit that failed half way are void, and will overwrite them. One that opens the file anew
+        could take them for committed.
         """
         connection = self._connection
         if connection is None or not connection.in_transaction:
@@ -207,7 +214,8 @@ class Writer:
 
 
 def _run_together(connection: SqliteConnection, group: Sequence[Job[Any]]) -> bool:
-    """False: one of them refuses, and all must be run anew, apart. That is rare, so none has a savepoint yet."""
+    """False: one of them refuses, and all must be run anew, apart. That is rare, so none has a
+    savepoint yet."""
     try:
         for job in group:
             job.result = job.work(connection)

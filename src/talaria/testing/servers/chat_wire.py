@@ -10,7 +10,7 @@ _ERROR_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit
 def document(reply: Reply, model: str) -> JsonObject:
     choice = {"index": 0, "message": _message(reply), "logprobs": None, "finish_reason": reply.stop_reason}
     usage = {"usage": _usage(reply.usage)} if reply.usage else {}
-    return {**_heading("chat.completion", model), "choices": [choice], **usage}
+    return {**_head("chat.completion", model), "choices": [choice], **usage}
 
 
 def events(reply: Reply, model: str) -> Iterator[SseEvent]:
@@ -24,7 +24,7 @@ def events(reply: Reply, model: str) -> Iterator[SseEvent]:
         yield None, _chunk(reply, model, delta)
     yield None, _chunk(reply, model, {}, finish_reason=reply.stop_reason)
     if reply.usage:
-        yield None, {**_heading("chat.completion.chunk", model), "choices": [], "usage": _usage(reply.usage)}
+        yield None, {**_head("chat.completion.chunk", model), "choices": [], "usage": _usage(reply.usage)}
     yield None, "[DONE]"
 
 
@@ -40,7 +40,7 @@ def models(ids: Iterable[str]) -> JsonObject:
     return {"object": "list", "data": data, "has_more": False}
 
 
-def _heading(kind: str, model: str) -> JsonObject:
+def _head(kind: str, model: str) -> JsonObject:
     return {
         "id": "chatcmpl-test",
         "object": kind,
@@ -65,7 +65,7 @@ def _call(call: Call) -> JsonObject:
 def _chunk(reply: Reply, model: str, delta: JsonObject, finish_reason: str | None = None) -> JsonObject:
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
     usage = {"usage": None} if reply.usage else {}
-    return {**_heading("chat.completion.chunk", model), "choices": [choice], **usage}
+    return {**_head("chat.completion.chunk", model), "choices": [choice], **usage}
 
 
 def _stream_text(reply: Reply) -> Iterator[JsonObject]:

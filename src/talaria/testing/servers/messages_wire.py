@@ -25,11 +25,11 @@ _ERROR_TYPES = {
 
 def document(reply: Reply, model: str) -> JsonObject:
     usage = {"usage": _usage(reply.usage)} if reply.usage else {}
-    return {**_heading(model), "content": list(_content(reply)), **_stop(reply), **usage}
+    return {**_head(model), "content": list(_content(reply)), **_stop(reply), **usage}
 
 
 def events(reply: Reply, model: str) -> Iterator[SseEvent]:
-    for event in _story(reply, model):
+    for event in _events(reply, model):
         yield str(event["type"]), event
 
 
@@ -38,9 +38,9 @@ def error(status: int, message: str) -> JsonObject:
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_test"}
 
 
-def _story(reply: Reply, model: str) -> Iterator[JsonObject]:
+def _events(reply: Reply, model: str) -> Iterator[JsonObject]:
     usage = {"usage": {**_usage(reply.usage), "output_tokens": 1}} if reply.usage else {}
-    start: JsonObject = {**_heading(model), "content": [], "stop_reason": None, "stop_sequence": None, **usage}
+    start: JsonObject = {**_head(model), "content": [], "stop_reason": None, "stop_sequence": None, **usage}
     yield {"type": "message_start", "message": start}
     yield {"type": "ping"}
     for index, (opening, deltas) in enumerate(_blocks(reply)):
@@ -62,31 +62,31 @@ def _content(reply: Reply) -> Iterator[JsonObject]:
     if reply.text:
         yield {"type": "text", "text": reply.text}
     for call in reply.calls:
-        yield _tool_use(call, _parsed(call.arguments))
+        yield _tool_use(call, _parse(call.arguments))
 
 
 def _blocks(reply: Reply) -> Iterator[tuple[JsonObject, Iterator[JsonObject]]]:
     if reply.thinking:
-        yield {"type": "thinking", "thinking": "", "signature": ""}, _thought(reply)
+        yield {"type": "thinking", "thinking": "", "signature": ""}, _thinking_deltas(reply)
     if reply.text:
-        yield {"type": "text", "text": ""}, _spoken(reply)
+        yield {"type": "text", "text": ""}, _text_deltas(reply)
     if reply.faults.error_in_stream is None:
         for call in reply.calls:
-            yield _tool_use(call, {}), _written(reply, call)
+            yield _tool_use(call, {}), _argument_deltas(reply, call)
 
 
-def _thought(reply: Reply) -> Iterator[JsonObject]:
+def _thinking_deltas(reply: Reply) -> Iterator[JsonObject]:
     for piece in reply.pieces(reply.thinking):
         yield {"type": "thinking_delta", "thinking": piece}
     yield {"type": "signature_delta", "signature": reply.signature}
 
 
-def _spoken(reply: Reply) -> Iterator[JsonObject]:
+def _text_deltas(reply: Reply) -> Iterator[JsonObject]:
     for piece in reply.pieces(reply.text):
         yield {"type": "text_delta", "text": piece}
 
 
-def _written(reply: Reply, call: Call) -> Iterator[JsonObject]:
+def _argument_deltas(reply: Reply, call: Call) -> Iterator[JsonObject]:
     yield {"type": "input_json_delta", "partial_json": ""}
     for piece in reply.pieces(call.arguments):
         yield {"type": "input_json_delta", "partial_json": piece}
@@ -96,7 +96,7 @@ def _tool_use(call: Call, arguments: object) -> JsonObject:
     return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments}
 
 
-def _parsed(arguments: str) -> object:
+def _parse(arguments: str) -> object:
     """The arguments as JSON; this wire's document has no place for text that is not, so that comes as a string."""
     try:
         return json.loads(arguments)
@@ -104,7 +104,7 @@ def _parsed(arguments: str) -> object:
         return arguments
 
 
-def _heading(model: str) -> JsonObject:
+def _head(model: str) -> JsonObject:
     return {"id": "msg_test", "type": "message", "role": "assistant", "model": model}
 
 

@@ -207,9 +207,9 @@ class ModelServer:
             case Failure() as failure:
                 return _failure_response(failure, wire)
             case Reply() as reply:
-                return _replied(reply, wire, asked)
+                return _reply_response(reply, wire, asked)
             case str() as text:
-                return _replied(Reply(text), wire, asked)
+                return _reply_response(Reply(text), wire, asked)
 
     def _next_answer(self, request: RecordedRequest, wire: WireModule) -> Answer:
         if self._script:
@@ -238,10 +238,10 @@ def _failure_response(failure: Failure, wire: WireModule) -> HttpResponse:
         body = wire.error(failure.status, f"{phrase} (scripted by ModelServer)")
     content = body if isinstance(body, bytes) else dump(body)
     response = HttpResponse(failure.status, "application/json", [content], headers=failure.headers)
-    return _misbehaving(response, failure.faults)
+    return _apply_faults(response, failure.faults)
 
 
-def _replied(reply: Reply, wire: WireModule, asked: Mapping[str, Any]) -> HttpResponse:
+def _reply_response(reply: Reply, wire: WireModule, asked: Mapping[str, Any]) -> HttpResponse:
     model = str(asked.get("model", ""))
     if reply.faults.duplicate_ids:
         reply = reply.with_one_call_id()
@@ -249,9 +249,9 @@ def _replied(reply: Reply, wire: WireModule, asked: Mapping[str, Any]) -> HttpRe
         response = _json_response(200, _describe(wire.document(reply, model), reply.faults))
     else:
         shown = reply if wire is not chat_wire or _includes_usage(asked) else replace(reply, usage=None)
-        parts = list(frame_event(_all_told(wire.events(shown, model), reply.faults), reply.faults))
+        parts = list(frame_event(_describe_all(wire.events(shown, model), reply.faults), reply.faults))
         response = HttpResponse(200, "text/event-stream; charset=utf-8", parts, is_chunked=True)
-    return _misbehaving(replace(response, headers=reply.headers), reply.faults)
+    return _apply_faults(replace(response, headers=reply.headers), reply.faults)
 
 
 def _includes_usage(asked: Mapping[str, Any]) -> bool:
@@ -259,7 +259,7 @@ def _includes_usage(asked: Mapping[str, Any]) -> bool:
     return bool(options.get("include_usage"))
 
 
-def _all_told(events: Iterable[SseEvent], faults: Faults) -> Iterator[SseEvent]:
+def _describe_all(events: Iterable[SseEvent], faults: Faults) -> Iterator[SseEvent]:
     return ((name, data if isinstance(data, str) else _describe(data, faults)) for name, data in events)
 
 
@@ -267,7 +267,7 @@ def _describe(data: JsonObject, faults: Faults) -> JsonObject:
     return data if faults.usage is None else report_usage(faults.usage, data)
 
 
-def _misbehaving(response: HttpResponse, faults: Faults) -> HttpResponse:
+def _apply_faults(response: HttpResponse, faults: Faults) -> HttpResponse:
     if faults.raw_body is not None:
         parts = [faults.raw_body]
         response = replace(response, content_type=faults.content_type, parts=parts, is_chunked=False)

@@ -26,17 +26,17 @@ def document(reply: Reply, model: str) -> JsonObject:
 
 
 def events(reply: Reply, model: str) -> Iterator[SseEvent]:
-    for number, event in enumerate(_story(reply, model)):
+    for number, event in enumerate(_events(reply, model)):
         yield str(event["type"]), {**event, "sequence_number": number}
 
 
-def _story(reply: Reply, model: str) -> Iterator[JsonObject]:
+def _events(reply: Reply, model: str) -> Iterator[JsonObject]:
     yield {"type": "response.created", "response": _response(model, "in_progress")}
     yield {"type": "response.in_progress", "response": _response(model, "in_progress")}
     failure = reply.faults.error_in_stream
     for index, item in enumerate(_output(reply)):
         if failure is None or item["type"] != "function_call":
-            yield from _told(index, item, reply)
+            yield from _item_events(index, item, reply)
     if failure is not None:
         yield {"code": None, "param": None, **failure, "type": "error"}
         yield {"type": "response.failed", "response": {**_response(model, "failed"), "error": failure}}
@@ -45,25 +45,25 @@ def _story(reply: Reply, model: str) -> Iterator[JsonObject]:
     yield {"type": f"response.{final['status']}", "response": final}
 
 
-def _told(index: int, item: JsonObject, reply: Reply) -> Iterator[JsonObject]:
+def _item_events(index: int, item: JsonObject, reply: Reply) -> Iterator[JsonObject]:
     kind = str(item["type"])
     yield {"type": "response.output_item.added", "output_index": index, "item": {**item, **_BLANKS[kind]}}
-    for event in _growth(kind, item, reply):
+    for event in _part_events(kind, item, reply):
         yield {**event, "item_id": item["id"], "output_index": index}
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
-def _growth(kind: str, item: JsonObject, reply: Reply) -> Iterator[JsonObject]:
+def _part_events(kind: str, item: JsonObject, reply: Reply) -> Iterator[JsonObject]:
     match kind:
         case "reasoning":
-            return _summarised(reply)
+            return _summary_events(reply)
         case "message":
-            return _spoken(reply)
+            return _text_events(reply)
         case _:
-            return _written(reply, str(item["arguments"]))
+            return _argument_events(reply, str(item["arguments"]))
 
 
-def _summarised(reply: Reply) -> Iterator[JsonObject]:
+def _summary_events(reply: Reply) -> Iterator[JsonObject]:
     name, place = "response.reasoning_summary", {"summary_index": 0}
     yield {"type": f"{name}_part.added", **place, "part": _summary_text("")}
     for piece in reply.pieces(reply.thinking):
@@ -72,7 +72,7 @@ def _summarised(reply: Reply) -> Iterator[JsonObject]:
     yield {"type": f"{name}_part.done", **place, "part": _summary_text(reply.thinking)}
 
 
-def _spoken(reply: Reply) -> Iterator[JsonObject]:
+def _text_events(reply: Reply) -> Iterator[JsonObject]:
     place: JsonObject = {"content_index": 0}
     yield {"type": "response.content_part.added", **place, "part": _output_text("")}
     for piece in reply.pieces(reply.text):
@@ -81,20 +81,20 @@ def _spoken(reply: Reply) -> Iterator[JsonObject]:
     yield {"type": "response.content_part.done", **place, "part": _output_text(reply.text)}
 
 
-def _written(reply: Reply, arguments: str) -> Iterator[JsonObject]:
+def _argument_events(reply: Reply, arguments: str) -> Iterator[JsonObject]:
     for piece in reply.pieces(arguments):
         yield {"type": "response.function_call_arguments.delta", "delta": piece}
     yield {"type": "response.function_call_arguments.done", "arguments": arguments}
 
 
 def _output(reply: Reply) -> list[JsonObject]:
-    items = [*_spoken_items(reply), *(_function_call(call, index) for index, call in enumerate(reply.calls))]
+    items = [*_prose_items(reply), *(_function_call(call, index) for index, call in enumerate(reply.calls))]
     if items and reply.stop_reason in _INCOMPLETE:
         items[-1] = {**items[-1], "status": "incomplete"}
     return items
 
 
-def _spoken_items(reply: Reply) -> Iterator[JsonObject]:
+def _prose_items(reply: Reply) -> Iterator[JsonObject]:
     if reply.thinking:
         summary = [_summary_text(reply.thinking)]
         yield {"id": "rs_test", "type": "reasoning", "summary": summary, "encrypted_content": reply.signature}

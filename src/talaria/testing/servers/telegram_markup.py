@@ -38,12 +38,12 @@ def parse_html(markup: str) -> tuple[str, list[dict[str, Any]]]:
     for part in _PART.finditer(markup):
         at = len(markup[: part.start()].encode())
         if part["tag"] is None:
-            text += _decoded(part[0])
+            text += _decode(part[0])
         elif part["end"]:
-            text_from, attributes = _closed(part, at, opened)
+            text_from, attributes = _close_tag(part, at, opened)
             entities += _entity(part["tag"].lower(), text, text_from, attributes)
         else:
-            opened.append((_opened(part, at), len(text), _attributes(part, at)))
+            opened.append((_open_tag(part, at), len(text), _attributes(part, at)))
     if opened:
         raise CannotParse(f'Can\'t find end tag corresponding to start tag "{opened[-1][0]}"')
     return text, entities
@@ -53,11 +53,11 @@ def units(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def _decoded(text: str) -> str:
+def _decode(text: str) -> str:
     return _ENTITY.sub(lambda found: unescape(found[0]), text)
 
 
-def _opened(part: re.Match[str], at: int) -> str:
+def _open_tag(part: re.Match[str], at: int) -> str:
     tag = part["tag"].lower()
     is_whole = part["close"] or part["attributes"]
     if is_whole and tag not in _TAGS:
@@ -70,7 +70,7 @@ def _opened(part: re.Match[str], at: int) -> str:
 def _attributes(part: re.Match[str], at: int) -> dict[str, str]:
     given = part["attributes"]
     found = {
-        one["name"]: _decoded(one["quoted"] or one["single"] or one["bare"] or "") for one in _ATTRIBUTE.finditer(given)
+        one["name"]: _decode(one["quoted"] or one["single"] or one["bare"] or "") for one in _ATTRIBUTE.finditer(given)
     }
     if _ATTRIBUTE.sub("", given).strip():
         raise CannotParse(f'Empty attribute name in the tag "{part["tag"]}" at byte offset {at}')
@@ -79,7 +79,9 @@ def _attributes(part: re.Match[str], at: int) -> dict[str, str]:
     return found
 
 
-def _closed(part: re.Match[str], at: int, opened: list[tuple[str, int, dict[str, str]]]) -> tuple[int, dict[str, str]]:
+def _close_tag(
+    part: re.Match[str], at: int, opened: list[tuple[str, int, dict[str, str]]]
+) -> tuple[int, dict[str, str]]:
     tag = part["tag"].lower()
     if not part["close"]:
         raise CannotParse(f"Unclosed end tag at byte offset {at}")

@@ -186,7 +186,7 @@ class TelegramServer(Loopback):
             result = await self._perform(request, method, call, fault)
             response = web.json_response({"ok": True, "result": result})
         except ApiError as error:
-            response = _refused(error.status, error.words, error.parameters)
+            response = _refusal(error.status, error.words, error.parameters)
         await self._tell_change()
         return await delivered(request, response, fault)
 
@@ -348,7 +348,7 @@ def _as_told(fault: Refusal) -> ApiError:
     return ApiError(fault.status, words, **parameters)
 
 
-def _refused(status: int, words: str, parameters: Mapping[str, Any]) -> web.Response:
+def _refusal(status: int, words: str, parameters: Mapping[str, Any]) -> web.Response:
     body: dict[str, Any] = {"ok": False, "error_code": status, "description": words}
     if parameters:
         body["parameters"] = dict(parameters)

@@ -166,7 +166,7 @@ class Checkpoints:
                 what = "restored" if chain.wanted.mode else "removed"
                 outcomes[chain.path] = RestoreResult(chain.path, what, was_changed=was_changed, is_folder=is_folder)
         kept_as = self._put_back(number, project, targets, outcomes) if targets else None
-        left_out = {} if project.reason else self._store.excluded(project.id, self._checkpoint_time(number))
+        left_out = {} if project.reason else self._store.list_excluded(project.id, self._checkpoint_time(number))
         return RestoreReport(number, tuple(outcomes.values()), kept_as, left_out, project.reason)
 
     def _put_back(

@@ -40,7 +40,7 @@ def test_no_more_images_are_shown_than_allowed() -> None:
     ("content", "why"),
     [
         (b"<svg/>", "it is not a PNG, JPEG, GIF or WebP image"),
-        (PNG.ljust(MAX_BYTES + 1, b"\0"), "it is larger than 3.75 MB, which is more than models take"),
+        (PNG.ljust(MAX_BYTES + 1, b"\0"), "it is larger than 3.75 MB, which is more than models accept"),
     ],
 )
 def test_what_cannot_be_shown_says_why(content: bytes, why: str) -> None:
