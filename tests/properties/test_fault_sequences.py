@@ -51,8 +51,7 @@ from talaria.testing.rules import transcript_problems
 from talaria.testing.scripted_provider import WIRES
 from talaria.testing.servers.model_server import Answer, ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import INDEPENDENT
+from talaria.tools.base import INDEPENDENT, OpenGate
 from talaria.tools.function import FunctionTool, tool
 from talaria.tools.registry import Toolbox
 

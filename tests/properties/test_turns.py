@@ -31,8 +31,7 @@ from talaria.testing.manual_clock import ManualClock
 from talaria.testing.port_proxies import JournalProxy, StoreProxy
 from talaria.testing.rules import chat_problems, messages_problems, responses_problems, transcript_problems
 from talaria.testing.scripted_provider import RenderedRequest, ScriptedProvider
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import EXCLUSIVE, INDEPENDENT, RichResult, Tool
+from talaria.tools.base import EXCLUSIVE, INDEPENDENT, OpenGate, RichResult, Tool
 from talaria.tools.function import tool
 from talaria.tools.registry import Toolbox
 

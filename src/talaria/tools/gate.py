@@ -19,8 +19,16 @@ from talaria.core.errors import Denied
 from talaria.core.ids import OwnerId, SessionId, TurnId, new_approval_id, new_grant_id
 from talaria.core.messages import ToolCall
 from talaria.store.permissions import Approvals, Grant, Grants, NewApproval
-from talaria.tools.approval import ApprovalObserver, ApprovalOutcome, ApprovalRequest, digest
-from talaria.tools.base import Claim, Invocation, Scope, decode_arguments
+from talaria.tools.base import (
+    ApprovalObserver,
+    ApprovalOutcome,
+    ApprovalRequest,
+    Claim,
+    Invocation,
+    Scope,
+    decode_arguments,
+    digest,
+)
 from talaria.tools.person import ARGUMENTS, MAX_INSTEAD_CHARS, Answer, Instead, Person, Proposal, Question, pretty_json
 from talaria.tools.policy import EVERYTHING_BELOW, Policy, PolicyRequest, Verdict
 from talaria.tools.sandbox_permissions import (

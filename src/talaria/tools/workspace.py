@@ -20,10 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from talaria.core.aio import completed, in_thread
+from talaria.core.aio import completed, in_thread, in_threads
 from talaria.core.errors import ToolFailed
 from talaria.core.trees import Root
-from talaria.tools.blocking import in_threads
+from talaria.tools.consent import SessionConsent
 from talaria.tools.git_settings import GIT_LOGIN, PROGRAM_HOST, AddressChange, GitSettings
 from talaria.tools.policy_files import HeldChange, PolicyFiles
 from talaria.tools.processes import BackgroundProcesses
@@ -32,7 +32,6 @@ from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.egress_proxy import EgressProxy
 from talaria.tools.sandbox.running_command import ExitStatus, OutputSink, RunningCommand, SandboxCommand
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
-from talaria.tools.sandbox_grants import SessionConsent
 from talaria.tools.sandbox_permissions import Permission
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from talaria.core.aio import in_threads
 from talaria.core.clock import SystemClock
 from talaria.core.redaction import Redactor
-from talaria.tools.blocking import in_threads
 from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.bubblewrap import Bubblewrap

@@ -13,7 +13,7 @@ from talaria.runtime.sandbox_report import describe_grant, describe_sandbox, tak
 from talaria.store.base import Store
 from talaria.testing.patience import PATIENCE_S
 from talaria.tools.sandbox_permissions import read_grant
-from talaria.tools.sandbox_state import read_sandbox_state
+from talaria.tools.workspaces import read_sandbox_state
 
 
 @pytest.fixture

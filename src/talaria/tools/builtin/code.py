@@ -13,10 +13,9 @@ from talaria.core.errors import BadArguments
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall
 from talaria.tools.base import EXCLUSIVE, Claim, RichResult, Run, Scope, Tool
-from talaria.tools.blocked import describe_blocked
-from talaria.tools.builtin.held import ask_about_held
+from talaria.tools.command_results import describe_blocked, show_live
+from talaria.tools.consent import ask_about_held
 from talaria.tools.function import tool
-from talaria.tools.live import show_live
 from talaria.tools.output import CapturedOutput
 from talaria.tools.person import Proposal
 from talaria.tools.processes import make_result

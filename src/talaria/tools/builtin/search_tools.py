@@ -13,16 +13,15 @@ from talaria.core.aio import completed, in_thread
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.redaction import Redactor
 from talaria.tools.base import Run, Scope, Tool
-from talaria.tools.builtin.located import is_outside, path_tool
 from talaria.tools.diffs import replace_surrogates
-from talaria.tools.function import tool
+from talaria.tools.function import is_outside, path_tool, tool
 from talaria.tools.protected import OPEN_IN_HOME, Protected
 from talaria.tools.sandbox.base import ToolHost
 from talaria.tools.sandbox.project_reader import PACKAGE
 from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.system import PYTHON
+from talaria.tools.searching.file_tree import Identity, read_ignores_above
 from talaria.tools.searching.search_program import REFUSED, FileHit, SearchRequest
-from talaria.tools.searching.tree import Identity, read_ignores_above
 from talaria.tools.workspaces import Workspaces
 
 TIME_S = 20.0

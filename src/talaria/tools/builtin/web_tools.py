@@ -10,7 +10,7 @@ from talaria.core.ids import SessionId
 from talaria.net.fetch import Fetch, Fetched
 from talaria.net.settings import WebSettings
 from talaria.tools.base import INDEPENDENT, Claim, Run, Tool
-from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, WebHit, choose_service
+from talaria.tools.builtin.web_services import MAX_HITS, MAX_QUERY_CHARS, WebHit, choose_service
 from talaria.tools.function import tool
 from talaria.tools.hosts import claim_host
 

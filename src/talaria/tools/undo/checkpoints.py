@@ -1,13 +1,18 @@
 """The checkpoints of a conversation: what each turn changed in files, and how to get back.
 
-Restoring one puts every file that was changed since back as it was before that turn, and keeps what it replaces as a
-checkpoint. What somebody else has changed meanwhile is left alone unless that is asked for.
+Restoring a checkpoint puts every file that was changed since back as it was before that turn, and saves what it
+replaces as a new checkpoint. What somebody else has changed meanwhile is left alone unless asked for.
+
+`OldCheckpoints` reads those of earlier versions: a numbered folder each, with a manifest and blobs.
 """
 
+import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -18,11 +23,85 @@ from talaria.core.fs import harmless
 from talaria.core.ids import SessionId
 from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
+from talaria.core.trees import Root
 from talaria.store.undo import ABSENT, ChangeRow, CheckpointRow, PathState, UndoStore
 from talaria.tools.diffs import compare_contents, replace_surrogates
 from talaria.tools.undo.project_record import INTERRUPTED, ProjectRecord, owner_name
 from talaria.tools.undo.restore_files import Target, restore_targets
-from talaria.tools.undo.shelf import OldCheckpoints, SavedFile
+
+MAX_MANIFEST_BYTES = 16 << 20
+_MANIFEST = "manifest.json"
+
+
+class SavedFile(msgspec.Struct, frozen=True):
+    """What a file was before it was changed."""
+
+    path: str
+    was_there: bool
+    blob: str = ""
+    """The name of its content; empty: it was not there, or could not be kept."""
+    mode: int = 0
+    size_bytes: int = 0
+    left: str = ""
+    """The digest of what the change left there; empty: nothing."""
+
+    @property
+    def is_lost(self) -> bool:
+        return self.was_there and not self.blob
+
+
+class OldCheckpoint(msgspec.Struct, frozen=True):
+    number: int
+    at: float
+    turn: str = ""
+    why: str = ""
+    files: tuple[SavedFile, ...] = ()
+
+
+def digest(content: bytes) -> str:
+    return sha256(content).hexdigest()
+
+
+class OldCheckpoints:
+    def __init__(self, folder: Path) -> None:
+        """`checkpoints/SESSION` of a home."""
+        self._sessions = folder.parent
+        self._name = folder.name
+
+    def numbers(self) -> list[int]:
+        """Oldest first, of all folders. Raises `OSError`."""
+        try:
+            with self._open_folder() as folder:
+                names = [entry.name for entry in folder.entries()]
+        except FileNotFoundError:
+            return []
+        return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+
+    def all(self) -> Sequence[OldCheckpoint]:
+        """Oldest first."""
+        return [found for number in self.numbers() if (found := self._read(number)) is not None]
+
+    def _read(self, number: int) -> OldCheckpoint | None:
+        try:
+            with self._open_folder() as folder:
+                text = folder.read(f"{number}/{_MANIFEST}", MAX_MANIFEST_BYTES)
+            return msgspec.convert(json.loads(text), OldCheckpoint)  # not of msgspec: names may not be UTF-8
+        except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
+            return None
+
+    def blob(self, number: int, kept: SavedFile) -> bytes:
+        """Raises `OSError`, also if it is not what was kept."""
+        with self._open_folder() as folder:
+            content = folder.read(f"{number}/{kept.blob}", kept.size_bytes + 1)
+        if digest(content) != kept.blob:
+            raise OSError(0, "what was kept of it is damaged")
+        return content
+
+    @contextmanager
+    def _open_folder(self) -> Generator[Root]:
+        with Root.open(self._sessions) as sessions, sessions.folder(self._name) as folder:
+            yield folder
+
 
 MAX_COMPARED_BYTES = 1 << 20
 _ANY_MODE = -1
