@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import msgspec
-
 from talaria.core.trees import Entry, Root
-from talaria.tools.git_files import MAX_INDEX_BYTES, GitIndex, IndexEntry, read_index
+from talaria.tools.git_index import IndexEntry, Repository, find_repository_around, open_repository
 from talaria.tools.repositories import is_repository
 from talaria.tools.undo.scan import REGENERABLE
 
@@ -47,28 +45,6 @@ _ESCAPED = re.compile(r"\[([*?[])\]")
 
 Status = Literal["kept", "untracked", "changed"]
 """What git has of a file: all of it, nothing, or another content."""
-
-
-class Repository(msgspec.Struct, frozen=True):
-    prefix: str
-    """The project's name below the work tree, or what comes before names of files in a nested one."""
-    is_nested: bool
-    index: GitIndex
-    written_at_ns: int
-
-    def index_name(self, file: str) -> str | None:
-        """Of a file of the project, as the index has it."""
-        if self.is_nested:
-            return file.removeprefix(f"{self.prefix}/") if file.startswith(f"{self.prefix}/") else None
-        return f"{self.prefix}/{file}" if self.prefix else file
-
-    def project_name(self, name: str) -> str | None:
-        """The other way round."""
-        if self.is_nested:
-            return f"{self.prefix}/{name}"
-        if not self.prefix:
-            return name
-        return name.removeprefix(f"{self.prefix}/") if name.startswith(f"{self.prefix}/") else None
 
 
 class Losses:
@@ -340,11 +316,11 @@ class ProjectFiles:
         """The nearest one around a folder."""
         if folder not in self._repositories:
             if self._root is not None and (found := self._stat(_join(folder, ".git"))) is not None:
-                self._repositories[folder] = _open_repository(self._root, self.project, folder, found)
+                self._repositories[folder] = open_repository(self._root, self.project, folder, found)
             elif folder:
                 self._repositories[folder] = self._find_repository(folder.rpartition("/")[0])
             else:
-                self._repositories[folder] = None if self._root is None else _repository_around(self.project)
+                self._repositories[folder] = None if self._root is None else find_repository_around(self.project)
         return self._repositories[folder]
 
     def _is_generated_anywhere(self, name: str) -> bool:
@@ -431,40 +407,6 @@ class ProjectFiles:
                 return sorted(opened.entries())
         except (OSError, ValueError):
             return ()
-
-
-def _open_repository(tree: Root, path: str, folder: str, found: os.stat_result) -> Repository | None:
-    """The one whose `.git` is in a folder of `tree`. None: its index cannot be read, so it tracks nothing we know."""
-    git = _join(folder, ".git")
-    try:
-        if stat.S_ISDIR(found.st_mode):
-            return _read_repository(tree, f"{git}/index", folder)
-        pointer = tree.read(git, 1 << 13).decode("utf-8", "surrogateescape").removeprefix("gitdir:").strip()
-        with Root.open(os.path.normpath(os.path.join(path, folder, pointer))) as elsewhere:  # noqa: PTH118
-            return _read_repository(elsewhere, "index", folder)
-    except (OSError, ValueError):
-        return None
-
-
-def _read_repository(tree: Root, file: str, folder: str) -> Repository | None:
-    written = tree.info(file)
-    index = read_index(tree.read(file, MAX_INDEX_BYTES)) if written.st_size <= MAX_INDEX_BYTES else None
-    return None if index is None else Repository(folder, bool(folder), index, written.st_mtime_ns)
-
-
-def _repository_around(project: str) -> Repository | None:
-    """The project may be a folder of a larger repository."""
-    for around in Path(project).parents:
-        try:
-            with Root.open(around) as tree:
-                found = tree.find(".git")
-                if found is not None:
-                    made = _open_repository(tree, str(around), "", found)
-                    prefix = str(Path(project).relative_to(around))
-                    return None if made is None else msgspec.structs.replace(made, prefix=prefix)
-        except OSError:
-            continue
-    return None
 
 
 def escape(text: str) -> str:

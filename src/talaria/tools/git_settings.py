@@ -19,7 +19,15 @@ import msgspec
 from msgspec import structs
 
 from talaria.core.trees import Root, read_file
-from talaria.tools import git_files
+from talaria.tools.git_config import (
+    MAX_CONFIG_BYTES,
+    AddressChange,
+    GitConfig,
+    SettingChange,
+    compare_settings,
+    group_by_owner,
+    judge_all,
+)
 from talaria.tools.sandbox.base import Bind, SandboxPolicy
 from talaria.tools.sandbox.system import PYTHON
 
@@ -66,56 +74,8 @@ that is silently unsigned."""
 
 _Stamp = tuple[int, int, int, int, int]
 """Other than before: somebody has changed the file."""
-GitConfig = Mapping[str, tuple[str, ...]]
-"""By key, all values in order."""
 AllowChange = Callable[[Path, bytes], AbstractContextManager[None]]
 """While a file is replaced by this content with the person's consent."""
-
-
-class SettingChange(msgspec.Struct, frozen=True):
-    """What a command has changed in the settings of a repository."""
-
-    file: Path
-    key: str
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-    """Empty: it was removed."""
-
-
-class AddressChange(msgspec.Struct, frozen=True):
-    """Settings of one remote, submodule or branch that go together, with an address in them that is new."""
-
-    file: Path
-    changes: tuple[SettingChange, ...]
-
-    @property
-    def effect(self) -> str:
-        """As an infinitive, for whoever decides."""
-        folder = self.file.parent
-        repository = folder.parent if folder.name == ".git" else folder
-        found: list[str] = []
-        for change in self.changes:
-            section, name = change.key.partition(".")[0], change.key.rpartition(".")[2]
-            whose, to = change.key[len(section) + 1 : -len(name) - 1], " and ".join(change.after)
-            match section, name:
-                case (("remote" | "submodule"), "url"):
-                    found.append(f"set {section} {whose} of {repository} to {to}")
-                case "remote", "pushurl":
-                    found.append(f"push to {to} as remote {whose} of {repository}")
-                case "branch", ("remote" | "pushremote"):
-                    found.append(f"connect branch {whose} of {repository} to {to}")
-                case _:
-                    pass
-        return " and ".join(found) or f"change settings in {self.file}"
-
-    @property
-    def text(self) -> str:
-        """All of it."""
-        lines = [f"in {self.file}"]
-        for change in self.changes:
-            lines += (f"- {change.key} = {value}" for value in change.before)
-            lines += (f"+ {change.key} = {value}" for value in change.after)
-        return "\n".join(lines)
 
 
 class SyncedSettings(msgspec.Struct, frozen=True):
@@ -124,43 +84,6 @@ class SyncedSettings(msgspec.Struct, frozen=True):
     """Only a person can allow it."""
     saved: tuple[Path, ...] = ()
     """Files that were replaced."""
-
-
-def compare_settings(before: GitConfig, after: GitConfig, file: Path) -> list[SettingChange]:
-    keys = dict.fromkeys((*before, *after))
-    pairs = ((key, before.get(key, ()), after.get(key, ())) for key in keys)
-    return [SettingChange(file, key, old, new) for key, old, new in pairs if old != new]
-
-
-def judge_change(change: SettingChange) -> str:
-    """As `git_files.judge`, of all its values. What is removed counts by its name alone."""
-    verdicts = [git_files.judge_setting(change.key, value) for value in change.after or (None,)]
-    refused = [one for one in verdicts if one not in ("save", "ask")]
-    return refused[0] if refused else "ask" if "ask" in verdicts else "save"
-
-
-def judge_all(changes: Sequence[SettingChange]) -> list[tuple[SettingChange, str]]:
-    """What belongs to one remote, submodule or branch is asked about together with its address. A remote that only got
-    another name is not asked about: its address was there before."""
-    removed = {(_kind(change), change.before) for change in changes if not change.after}
-    verdicts: list[tuple[SettingChange, str]] = []
-    for change in changes:
-        verdict = judge_change(change)
-        is_renamed = not change.before and (_kind(change), change.after) in removed
-        verdicts.append((change, "save" if verdict == "ask" and is_renamed else verdict))
-    asked = {_owner(change) for change, verdict in verdicts if verdict == "ask"}
-    return [
-        (change, "ask" if verdict == "save" and _owner(change) in asked else verdict) for change, verdict in verdicts
-    ]
-
-
-def _kind(change: SettingChange) -> tuple[str, str]:
-    """Whatever it belongs to is called."""
-    return change.key.partition(".")[0], change.key.rpartition(".")[2]
-
-
-def _owner(change: SettingChange) -> str:
-    return change.key.rpartition(".")[0]
 
 
 class GitSettings:
@@ -239,7 +162,7 @@ class GitSettings:
             lines = [_format_setting(key, known[key][-1]) for key in sorted(_PERSONAL_KEYS & known.keys())]
             named = (Path(value).expanduser() for value in known.get("core.excludesfile", ())[-1:])
             with suppress(OSError, RuntimeError):
-                ignored = read_file(next(named, Path.home() / ".config/git/ignore"), git_files.MAX_CONFIG_BYTES)
+                ignored = read_file(next(named, Path.home() / ".config/git/ignore"), MAX_CONFIG_BYTES)
                 _write_new(root, "shown/ignore", ignored)
                 lines.append(_format_setting("core.excludesfile", f"{self._shown}/ignore"))
             _write_new(root, "shown/settings", "".join(lines).encode("utf-8", "surrogateescape"))
@@ -300,7 +223,7 @@ class GitSettings:
                 told.append(f"git: {len(changes):,} settings were changed in {file}, too many; none was saved.")
                 changes = []
             verdicts = judge_all(changes)
-            asked += _group_by_owner(file, [change for change, verdict in verdicts if verdict == "ask"])
+            asked += group_by_owner(file, [change for change, verdict in verdicts if verdict == "ask"])
             told += _describe_refusals(
                 [(change, verdict) for change, verdict in verdicts if verdict not in ("save", "ask")]
             )
@@ -329,7 +252,7 @@ class GitSettings:
         self._session_stamp = stamp
         settings: GitConfig | None = None
         with suppress(OSError), Root.open(self._folder / "copies") as copies:
-            settings = list_settings(copies.read("global", git_files.MAX_CONFIG_BYTES))
+            settings = list_settings(copies.read("global", MAX_CONFIG_BYTES))
         before, self._session_settings = self._session_settings, settings or {}
         new = [key for key, values in self._session_settings.items() if values != before.get(key)]
         names = ", ".join(key if key.isprintable() else ascii(key) for key in new[:MAX_TOLD])
@@ -343,7 +266,7 @@ class GitSettings:
             with Root.open(file.anchor) as top, top.folder(str(file.parent.relative_to(file.anchor))) as folder:
                 folder.create(lock, 0o600).close()  # as git does: nobody else writes it meanwhile
                 try:
-                    real = folder.read(file.name, git_files.MAX_CONFIG_BYTES)
+                    real = folder.read(file.name, MAX_CONFIG_BYTES)
                     edited = self._edit(real, changes)
                     if edited != real:
                         with changing(file, edited):
@@ -374,7 +297,7 @@ class GitSettings:
                 expected.pop(change.key, None)
                 if change.after:
                     expected[change.key] = change.after
-            edited = root.read("work/settings", git_files.MAX_CONFIG_BYTES + 1)
+            edited = root.read("work/settings", MAX_CONFIG_BYTES + 1)
         if list_settings(edited) != expected:
             raise ValueError("git would have changed something else, too")
         return edited
@@ -382,8 +305,8 @@ class GitSettings:
     def _read_copy(self, file: Path) -> bytes | None:
         """None: it is gone, too large, or not a plain file."""
         with suppress(OSError), Root.open(self._folder / "copies") as copies:
-            content = copies.read(f"{self._copies[file]}/config", git_files.MAX_CONFIG_BYTES + 1)
-            return content if len(content) <= git_files.MAX_CONFIG_BYTES else None
+            content = copies.read(f"{self._copies[file]}/config", MAX_CONFIG_BYTES + 1)
+            return content if len(content) <= MAX_CONFIG_BYTES else None
         return None
 
     def _reset(self, file: Path, content: bytes) -> None:
@@ -434,13 +357,6 @@ def _make_stamp(file: Path) -> _Stamp | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _group_by_owner(file: Path, asked: Sequence[SettingChange]) -> list[AddressChange]:
-    groups: dict[str, list[SettingChange]] = {}
-    for change in asked:
-        groups.setdefault(_owner(change), []).append(change)
-    return [AddressChange(file, tuple(changes)) for changes in groups.values()]
 
 
 def list_settings(content: bytes) -> GitConfig | None:
@@ -562,10 +478,10 @@ def _read_settings_file(file: Path) -> bytes | None:
     """None: it is gone, too large, a link, or behind one."""
     try:
         with Root.open(file.anchor) as top:
-            content = top.read(str(file.relative_to(file.anchor)), git_files.MAX_CONFIG_BYTES + 1)
+            content = top.read(str(file.relative_to(file.anchor)), MAX_CONFIG_BYTES + 1)
     except OSError:
         return None
-    return content if len(content) <= git_files.MAX_CONFIG_BYTES else None
+    return content if len(content) <= MAX_CONFIG_BYTES else None
 
 
 def _is_in_repository(file: Path) -> bool:
