@@ -28,16 +28,23 @@ from talaria.tools.git_config import (
     group_by_owner,
     judge_all,
 )
+from talaria.tools.git_program import (
+    MAX_CERTIFICATES_BYTES,
+    SYSTEM_PATH,
+    find_git,
+    find_own_certificates,
+    find_system_certificates,
+    list_settings,
+    read_certificates,
+    read_person_settings,
+    run_git,
+)
 from talaria.tools.sandbox.base import Bind, SandboxPolicy
 from talaria.tools.sandbox.system import PYTHON
 
-GIT_S = 5.0
-SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
-"""Where programs are that we run ourselves: a project may bring others of the same name."""
 MAX_CHANGES = 200
 """Settings of one repository that are looked at after one command."""
 MAX_TOLD = 20
-_MAX_CERTIFICATES_BYTES = 8 << 20
 MAX_COPIES = 50
 """Repositories whose settings commands can change."""
 _IDENTITY = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)")
@@ -129,19 +136,19 @@ class GitSettings:
     def trust_certificate(self, certificate: bytes) -> None:
         """From now on git in the sandbox trusts it, besides those that it trusts anyway."""
         with Root.open(self._folder) as root:
-            known = root.read(_CERTIFICATES, _MAX_CERTIFICATES_BYTES)
+            known = root.read(_CERTIFICATES, MAX_CERTIFICATES_BYTES)
             root.replace(_CERTIFICATES, known + b"\n" + certificate, mode=0o600)
 
     def _write_programs(self, root: Root, known: GitConfig) -> None:
         """What git starts in the sandbox in place of ssh and gpg, and what stands in place of `gh`."""
         self._has_gh = shutil.which("gh") is not None
-        _write_new(root, "shown/inside.py", read_file(_INSIDE, _MAX_CERTIFICATES_BYTES))
+        _write_new(root, "shown/inside.py", read_file(_INSIDE, MAX_CERTIFICATES_BYTES))
         for folder, name in (("programs", "ssh"), ("programs", "sign"), *([("bin", "gh")] if self._has_gh else [])):
             root.make_folder(f"shown/{folder}", 0o700).close()
             script = f'#!/bin/sh\nexec {shlex.quote(PYTHON)} -IS {_VISIBLE}/inside.py {name} "$@"\n'
             _write_new(root, f"shown/{folder}/{name}", script.encode(), 0o700)
-        trusted = (*filter(None, map(_read_certificates, _system_certificates())),)[:1]
-        own = filter(None, map(_read_certificates, own_certificates(known)))
+        trusted = (*filter(None, map(read_certificates, find_system_certificates())),)[:1]
+        own = filter(None, map(read_certificates, find_own_certificates(known)))
         _write_new(root, _CERTIFICATES, b"\n".join((*trusted, *own)))
 
     def prepare(self, repository: Path) -> bool:
@@ -152,7 +159,7 @@ class GitSettings:
         self._stamps.clear()
         self._session_settings, self._session_stamp = {}, None
         self.remove()
-        if _find_git() is None:
+        if find_git() is None:
             return False
         Root.make(self._folder.parent).close()  # each for nobody else to see
         with Root.make(self._folder) as root:
@@ -291,9 +298,9 @@ class GitSettings:
                 if expected.get(change.key, ()) != change.before:
                     continue  # the person's own wins
                 if change.before:
-                    _run_git(("config", "--file", file, "--unset-all", change.key))
+                    run_git(("config", "--file", file, "--unset-all", change.key))
                 for value in change.after:
-                    _run_git(("config", "--file", file, "--add", change.key, value))
+                    run_git(("config", "--file", file, "--add", change.key, value))
                 expected.pop(change.key, None)
                 if change.after:
                     expected[change.key] = change.after
@@ -359,85 +366,10 @@ def _make_stamp(file: Path) -> _Stamp | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def list_settings(content: bytes) -> GitConfig | None:
-    """As git reads them, without those that they include. None: it cannot."""
-    try:
-        listed = _run_git(("config", "--file", "-", "--no-includes", "--list", "-z"), content)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return _parse_listing(listed)
-
-
-def read_person_settings(repository: Path) -> GitConfig:
-    """Of the machine and of the person, with what they include for this repository; none, if git cannot read them."""
-    known: dict[str, tuple[str, ...]] = dict(_list_as_person(()))
-    for key, paths in list(known.items()):
-        section, _, rest = key.partition(".")
-        condition, _, name = rest.rpartition(".")
-        if section == "includeif" and name == "path" and _condition_holds(condition, repository):
-            for path in paths:
-                with suppress(RuntimeError):  # the home of nobody
-                    file = Path.home() / Path(path).expanduser()  # one beside ~/.gitconfig, if it is relative
-                    known.update(_list_as_person(("--file", str(file))))
-    return known
-
-
 def _write_new(root: Root, name: str, content: bytes, mode: int = 0o600) -> None:
     """What is made anew for each session need not survive a power cut."""
     with root.create(name, mode) as file:
         file.write(content)
-
-
-def own_certificates(settings: GitConfig) -> list[Path]:
-    """Files with certificates that the person's git trusts, and others may not; whether they exist or not."""
-    named = (*settings.get("http.sslcainfo", ())[-1:], os.environ.get("GIT_SSL_CAINFO", ""))
-    return [Path(name).expanduser() for name in named if name]
-
-
-def _system_certificates() -> list[Path]:
-    import ssl  # noqa: PLC0415  (only for whoever runs commands)
-
-    usual = ssl.get_default_verify_paths()
-    named = (usual.cafile, usual.openssl_cafile, "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/cert.pem")
-    return [Path(file) for file in named if file]
-
-
-def _read_certificates(file: Path) -> bytes:
-    with suppress(OSError):
-        return read_file(file, _MAX_CERTIFICATES_BYTES)
-    return b""
-
-
-def _list_as_person(words: Sequence[str]) -> GitConfig:
-    program = _find_git()
-    environment = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
-    try:
-        listed = subprocess.run(  # noqa: S603
-            (program or "git", "config", *words, "--includes", "--list", "-z"),
-            cwd="/",
-            env={**environment, "PATH": SYSTEM_PATH},
-            capture_output=True,
-            timeout=GIT_S,
-            check=True,
-        ).stdout
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return {}
-    return _parse_listing(listed)
-
-
-def _condition_holds(condition: str, repository: Path) -> bool:
-    """A condition about the folder of git, which git itself finds false in `/`. Of the others none is known here."""
-    kind, _, pattern = condition.partition(":")
-    if kind not in ("gitdir", "gitdir/i") or not pattern or pattern.startswith("./"):
-        return False
-    with suppress(RuntimeError):
-        pattern = f"{Path(pattern).expanduser()}{'/' if pattern.endswith('/') else ''}"
-    pattern = pattern if pattern.startswith("/") else f"**/{pattern}"
-    pattern = f"{pattern}**" if pattern.endswith("/") else pattern
-    words = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    expression = "".join(words.get(part, re.escape(part)) for part in re.split(r"(\*\*/|\*\*|\*|\?)", pattern))
-    flags = re.DOTALL | (re.IGNORECASE if kind == "gitdir/i" else re.NOFLAG)
-    return re.fullmatch(expression, f"{repository}/.git", flags) is not None
 
 
 def _format_setting(key: str, value: str) -> str:
@@ -445,33 +377,6 @@ def _format_setting(key: str, value: str) -> str:
     section, _, name = key.partition(".")
     quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
     return f'[{section}]\n\t{name} = "{quoted}"\n'
-
-
-def _parse_listing(listed: bytes) -> GitConfig:
-    found: dict[str, tuple[str, ...]] = {}
-    for entry in listed.decode("utf-8", "surrogateescape").split("\0")[:-1]:
-        key, is_set, value = entry.partition("\n")
-        found[key] = (*found.get(key, ()), value if is_set else "true")
-    return found
-
-
-def _find_git() -> str | None:
-    return shutil.which("git", path=SYSTEM_PATH)
-
-
-def _run_git(words: Sequence[str], content: bytes = b"") -> bytes:
-    """Git, outside of every repository and without anybody's settings. Raises `OSError`, `SubprocessError`."""
-    environment = {
-        "PATH": SYSTEM_PATH,
-        "HOME": "/nonexistent",
-        "LC_ALL": "C",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": "/dev/null",
-    }
-    argv = (_find_git() or "git", *words)
-    return subprocess.run(  # noqa: S603
-        argv, cwd="/", env=environment, input=content, capture_output=True, timeout=GIT_S, check=True
-    ).stdout
 
 
 def _read_settings_file(file: Path) -> bytes | None:

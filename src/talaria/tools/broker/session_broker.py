@@ -9,7 +9,8 @@ from pathlib import Path
 from talaria.core.errors import Denied
 from talaria.tools.broker.broker import BrokerContext, CredentialBroker, Settings
 from talaria.tools.consent import SessionConsent
-from talaria.tools.git_settings import GitSettings, list_settings, read_person_settings
+from talaria.tools.git_program import list_settings, read_person_settings
+from talaria.tools.git_settings import GitSettings
 from talaria.tools.sandbox.base import ToolHost
 from talaria.tools.sandbox.egress_proxy import EgressProxy
 from talaria.tools.sandbox.local import is_in, outside_environment
