@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from talaria.core.trees import Entry, Root
 from talaria.tools.git_index import IndexEntry, Repository, find_repository_around, open_repository
 from talaria.tools.repositories import is_repository
+from talaria.tools.shell_expansion import UNKNOWN, is_plain, name_matches, unescape
 from talaria.tools.undo.scan import REGENERABLE
 
 MAX_DELETED_UNASKED = 20
@@ -26,8 +27,6 @@ MAX_COMPARED = 200
 """Files whose content is compared with git's, because they look touched."""
 MAX_COMPARED_BYTES = 16 << 20
 MAX_SHOWN = 6
-UNKNOWN = "\0"
-"""In a pattern: what cannot be known before it runs."""
 
 _GENERATED = REGENERABLE | {"htmlcov"}
 _GENERATED_FILES = re.compile(r".*\.py[co]|\.coverage|\.DS_Store", re.DOTALL)
@@ -41,7 +40,6 @@ _CACHE_TAG = b"Signature: 8a477f597d28d172789f06886806bc55"
 _GIT_REPLACES = frozenset({"COMMIT_EDITMSG", "MERGE_MSG", "gc.log", "gc.pid", "FETCH_HEAD", "ORIG_HEAD"})
 _WRITTEN_BY_HAND = frozenset({"hooks", "info", "config", "config.worktree", "description"})
 """In a repository: writing these is not damage. Hooks and settings are guarded by the sandbox."""
-_ESCAPED = re.compile(r"\[([*?[])\]")
 
 Status = Literal["kept", "untracked", "changed"]
 """What git has of a file: all of it, nothing, or another content."""
@@ -119,7 +117,7 @@ class ProjectFiles:
         for at, part in enumerate(project):
             if at == len(pattern):
                 return [""]
-            if not _name_matches(part, pattern[at]):
+            if not name_matches(part, pattern[at]):
                 return []
         found = [""]
         for at, part in enumerate(pattern[len(project) :], len(project) + 1):
@@ -131,7 +129,7 @@ class ProjectFiles:
 
     def is_inside(self, pattern: Sequence[str]) -> bool:
         project = [part for part in self.project.split("/") if part]
-        return len(pattern) >= len(project) and all(map(_name_matches, project, pattern))
+        return len(pattern) >= len(project) and all(map(name_matches, project, pattern))
 
     def is_folder(self, name: str) -> bool:
         found = self._stat(name)
@@ -372,7 +370,7 @@ class ProjectFiles:
             return [_join(folder, unescape(part))]
         names = [entry.name for entry in self._entries(folder) if entry.is_folder or is_last]
         return [
-            _join(folder, name) for name in names if _name_matches(name, part) and (part[0] == "." or name[0] != ".")
+            _join(folder, name) for name in names if name_matches(name, part) and (part[0] == "." or name[0] != ".")
         ]
 
     def _resolve(self, name: str) -> str | None:
@@ -407,24 +405,6 @@ class ProjectFiles:
                 return sorted(opened.entries())
         except (OSError, ValueError):
             return ()
-
-
-def escape(text: str) -> str:
-    """As a pattern that stands for exactly that."""
-    return re.sub(r"([*?[])", r"[\1]", text)
-
-
-def unescape(part: str) -> str:
-    return _ESCAPED.sub(r"\1", part)
-
-
-def is_plain(part: str) -> bool:
-    """Whether a pattern stands for one name only."""
-    return UNKNOWN not in part and not re.search(r"[*?[]", _ESCAPED.sub("", part))
-
-
-def _name_matches(name: str, part: str) -> bool:
-    return fnmatch.fnmatchcase(name, part.replace(UNKNOWN, "*").replace("[^", "[!"))
 
 
 def _pattern_matches(pattern: str, names: Sequence[str]) -> bool:
