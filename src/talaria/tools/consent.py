@@ -265,7 +265,8 @@ class _KeepInvocation(msgspec.Struct, frozen=True):
 
 async def ask_about_held(workspace: "Workspace", run: Run) -> str:
     """What the model is told behind the output of a command; empty: nothing was held."""
-    held, warnings = workspace.take_held(), (*workspace.take_warnings(), *await _ask_about_addresses(workspace, run))
+    guard = workspace.guard
+    held, warnings = guard.take_held(), (*guard.take_warnings(), *await _ask_about_addresses(workspace, run))
     moved = [one for one in held if one.to is not None]
     if run.tools is None or not moved:
         return _format_notices((*warnings, *map(str, held)))
@@ -289,21 +290,21 @@ async def ask_about_held(workspace: "Workspace", run: Run) -> str:
         await run.tools.consent(call, _KeepInvocation(Claim(writes=paths), question), doubt)
     except (Denied, ToolFailed) as refusal:
         return _format_notices((*warnings, *map(str, held), str(refusal)))
-    kept = [await workspace.release(one) for one in moved]
+    kept = [await guard.release(one) for one in moved]
     return _format_notices((*warnings, *kept, *(str(one) for one in held if one.to is None)))
 
 
 async def _ask_about_addresses(workspace: "Workspace", run: Run) -> tuple[str, ...]:
     """That commands have put into settings of git."""
     told: list[str] = []
-    for change in workspace.take_addresses():
+    for change in workspace.guard.take_addresses():
         try:
             permission = Permission("git-url", (change.effect,))
             await ask_to_open(run, permission, change.text, workspace.cwd, noun="settings")
         except Denied as refusal:
             told.append(f"git: not done: {change.effect}. {refusal}")
             continue
-        told += await workspace.save_address(change)
+        told += await workspace.guard.save_address(change)
     return tuple(told)
 
 

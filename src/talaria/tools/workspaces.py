@@ -231,7 +231,7 @@ class Workspaces:
         """While a tool writes a file with the person's consent, whatever runs meanwhile. Not on the loop."""
         with ExitStack() as held:
             for workspace in tuple(self._all.values()):
-                held.enter_context(workspace.allow_change(path, content))
+                held.enter_context(workspace.guard.allow_change(path, content))
             yield
 
     @asynccontextmanager
