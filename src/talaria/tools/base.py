@@ -39,18 +39,14 @@ class Effect(msgspec.Struct, frozen=True):
             return True
         if "writes" not in kinds or "independent" in kinds:
             return False
-        return _paths_overlap(self.paths, other.paths)
+        if not self.paths or not other.paths:
+            return True
+        return any(a == b or a in b.parents or b in a.parents for a in self.paths for b in other.paths)
 
 
 READS = Effect("reads")
 INDEPENDENT = Effect("independent")
 EXCLUSIVE = Effect("exclusive")
-
-
-def _paths_overlap(some: tuple[Path, ...], others: tuple[Path, ...]) -> bool:
-    if not some or not others:
-        return True
-    return any(a == b or a in b.parents or b in a.parents for a in some for b in others)
 
 
 class Claim(msgspec.Struct, frozen=True):

@@ -143,7 +143,10 @@ class Workspace:
                 return
             host = self._live_host
             if host is not None:
-                faults = [await self._withdraw_now(host, place) for place in dropped]
+                faults: list[str] = []
+                for place in dropped:
+                    is_around = self._is_around_others(place)
+                    faults.append("it is around what stays open" if is_around else await host.withdraw(place))
                 faults += [await self._share_now(host, place, wanted) for place in added]
                 if any(faults):
                     await self._restart(added or dropped)
@@ -180,9 +183,6 @@ class Workspace:
         if not fault:
             self.guard.guarded = (*self.guard.guarded, *guarded)
         return fault
-
-    async def _withdraw_now(self, host: ToolHost, place: Path) -> str:
-        return "it is around what stays open" if self._is_around_others(place) else await host.withdraw(place)
 
     def _is_around_others(self, place: Path) -> bool:
         return any(_is_below(one, place) for one in self.roots)

@@ -129,16 +129,13 @@ class _ScriptOutput:
             self.calls.put_nowait(bytes(self._pending[start + len(self._sign) : end]))
             del self._pending[: end + 1]
         if start < 0:
-            self._pass_on()
-
-    def _pass_on(self) -> None:
-        """All but what may be the beginning of a call."""
-        kept = next(
-            (size for size in range(len(self._sign) - 1, 0, -1) if self._pending.endswith(self._sign[:size])), 0
-        )
-        cut = len(self._pending) - kept
-        self.output.add(bytes(self._pending[:cut]))
-        del self._pending[:cut]
+            # All but what may be the beginning of a call.
+            kept = next(
+                (size for size in range(len(self._sign) - 1, 0, -1) if self._pending.endswith(self._sign[:size])), 0
+            )
+            cut = len(self._pending) - kept
+            self.output.add(bytes(self._pending[:cut]))
+            del self._pending[:cut]
 
     def skip(self, size_bytes: int) -> None:
         self.output.skip(size_bytes)

@@ -62,7 +62,11 @@ def todo(
     steps = _load(file)
     if todos is not None:
         steps = _update_steps(todos, steps if merge else ())
-        _save(file, steps)
+        try:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(file, msgspec.json.encode(steps), mode=0o600)
+        except OSError as fault:
+            raise ToolFailed(f"The list cannot be kept: {fault.strerror}.") from fault
     return _format_steps(steps)
 
 
@@ -99,14 +103,6 @@ def _load(file: Path) -> Sequence[TodoItem]:
         return msgspec.json.decode(read_bytes(file, MAX_FILE_BYTES), type=tuple[TodoItem, ...])
     except (OSError, msgspec.MsgspecError, RecursionError):
         return ()
-
-
-def _save(file: Path, steps: Sequence[TodoItem]) -> None:
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(file, msgspec.json.encode(steps), mode=0o600)
-    except OSError as fault:
-        raise ToolFailed(f"The list cannot be kept: {fault.strerror}.") from fault
 
 
 MAX_QUESTION_CHARS = 1_000

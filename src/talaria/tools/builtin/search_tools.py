@@ -95,17 +95,14 @@ class _SearchOutput:
         *lines, rest = (self.pending + chunk).split(b"\n")
         self.pending = rest[:_MAX_LINE_BYTES]
         for line in lines:
-            self._take(bytes(line))
-
-    def _take(self, line: bytes) -> None:
-        with suppress(ValueError, RecursionError):  # it is not one of ours
-            match json.loads(line):
-                case [str(path), int(number), str(text)] if len(self.hits) < self.limit:
-                    self.hits.append((path, number, text))
-                case str(sentence):
-                    self.refusal = sentence
-                case _:
-                    pass
+            with suppress(ValueError, RecursionError):  # it is not one of ours
+                match json.loads(bytes(line)):
+                    case [str(path), int(number), str(text)] if len(self.hits) < self.limit:
+                        self.hits.append((path, number, text))
+                    case str(sentence):
+                        self.refusal = sentence
+                    case _:
+                        pass
 
     def skip(self, size_bytes: int) -> None:
         """It printed far more than it should."""

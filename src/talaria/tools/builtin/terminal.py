@@ -250,7 +250,10 @@ def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         workspace = await workspaces.open(run.scope)
         processes = workspace.processes
         if action == "list":
-            return "\n".join(_format_process(one) for one in processes.all) or "[no background processes]"
+            lines = [
+                f"{one.id}  {one.state}  {one.command.command.partition(chr(10))[0][:100]}" for one in processes.all
+            ]
+            return "\n".join(lines) or "[no background processes]"
         try:
             done = await _act(action, processes.find(id), text, max(1, min(timeout_s, MAX_WAIT_S)))
         finally:
@@ -284,7 +287,13 @@ async def _act(action: Action, process: BackgroundProcess, text: str, limit_s: f
         case "log":
             return _describe_process(process.output.text(), process, process.state)
         case "wait":
-            return await _wait(process, limit_s)
+            try:
+                async with asyncio.timeout(limit_s):
+                    await process.started.ended()
+            except TimeoutError:
+                state = f"still running after {limit_s:.0f} seconds"
+                return _describe_process(process.read_new_output(), process, state)
+            return _describe_process(process.read_new_output(), process, process.state)
         case "write":
             _check_running(process)
             process.started.write(text.encode("utf-8", "replace"))
@@ -303,22 +312,9 @@ def _check_running(process: BackgroundProcess) -> None:
         raise ToolFailed(f"{process.id} has ended: {process.state}.")
 
 
-async def _wait(process: BackgroundProcess, limit_s: float) -> RichResult:
-    try:
-        async with asyncio.timeout(limit_s):
-            await process.started.ended()
-    except TimeoutError:
-        return _describe_process(process.read_new_output(), process, f"still running after {limit_s:.0f} seconds")
-    return _describe_process(process.read_new_output(), process, process.state)
-
-
 def _describe_process(output: str, process: BackgroundProcess, state: str) -> RichResult:
     end = process.started.end
     text = f"{output}\n[{state}]".lstrip("\n")
     how = Outcome("done", "still running") if end is None else make_outcome(end)
     chars = max(0, len(text) - len(f"\n[{state}]"))
     return RichResult(text, outcome=msgspec.structs.replace(how, output_chars=chars))
-
-
-def _format_process(process: BackgroundProcess) -> str:
-    return f"{process.id}  {process.state}  {process.command.command.partition(chr(10))[0][:100]}"

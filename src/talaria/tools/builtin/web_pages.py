@@ -312,7 +312,9 @@ class _Reader:
         if self._outline.is_noise:
             self._inline.add(" ")
         elif self._pre is not None:
-            self._in_pre(tag)
+            self._language = self._language or _language(tag)
+            if tag.name in ("br", "div", "li", "p", "tr") and self._pre:
+                self._pre.append("\n")
         elif part is not None:
             self._begin(part, tag)
         elif tag.name in _MARKS:
@@ -335,11 +337,6 @@ class _Reader:
             self._heading = _HEADINGS.get(name, 0)
             if name == "li":
                 self._marker = self._next_marker()
-
-    def _in_pre(self, tag: Tag) -> None:
-        self._language = self._language or _language(tag)
-        if tag.name in ("br", "div", "li", "p", "tr") and self._pre:
-            self._pre.append("\n")
 
     def _begin(self, part: PagePart, tag: Tag) -> None:
         self._break()
@@ -371,20 +368,17 @@ class _Reader:
             if part == "noise":
                 continue
             if part == "pre":
-                self._end_pre()
+                code = "".join(self._pre or []).strip("\n").rstrip()
+                self._pre = None
+                if code:
+                    ticks = fence(code, 3)
+                    self._put(f"{ticks}{self._language}\n{code}\n{ticks}")
             self._break()
             if part == "table":
                 self._end_table()
             elif part == "list":
                 self._lists.pop()
                 self._marker = ""
-
-    def _end_pre(self) -> None:
-        code = "".join(self._pre or []).strip("\n").rstrip()
-        self._pre = None
-        if code:
-            ticks = fence(code, 3)
-            self._put(f"{ticks}{self._language}\n{code}\n{ticks}")
 
     def _end_cell(self) -> None:
         if self._table is not None and self._table.is_in_cell:

@@ -213,7 +213,12 @@ class Checkpoints:
             changes = self._store.changes(self._session, row.number).values()
             project = Path(self._store.project_path(row.project))
             files = tuple(
-                TurnFileChange(project / one.path, bool(one.before.mode), one.before.size, _is_folder(one))
+                TurnFileChange(
+                    project / one.path,
+                    bool(one.before.mode),
+                    one.before.size,
+                    stat.S_ISDIR(one.before.mode or one.left_mode),
+                )
                 for one in changes
             )
             found.append(Checkpoint(row.number, row.at, row.turn, row.why, files))
@@ -233,7 +238,8 @@ class Checkpoints:
             now = present[chain.path]
             was_changed = not (chain.is_own and chain.is_untouched(now))
             is_folder = stat.S_ISDIR(chain.wanted.mode or now.mode)
-            if _is_restored(now, chain.wanted):
+            links = now.links, chain.wanted.links
+            if now.is_like(chain.wanted) and (links[0] == links[1] or max(links) <= 1):  # else names of one file parted
                 outcomes[chain.path] = RestoreResult(chain.path, "same", is_folder=is_folder)
             elif stat.S_ISREG(now.mode) and not now.content:
                 reason = "what it holds now cannot be read, so it cannot be kept"
@@ -245,7 +251,9 @@ class Checkpoints:
                 what = "restored" if chain.wanted.mode else "removed"
                 outcomes[chain.path] = RestoreResult(chain.path, what, was_changed=was_changed, is_folder=is_folder)
         kept_as = self._put_back(number, project, targets, outcomes) if targets else None
-        left_out = {} if project.reason else self._store.left_out(project.id, self._checkpoint_time(number))
+        rows = self._store.checkpoints(self._session)
+        made_at = next((row.at for row in rows if row.number >= number), self._now())
+        left_out = {} if project.reason else self._store.left_out(project.id, made_at)
         return RestoreReport(number, tuple(outcomes.values()), kept_as, left_out, project.reason)
 
     def _put_back(
@@ -290,9 +298,6 @@ class Checkpoints:
             yield compare_states(
                 project.name_of(chain.path), chain.wanted, now, chain.content, self._reader(now), redactor
             )
-
-    def _checkpoint_time(self, number: int) -> float:
-        return next((row.at for row in self._store.checkpoints(self._session) if row.number >= number), self._now())
 
     def _rows(self) -> Sequence[CheckpointRow]:
         """After whatever a crash, or a background process, has left was looked at."""
@@ -387,12 +392,3 @@ def _old_content(shelf: OldCheckpoints, number: int, kept: SavedFile) -> Callabl
         return (shelf.blob(number, kept),)
 
     return read
-
-
-def _is_restored(now: PathState, wanted: PathState) -> bool:
-    """Names of one and the same file are that again, too."""
-    return now.is_like(wanted) and (now.links == wanted.links or max(now.links, wanted.links) <= 1)
-
-
-def _is_folder(row: ChangeRow) -> bool:
-    return stat.S_ISDIR(row.before.mode or row.left_mode)
