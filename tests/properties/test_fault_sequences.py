@@ -50,8 +50,7 @@ from talaria.testing.manual_clock import ManualClock
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import Answer, ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Call, Failure, Faults, Reply
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import INDEPENDENT
+from talaria.tools.base import INDEPENDENT, OpenGate
 from talaria.tools.function import FunctionTool, tool
 from talaria.tools.registry import Toolbox
 

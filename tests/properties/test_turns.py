@@ -30,8 +30,7 @@ from talaria.runtime.turn_runner import Report
 from talaria.store.base import Held, Journal, NewSession, Session, Sessions, Write
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import EXCLUSIVE, INDEPENDENT, RichResult, Tool
+from talaria.tools.base import EXCLUSIVE, INDEPENDENT, OpenGate, RichResult, Tool
 from talaria.tools.function import tool
 from talaria.tools.registry import Toolbox
 

@@ -32,7 +32,7 @@ from talaria.runtime.session_config import SessionConfig
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Reply
-from talaria.tools.approval import OpenGate
+from talaria.tools.base import OpenGate
 from talaria.tools.builtin.search_tools import search_tools
 from talaria.tools.protected import Protected
 from talaria.tools.sandbox.host.descendants import descendants

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from talaria.tools.git_files import NOT_UNDERSTOOD, parse_config
-from talaria.tools.git_settings import GitSettings, list_settings
+from talaria.tools.git_config import NOT_UNDERSTOOD, parse_config
+from talaria.tools.git_program import list_settings
+from talaria.tools.git_settings import GitSettings
 from talaria.tools.sandbox.base import SandboxPolicy
 
 PIECES = (

@@ -11,8 +11,7 @@ from tests.security.swapping import swapping
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall
 from talaria.core.redaction import Redactor
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Scope
+from talaria.tools.base import OpenGate, Scope
 from talaria.tools.builtin.search_tools import search_tools
 from talaria.tools.executor import Executor
 from talaria.tools.protected import Protected

@@ -20,8 +20,7 @@ from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall
 from talaria.core.redaction import Redactor
 from talaria.store.memory import MemoryStore
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Scope
+from talaria.tools.base import OpenGate, Scope
 from talaria.tools.executor import Executor
 from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox

@@ -27,13 +27,12 @@ from talaria.providers.demo import ENDPOINT
 from talaria.runtime.prompt import build
 from talaria.runtime.session_config import SessionConfig
 from talaria.store.sqlite.undo import SqliteUndoStore
-from talaria.tools import places
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Scope
+from talaria.tools import file_content
+from talaria.tools.base import OpenGate, Scope
 from talaria.tools.builtin.file_tools import file_tools
-from talaria.tools.builtin.pages import ReadFiles
 from talaria.tools.builtin.search_tools import search_tools
 from talaria.tools.executor import Executor
+from talaria.tools.file_content import ReadFiles
 from talaria.tools.protected import Protected
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.registry import Toolbox
@@ -130,7 +129,7 @@ class Talaria:
 
     def read_at(self) -> str:
         path = self._target()
-        found = places.read_file(path, 1_000) if path else None
+        found = file_content.read_file(path, 1_000) if path else None
         return found.content.decode("utf-8", "replace") if found else ""
 
     def read(self) -> str:
@@ -140,8 +139,8 @@ class Talaria:
         path = self._target()
         if path is not None:
             recording = self._recorder.project(self._world.project).begin("s", "t", [path])
-            before = places.read_file(path, 1_000)
-            places.write_file(path, b"ours", before)
+            before = file_content.read_file(path, 1_000)
+            file_content.write_file(path, b"ours", before)
             if recording is not None:
                 self._recorder.project(self._world.project).end(recording)
         return ""
@@ -182,7 +181,7 @@ class Talaria:
     def send(self) -> str:
         with suppress(NotSendable):
             named = find_file(str(self._world.project / self._name()), self._world.project, self._world.home, 1 << 20)
-            with places.open_file(named) as file:
+            with file_content.open_file(named) as file:
                 return file.read(1_000).decode("utf-8", "replace")
         return ""
 

@@ -35,15 +35,14 @@ from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig, TurnOptions
 from talaria.store.base import Session, Store
 from talaria.store.sqlite.store import SqliteStore
-from talaria.tools.approval import Gate
-from talaria.tools.base import Tool
+from talaria.tools.base import Gate, Tool
 from talaria.tools.gate import PolicyGate
 from talaria.tools.person import Person
 from talaria.tools.policy import Policy
 from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox_permissions import Permission
-from talaria.tools.sandbox_state import SandboxState, read_sandbox_state
+from talaria.tools.workspaces import SandboxState, read_sandbox_state
 
 if TYPE_CHECKING:
     from talaria.app.builtin_tools import BuiltinTools

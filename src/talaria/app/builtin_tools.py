@@ -16,16 +16,14 @@ from talaria.core.ids import SessionId
 from talaria.net.fetch import Fetch
 from talaria.store.base import Store
 from talaria.tools.base import Tool
-from talaria.tools.builtin.clarify import clarify
 from talaria.tools.builtin.code import code_tools
 from talaria.tools.builtin.file_tools import file_tools, view_image
-from talaria.tools.builtin.pages import ReadFiles
-from talaria.tools.builtin.process import process_tools
+from talaria.tools.builtin.planning import clarify, todo
 from talaria.tools.builtin.recall import recall_tools
 from talaria.tools.builtin.search_tools import search_tools
-from talaria.tools.builtin.terminal import terminal_tools
-from talaria.tools.builtin.todo import todo
+from talaria.tools.builtin.terminal import process_tools, terminal_tools
 from talaria.tools.builtin.web_tools import web_tools
+from talaria.tools.file_content import ReadFiles
 from talaria.tools.protected import Protected
 from talaria.tools.workspaces import Workspaces
 

@@ -45,7 +45,7 @@ from talaria.plugins.session_hooks import ApprovalHooks, MakeMemory, SessionHook
 from talaria.providers.catalog import catalog
 from talaria.runtime.commands import Commands
 from talaria.runtime.session_config import SessionConfig
-from talaria.tools.approval import ApprovalObserver
+from talaria.tools.base import ApprovalObserver
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from talaria.tools.mcp.server_entries import ServerEntry
 from talaria.tools.policy import ApprovalSettings
 from talaria.tools.registry import ToolSwitches
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
-from talaria.tools.undo.undo_settings import CheckpointSettings
+from talaria.tools.undo.scan import CheckpointSettings
 
 BUILTIN_ENGINE = "compressor"
 

@@ -1,5 +1,4 @@
-"""The two ways of waiting that need care: for blocking work, and for work that must not be
-interrupted."""
+"""Waiting that needs care: for blocking work, for work that must not be torn, and for blocking contexts."""
 
 import asyncio
 import contextvars
@@ -7,8 +6,8 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -99,3 +98,14 @@ def _capture(work: Callable[[], T]) -> Callable[[], T]:
 
         return fail
     return lambda: result
+
+
+@asynccontextmanager
+async def in_threads(context: AbstractContextManager[T]) -> AsyncGenerator[T]:
+    with ExitStack() as entering:
+        entered = await complete(in_thread(lambda: entering.enter_context(context)))
+        leaving = entering.pop_all()
+    try:
+        yield entered
+    finally:
+        await complete(in_thread(leaving.close))

@@ -26,7 +26,7 @@ from talaria.core.trees import Root
 from talaria.gateway.envelope import Received
 from talaria.gateway.gateway_state import PlatformLinks
 from talaria.platforms.base import PICTURES, Attachment, File, Outbound, PlatformFailure, Rejected
-from talaria.tools import places
+from talaria.tools import file_content
 from talaria.tools.protected import Protected
 
 UNKNOWN = "application/octet-stream"
@@ -91,7 +91,11 @@ async def copied(message: Outbound, max_bytes: int, content: str = "") -> AsyncG
 
 def _copied(file: File, folder: str, max_bytes: int) -> File:
     left, head = max_bytes, b""
-    with places.open_file(file.path) as source, Root.open(folder) as root, root.create(file.path.name, 0o600) as target:
+    with (
+        file_content.open_file(file.path) as source,
+        Root.open(folder) as root,
+        root.create(file.path.name, 0o600) as target,
+    ):
         while piece := source.read(_CHUNK_BYTES):
             head = head or piece
             left -= len(piece)

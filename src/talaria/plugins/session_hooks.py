@@ -20,8 +20,7 @@ from talaria.memory.memory_host import MemoryHost
 from talaria.plugins.contributions import Contributions, usable
 from talaria.plugins.plugin_hooks import HookTable, PluginHooks
 from talaria.plugins.registered import PluginSkill
-from talaria.tools.approval import ApprovalOutcome, ApprovalRequest
-from talaria.tools.base import NOTHING, READS, Tool
+from talaria.tools.base import NOTHING, READS, ApprovalOutcome, ApprovalRequest, Tool
 from talaria.tools.function import tool
 
 MAX_BYTES = 200_000

@@ -13,7 +13,7 @@ from talaria.runtime.session_config import SessionConfig, TurnOptions
 from talaria.store.base import Session, Store
 from talaria.tools.person import Person
 from talaria.tools.sandbox_permissions import Permission
-from talaria.tools.sandbox_state import SandboxState
+from talaria.tools.workspaces import SandboxState
 
 if TYPE_CHECKING:
     from talaria.platforms.base import Arrival

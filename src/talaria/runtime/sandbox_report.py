@@ -11,7 +11,7 @@ from talaria.tools.gate import ANYTHING, READING
 from talaria.tools.policy import EVERYTHING_BELOW
 from talaria.tools.sandbox.base import Level
 from talaria.tools.sandbox_permissions import EVERYWHERE, SANDBOX, read_grant
-from talaria.tools.sandbox_state import SandboxState
+from talaria.tools.workspaces import SandboxState
 
 ID_CHARS = 8
 MOST_NAMED = 3

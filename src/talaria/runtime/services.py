@@ -18,8 +18,7 @@ from talaria.core.redaction import Redactor
 from talaria.providers.message_history import History
 from talaria.runtime.session_config import Asker, SessionConfig, spill_folder
 from talaria.runtime.transcript import Transcript
-from talaria.tools.approval import Gate
-from talaria.tools.base import Scope
+from talaria.tools.base import Gate, Scope
 from talaria.tools.executor import Executor
 from talaria.tools.person import Person
 from talaria.tools.registry import Toolbox

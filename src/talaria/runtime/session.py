@@ -31,8 +31,7 @@ from talaria.runtime.transcript import Transcript
 from talaria.runtime.turn_runner import Report, RunningTurn, TurnFactory, TurnRunner, closing
 from talaria.store.base import Session, Store
 from talaria.store.chat_ports import InboxDone, InboxTaken
-from talaria.tools.approval import Gate
-from talaria.tools.base import AfterCrash
+from talaria.tools.base import AfterCrash, Gate
 from talaria.tools.executor import Executor
 from talaria.tools.person import Person
 from talaria.tools.registry import Toolbox

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import msgspec
-
 from talaria.core.trees import Entry, Root
-from talaria.tools.git_files import MAX_INDEX_BYTES, GitIndex, IndexEntry, read_index
+from talaria.tools.git_index import IndexEntry, Repository, find_repository_around, open_repository
 from talaria.tools.repositories import is_repository
+from talaria.tools.shell_expansion import UNKNOWN, is_plain, name_matches, unescape
 from talaria.tools.undo.scan import REGENERABLE
 
 MAX_DELETED_UNASKED = 20
@@ -28,8 +27,6 @@ MAX_COMPARED = 200
 """Files whose content is compared with git's, because they look touched."""
 MAX_COMPARED_BYTES = 16 << 20
 MAX_SHOWN = 6
-UNKNOWN = "\0"
-"""In a pattern: what cannot be known before it runs."""
 
 _GENERATED = REGENERABLE | {"htmlcov"}
 _GENERATED_FILES = re.compile(r".*\.py[co]|\.coverage|\.DS_Store", re.DOTALL)
@@ -43,32 +40,9 @@ _CACHE_TAG = b"Signature: 8a477f597d28d172789f06886806bc55"
 _GIT_REPLACES = frozenset({"COMMIT_EDITMSG", "MERGE_MSG", "gc.log", "gc.pid", "FETCH_HEAD", "ORIG_HEAD"})
 _WRITTEN_BY_HAND = frozenset({"hooks", "info", "config", "config.worktree", "description"})
 """In a repository: writing these is not damage. Hooks and settings are guarded by the sandbox."""
-_ESCAPED = re.compile(r"\[([*?[])\]")
 
 Status = Literal["kept", "untracked", "changed"]
 """What git has of a file: all of it, nothing, or another content."""
-
-
-class Repository(msgspec.Struct, frozen=True):
-    prefix: str
-    """The project's name below the work tree, or what comes before names of files in a nested one."""
-    is_nested: bool
-    index: GitIndex
-    written_at_ns: int
-
-    def index_name(self, file: str) -> str | None:
-        """Of a file of the project, as the index has it."""
-        if self.is_nested:
-            return file.removeprefix(f"{self.prefix}/") if file.startswith(f"{self.prefix}/") else None
-        return f"{self.prefix}/{file}" if self.prefix else file
-
-    def project_name(self, name: str) -> str | None:
-        """The other way round."""
-        if self.is_nested:
-            return f"{self.prefix}/{name}"
-        if not self.prefix:
-            return name
-        return name.removeprefix(f"{self.prefix}/") if name.startswith(f"{self.prefix}/") else None
 
 
 class Losses:
@@ -143,7 +117,7 @@ class ProjectFiles:
         for at, part in enumerate(project):
             if at == len(pattern):
                 return [""]
-            if not _name_matches(part, pattern[at]):
+            if not name_matches(part, pattern[at]):
                 return []
         found = [""]
         for at, part in enumerate(pattern[len(project) :], len(project) + 1):
@@ -155,7 +129,7 @@ class ProjectFiles:
 
     def is_inside(self, pattern: Sequence[str]) -> bool:
         project = [part for part in self.project.split("/") if part]
-        return len(pattern) >= len(project) and all(map(_name_matches, project, pattern))
+        return len(pattern) >= len(project) and all(map(name_matches, project, pattern))
 
     def is_folder(self, name: str) -> bool:
         found = self._stat(name)
@@ -340,11 +314,11 @@ class ProjectFiles:
         """The nearest one around a folder."""
         if folder not in self._repositories:
             if self._root is not None and (found := self._stat(_join(folder, ".git"))) is not None:
-                self._repositories[folder] = _open_repository(self._root, self.project, folder, found)
+                self._repositories[folder] = open_repository(self._root, self.project, folder, found)
             elif folder:
                 self._repositories[folder] = self._find_repository(folder.rpartition("/")[0])
             else:
-                self._repositories[folder] = None if self._root is None else _repository_around(self.project)
+                self._repositories[folder] = None if self._root is None else find_repository_around(self.project)
         return self._repositories[folder]
 
     def _is_generated_anywhere(self, name: str) -> bool:
@@ -396,7 +370,7 @@ class ProjectFiles:
             return [_join(folder, unescape(part))]
         names = [entry.name for entry in self._entries(folder) if entry.is_folder or is_last]
         return [
-            _join(folder, name) for name in names if _name_matches(name, part) and (part[0] == "." or name[0] != ".")
+            _join(folder, name) for name in names if name_matches(name, part) and (part[0] == "." or name[0] != ".")
         ]
 
     def _resolve(self, name: str) -> str | None:
@@ -431,58 +405,6 @@ class ProjectFiles:
                 return sorted(opened.entries())
         except (OSError, ValueError):
             return ()
-
-
-def _open_repository(tree: Root, path: str, folder: str, found: os.stat_result) -> Repository | None:
-    """The one whose `.git` is in a folder of `tree`. None: its index cannot be read, so it tracks nothing we know."""
-    git = _join(folder, ".git")
-    try:
-        if stat.S_ISDIR(found.st_mode):
-            return _read_repository(tree, f"{git}/index", folder)
-        pointer = tree.read(git, 1 << 13).decode("utf-8", "surrogateescape").removeprefix("gitdir:").strip()
-        with Root.open(os.path.normpath(os.path.join(path, folder, pointer))) as elsewhere:  # noqa: PTH118
-            return _read_repository(elsewhere, "index", folder)
-    except (OSError, ValueError):
-        return None
-
-
-def _read_repository(tree: Root, file: str, folder: str) -> Repository | None:
-    written = tree.info(file)
-    index = read_index(tree.read(file, MAX_INDEX_BYTES)) if written.st_size <= MAX_INDEX_BYTES else None
-    return None if index is None else Repository(folder, bool(folder), index, written.st_mtime_ns)
-
-
-def _repository_around(project: str) -> Repository | None:
-    """The project may be a folder of a larger repository."""
-    for around in Path(project).parents:
-        try:
-            with Root.open(around) as tree:
-                found = tree.find(".git")
-                if found is not None:
-                    made = _open_repository(tree, str(around), "", found)
-                    prefix = str(Path(project).relative_to(around))
-                    return None if made is None else msgspec.structs.replace(made, prefix=prefix)
-        except OSError:
-            continue
-    return None
-
-
-def escape(text: str) -> str:
-    """As a pattern that stands for exactly that."""
-    return re.sub(r"([*?[])", r"[\1]", text)
-
-
-def unescape(part: str) -> str:
-    return _ESCAPED.sub(r"\1", part)
-
-
-def is_plain(part: str) -> bool:
-    """Whether a pattern stands for one name only."""
-    return UNKNOWN not in part and not re.search(r"[*?[]", _ESCAPED.sub("", part))
-
-
-def _name_matches(name: str, part: str) -> bool:
-    return fnmatch.fnmatchcase(name, part.replace(UNKNOWN, "*").replace("[^", "[!"))
 
 
 def _pattern_matches(pattern: str, names: Sequence[str]) -> bool:

@@ -13,8 +13,7 @@ from talaria.core.aio import in_thread
 from talaria.core.errors import BadArguments, Denied, ModelCorrectable, TalariaError, ToolFailed
 from talaria.core.ids import CallId
 from talaria.core.messages import Outcome, ToolCall, ToolResult
-from talaria.tools.approval import Gate, digest
-from talaria.tools.base import NOTHING, PRIVATE, Invocation, LiveOutput, RichResult, Run, Scope, Tool
+from talaria.tools.base import NOTHING, PRIVATE, Gate, Invocation, LiveOutput, RichResult, Run, Scope, Tool, digest
 from talaria.tools.output import cap
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox_permissions import PermissionKind

@@ -4,15 +4,18 @@
     async def add(a: int, b: Annotated[int, "the second number"] = 1) -> str:
         '''Add two numbers.'''
 
-A parameter annotated `Run` receives the execution's surroundings and is not shown to the model.
+A parameter annotated `Run` receives the context of the execution and is not shown to the model.
 
-Tools of plugins: described by a JSON schema, run by a handler that takes a dictionary.
+`path_tool` resolves the argument `path` once, before anybody is asked; `file_change_tool` shows the person the change
+as it would be made now. `SchemaTool` is for plugins: a JSON schema, and a handler that takes a dictionary.
 """
 
 import inspect
+import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, Unpack, cast, get_args, get_origin, get_type_hints, overload
 
 import msgspec
@@ -33,7 +36,7 @@ from talaria.tools.base import (
     Tool,
     decode_arguments,
 )
-from talaria.tools.person import Proposal
+from talaria.tools.person import ARGUMENTS, Proposal, pretty_json
 
 DEFAULT_TIMEOUT_S = 420.0
 
@@ -264,3 +267,121 @@ def encode_result(returned: object) -> str:
     if isinstance(returned, str):
         return as_text(returned)
     return "" if returned is None else msgspec.json.encode(returned, enc_hook=str).decode()
+
+
+ContentOf = Callable[[Any], tuple[str | None, str]]
+"""From the arguments: all that would be written, and what that is, as in `Proposal`."""
+
+
+class PathTool(FunctionTool, frozen=True, kw_only=True):
+    kind: Literal["reads", "writes"]
+    verb: str
+    """What it does to a file, for a question."""
+    content: ContentOf
+
+    def prepare(self, arguments: str, scope: Scope) -> FunctionInvocation:
+        given = super().prepare(arguments, scope)
+        path = scope.resolve(getattr(given.arguments, "path"))  # noqa: B009  (its type is made from the function)
+        return msgspec.structs.replace(
+            given,
+            arguments=msgspec.structs.replace(given.arguments, path=str(path)),
+            effect=Effect(self.kind, (path,)),
+            claim=_claim_path(self.kind, path, scope),
+            question=Proposal(f"{self.verb} {path}?", *self.content(given.arguments)),
+        )
+
+
+def _show_other_arguments(arguments: Any) -> tuple[str | None, str]:
+    """What a tool is given besides the path, where that is not what it usually is."""
+    usual = {field.name: field.default for field in msgspec.structs.fields(arguments)}
+    given = msgspec.structs.asdict(arguments).items()
+    others = {name: value for name, value in given if name != "path" and value != usual[name]}
+    return (pretty_json(others), ARGUMENTS) if others else (None, "")
+
+
+def _claim_path(kind: Literal["reads", "writes"], path: Path, scope: Scope) -> Claim:
+    if kind == "writes":
+        return Claim(writes=(path,))
+    is_untrusted = is_outside(path, scope)
+    folder = path if is_untrusted and os.path.isdir(path) else path.parent  # noqa: PTH112  (it does not raise)
+    return Claim(reads=(path,), is_untrusted=is_untrusted, folder=folder)
+
+
+def path_tool(
+    kind: Literal["reads", "writes"], verb: str, content: ContentOf = _show_other_arguments
+) -> Callable[[FunctionTool], PathTool]:
+    return lambda function: PathTool(**msgspec.structs.asdict(function), kind=kind, verb=verb, content=content)
+
+
+class ChangePlan(msgspec.Struct, frozen=True):
+    """A change of a file, as it would be made now."""
+
+    proposal: Proposal
+    expected_fingerprint: str | None
+    """As in `Run`; None: the file cannot be read."""
+
+
+PlanOf = Callable[[Any, Scope], ChangePlan]
+"""From the arguments of a call, with the path resolved."""
+
+
+class FileChangeTool(msgspec.Struct, frozen=True):
+    """Changes one file. A person who is asked is shown what changes in the file as it is then, and agrees to that."""
+
+    tool: PathTool
+    plan: PlanOf
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self.tool.spec
+
+    @property
+    def after_crash(self) -> AfterCrash:
+        return self.tool.after_crash
+
+    @property
+    def timeout_s(self) -> float | None:
+        return self.tool.timeout_s
+
+    def prepare(self, arguments: str, scope: Scope) -> "FileChangeInvocation":
+        return FileChangeInvocation(self.tool.prepare(arguments, scope), self.plan, scope)
+
+
+class FileChangeInvocation:
+    def __init__(self, given: FunctionInvocation, plan: PlanOf, scope: Scope) -> None:
+        self._given = given
+        self._plan = plan
+        self._scope = scope
+        self._expects: str | None = None
+        """Of the plan that a person was shown last."""
+
+    @property
+    def effect(self) -> Effect:
+        return self._given.effect
+
+    @property
+    def claim(self) -> Claim:
+        return self._given.claim
+
+    @property
+    def question(self) -> Proposal:
+        plan = self._plan(self._given.arguments, self._scope)
+        self._expects = plan.expected_fingerprint
+        return plan.proposal
+
+    async def run(self, run: Run) -> str | RichResult:
+        return await self._given.run(msgspec.structs.replace(run, expected_fingerprint=self._expects))
+
+
+def file_change_tool(plan: PlanOf) -> Callable[[PathTool], FileChangeTool]:
+    return lambda tool: FileChangeTool(tool, plan)
+
+
+def is_outside(path: Path, scope: Scope) -> bool:
+    """Of a resolved path: so a link that leads out of the project counts as outside."""
+    return not path.is_relative_to(scope.cwd.resolve())
+
+
+def project_name(path: Path, scope: Scope) -> str:
+    """For people: relative to the project, or whole if it is outside."""
+    return str(path if is_outside(path, scope) else path.relative_to(scope.cwd.resolve()))

@@ -19,8 +19,16 @@ from talaria.core.errors import Denied
 from talaria.core.ids import OwnerId, SessionId, TurnId, new_approval_id, new_grant_id
 from talaria.core.messages import ToolCall
 from talaria.store.permission_ports import Approvals, Grant, Grants, NewApproval
-from talaria.tools.approval import ApprovalObserver, ApprovalOutcome, ApprovalRequest, digest
-from talaria.tools.base import Claim, Invocation, Scope, decode_arguments
+from talaria.tools.base import (
+    ApprovalObserver,
+    ApprovalOutcome,
+    ApprovalRequest,
+    Claim,
+    Invocation,
+    Scope,
+    decode_arguments,
+    digest,
+)
 from talaria.tools.person import ARGUMENTS, MAX_INSTEAD_CHARS, Answer, Instead, Person, Proposal, Question, pretty_json
 from talaria.tools.policy import EVERYTHING_BELOW, Policy, PolicyRequest, Verdict
 from talaria.tools.sandbox_permissions import (
@@ -153,7 +161,11 @@ class PolicyGate:
                 self._check_earlier_refusals(call, invocation.claim, scope)
             answer = await self._ask_person(call, invocation, scope, verdict, covered, scope.person)
             if verdict.kind == "opening" and (answer == "no" or isinstance(answer, Instead)):
-                self._note_refusal(invocation.claim, scope)
+                turn, refused = self._refusals
+                self._refusals = (
+                    scope.turn,
+                    [*(refused if turn == scope.turn else ()), _request_key(invocation.claim)],
+                )
             if isinstance(answer, Instead):
                 words = answer.words.strip()[:MAX_INSTEAD_CHARS]
                 sentence = f"{_describe_no(call, invocation.claim)} Do this instead: {words}"
@@ -180,10 +192,6 @@ class PolicyGate:
                 "again. Go on without, or say what you need and why."
             )
             raise Denied(sentence, by="person", why=f"the person has said no {MAX_REFUSALS} times in this turn")
-
-    def _note_refusal(self, claim: Claim, scope: Scope) -> None:
-        turn, refused = self._refusals
-        self._refusals = (scope.turn, [*(refused if turn == scope.turn else ()), _request_key(claim)])
 
     async def _ask_person(
         self,

@@ -19,17 +19,32 @@ import msgspec
 from msgspec import structs
 
 from talaria.core.trees import Root, read_file
-from talaria.tools import git_files
+from talaria.tools.git_config import (
+    MAX_CONFIG_BYTES,
+    AddressChange,
+    GitConfig,
+    SettingChange,
+    compare_settings,
+    group_by_owner,
+    judge_all,
+)
+from talaria.tools.git_program import (
+    MAX_CERTIFICATES_BYTES,
+    SYSTEM_PATH,
+    find_git,
+    find_own_certificates,
+    find_system_certificates,
+    list_settings,
+    read_certificates,
+    read_person_settings,
+    run_git,
+)
 from talaria.tools.sandbox.base import Bind, SandboxPolicy
 from talaria.tools.sandbox.system import PYTHON
 
-GIT_S = 5.0
-SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
-"""Where programs are that we run ourselves: a project may bring others of the same name."""
 MAX_CHANGES = 200
 """Settings of one repository that are looked at after one command."""
 MAX_TOLD = 20
-_MAX_CERTIFICATES_BYTES = 8 << 20
 MAX_COPIES = 50
 """Repositories whose settings commands can change."""
 _IDENTITY = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)")
@@ -66,56 +81,8 @@ that is silently unsigned."""
 
 _Stamp = tuple[int, int, int, int, int]
 """Other than before: somebody has changed the file."""
-GitConfig = Mapping[str, tuple[str, ...]]
-"""By key, all values in order."""
 AllowChange = Callable[[Path, bytes], AbstractContextManager[None]]
 """While a file is replaced by this content with the person's consent."""
-
-
-class SettingChange(msgspec.Struct, frozen=True):
-    """What a command has changed in the settings of a repository."""
-
-    file: Path
-    key: str
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-    """Empty: it was removed."""
-
-
-class AddressChange(msgspec.Struct, frozen=True):
-    """Settings of one remote, submodule or branch that go together, with an address in them that is new."""
-
-    file: Path
-    changes: tuple[SettingChange, ...]
-
-    @property
-    def effect(self) -> str:
-        """As an infinitive, for whoever decides."""
-        folder = self.file.parent
-        repository = folder.parent if folder.name == ".git" else folder
-        found: list[str] = []
-        for change in self.changes:
-            section, name = change.key.partition(".")[0], change.key.rpartition(".")[2]
-            whose, to = change.key[len(section) + 1 : -len(name) - 1], " and ".join(change.after)
-            match section, name:
-                case (("remote" | "submodule"), "url"):
-                    found.append(f"set {section} {whose} of {repository} to {to}")
-                case "remote", "pushurl":
-                    found.append(f"push to {to} as remote {whose} of {repository}")
-                case "branch", ("remote" | "pushremote"):
-                    found.append(f"connect branch {whose} of {repository} to {to}")
-                case _:
-                    pass
-        return " and ".join(found) or f"change settings in {self.file}"
-
-    @property
-    def text(self) -> str:
-        """All of it."""
-        lines = [f"in {self.file}"]
-        for change in self.changes:
-            lines += (f"- {change.key} = {value}" for value in change.before)
-            lines += (f"+ {change.key} = {value}" for value in change.after)
-        return "\n".join(lines)
 
 
 class SyncedSettings(msgspec.Struct, frozen=True):
@@ -124,43 +91,6 @@ class SyncedSettings(msgspec.Struct, frozen=True):
     """Only a person can allow it."""
     saved: tuple[Path, ...] = ()
     """Files that were replaced."""
-
-
-def compare_settings(before: GitConfig, after: GitConfig, file: Path) -> list[SettingChange]:
-    keys = dict.fromkeys((*before, *after))
-    pairs = ((key, before.get(key, ()), after.get(key, ())) for key in keys)
-    return [SettingChange(file, key, old, new) for key, old, new in pairs if old != new]
-
-
-def judge_change(change: SettingChange) -> str:
-    """As `git_files.judge`, of all its values. What is removed counts by its name alone."""
-    verdicts = [git_files.judge_setting(change.key, value) for value in change.after or (None,)]
-    refused = [one for one in verdicts if one not in ("save", "ask")]
-    return refused[0] if refused else "ask" if "ask" in verdicts else "save"
-
-
-def judge_all(changes: Sequence[SettingChange]) -> list[tuple[SettingChange, str]]:
-    """What belongs to one remote, submodule or branch is asked about together with its address. A remote that only got
-    another name is not asked about: its address was there before."""
-    removed = {(_kind(change), change.before) for change in changes if not change.after}
-    verdicts: list[tuple[SettingChange, str]] = []
-    for change in changes:
-        verdict = judge_change(change)
-        is_renamed = not change.before and (_kind(change), change.after) in removed
-        verdicts.append((change, "save" if verdict == "ask" and is_renamed else verdict))
-    asked = {_owner(change) for change, verdict in verdicts if verdict == "ask"}
-    return [
-        (change, "ask" if verdict == "save" and _owner(change) in asked else verdict) for change, verdict in verdicts
-    ]
-
-
-def _kind(change: SettingChange) -> tuple[str, str]:
-    """Whatever it belongs to is called."""
-    return change.key.partition(".")[0], change.key.rpartition(".")[2]
-
-
-def _owner(change: SettingChange) -> str:
-    return change.key.rpartition(".")[0]
 
 
 class GitSettings:
@@ -206,19 +136,19 @@ class GitSettings:
     def trust_certificate(self, certificate: bytes) -> None:
         """From now on git in the sandbox trusts it, besides those that it trusts anyway."""
         with Root.open(self._folder) as root:
-            known = root.read(_CERTIFICATES, _MAX_CERTIFICATES_BYTES)
+            known = root.read(_CERTIFICATES, MAX_CERTIFICATES_BYTES)
             root.replace(_CERTIFICATES, known + b"\n" + certificate, mode=0o600)
 
     def _write_programs(self, root: Root, known: GitConfig) -> None:
         """What git starts in the sandbox in place of ssh and gpg, and what stands in place of `gh`."""
         self._has_gh = shutil.which("gh") is not None
-        _write_new(root, "shown/inside.py", read_file(_INSIDE, _MAX_CERTIFICATES_BYTES))
+        _write_new(root, "shown/inside.py", read_file(_INSIDE, MAX_CERTIFICATES_BYTES))
         for folder, name in (("programs", "ssh"), ("programs", "sign"), *([("bin", "gh")] if self._has_gh else [])):
             root.make_folder(f"shown/{folder}", 0o700).close()
             script = f'#!/bin/sh\nexec {shlex.quote(PYTHON)} -IS {_VISIBLE}/inside.py {name} "$@"\n'
             _write_new(root, f"shown/{folder}/{name}", script.encode(), 0o700)
-        trusted = (*filter(None, map(_read_certificates, _system_certificates())),)[:1]
-        own = filter(None, map(_read_certificates, own_certificates(known)))
+        trusted = (*filter(None, map(read_certificates, find_system_certificates())),)[:1]
+        own = filter(None, map(read_certificates, find_own_certificates(known)))
         _write_new(root, _CERTIFICATES, b"\n".join((*trusted, *own)))
 
     def prepare(self, repository: Path) -> bool:
@@ -229,7 +159,7 @@ class GitSettings:
         self._stamps.clear()
         self._session_settings, self._session_stamp = {}, None
         self.remove()
-        if _find_git() is None:
+        if find_git() is None:
             return False
         Root.make(self._folder.parent).close()  # each for nobody else to see
         with Root.make(self._folder) as root:
@@ -239,7 +169,7 @@ class GitSettings:
             lines = [_format_setting(key, known[key][-1]) for key in sorted(_PERSONAL_KEYS & known.keys())]
             named = (Path(value).expanduser() for value in known.get("core.excludesfile", ())[-1:])
             with suppress(OSError, RuntimeError):
-                ignored = read_file(next(named, Path.home() / ".config/git/ignore"), git_files.MAX_CONFIG_BYTES)
+                ignored = read_file(next(named, Path.home() / ".config/git/ignore"), MAX_CONFIG_BYTES)
                 _write_new(root, "shown/ignore", ignored)
                 lines.append(_format_setting("core.excludesfile", f"{self._shown}/ignore"))
             _write_new(root, "shown/settings", "".join(lines).encode("utf-8", "surrogateescape"))
@@ -300,7 +230,7 @@ class GitSettings:
                 told.append(f"git: {len(changes):,} settings were changed in {file}, too many; none was saved.")
                 changes = []
             verdicts = judge_all(changes)
-            asked += _group_by_owner(file, [change for change, verdict in verdicts if verdict == "ask"])
+            asked += group_by_owner(file, [change for change, verdict in verdicts if verdict == "ask"])
             told += _describe_refusals(
                 [(change, verdict) for change, verdict in verdicts if verdict not in ("save", "ask")]
             )
@@ -329,7 +259,7 @@ class GitSettings:
         self._session_stamp = stamp
         settings: GitConfig | None = None
         with suppress(OSError), Root.open(self._folder / "copies") as copies:
-            settings = list_settings(copies.read("global", git_files.MAX_CONFIG_BYTES))
+            settings = list_settings(copies.read("global", MAX_CONFIG_BYTES))
         before, self._session_settings = self._session_settings, settings or {}
         new = [key for key, values in self._session_settings.items() if values != before.get(key)]
         names = ", ".join(key if key.isprintable() else ascii(key) for key in new[:MAX_TOLD])
@@ -343,7 +273,7 @@ class GitSettings:
             with Root.open(file.anchor) as top, top.folder(str(file.parent.relative_to(file.anchor))) as folder:
                 folder.create(lock, 0o600).close()  # as git does: nobody else writes it meanwhile
                 try:
-                    real = folder.read(file.name, git_files.MAX_CONFIG_BYTES)
+                    real = folder.read(file.name, MAX_CONFIG_BYTES)
                     edited = self._edit(real, changes)
                     if edited != real:
                         with changing(file, edited):
@@ -368,13 +298,13 @@ class GitSettings:
                 if expected.get(change.key, ()) != change.before:
                     continue  # the person's own wins
                 if change.before:
-                    _run_git(("config", "--file", file, "--unset-all", change.key))
+                    run_git(("config", "--file", file, "--unset-all", change.key))
                 for value in change.after:
-                    _run_git(("config", "--file", file, "--add", change.key, value))
+                    run_git(("config", "--file", file, "--add", change.key, value))
                 expected.pop(change.key, None)
                 if change.after:
                     expected[change.key] = change.after
-            edited = root.read("work/settings", git_files.MAX_CONFIG_BYTES + 1)
+            edited = root.read("work/settings", MAX_CONFIG_BYTES + 1)
         if list_settings(edited) != expected:
             raise ValueError("git would have changed something else, too")
         return edited
@@ -382,8 +312,8 @@ class GitSettings:
     def _read_copy(self, file: Path) -> bytes | None:
         """None: it is gone, too large, or not a plain file."""
         with suppress(OSError), Root.open(self._folder / "copies") as copies:
-            content = copies.read(f"{self._copies[file]}/config", git_files.MAX_CONFIG_BYTES + 1)
-            return content if len(content) <= git_files.MAX_CONFIG_BYTES else None
+            content = copies.read(f"{self._copies[file]}/config", MAX_CONFIG_BYTES + 1)
+            return content if len(content) <= MAX_CONFIG_BYTES else None
         return None
 
     def _reset(self, file: Path, content: bytes) -> None:
@@ -436,92 +366,10 @@ def _make_stamp(file: Path) -> _Stamp | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _group_by_owner(file: Path, asked: Sequence[SettingChange]) -> list[AddressChange]:
-    groups: dict[str, list[SettingChange]] = {}
-    for change in asked:
-        groups.setdefault(_owner(change), []).append(change)
-    return [AddressChange(file, tuple(changes)) for changes in groups.values()]
-
-
-def list_settings(content: bytes) -> GitConfig | None:
-    """As git reads them, without those that they include. None: it cannot."""
-    try:
-        listed = _run_git(("config", "--file", "-", "--no-includes", "--list", "-z"), content)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return _parse_listing(listed)
-
-
-def read_person_settings(repository: Path) -> GitConfig:
-    """Of the machine and of the person, with what they include for this repository; none, if git cannot read them."""
-    known: dict[str, tuple[str, ...]] = dict(_list_as_person(()))
-    for key, paths in list(known.items()):
-        section, _, rest = key.partition(".")
-        condition, _, name = rest.rpartition(".")
-        if section == "includeif" and name == "path" and _condition_holds(condition, repository):
-            for path in paths:
-                with suppress(RuntimeError):  # the home of nobody
-                    file = Path.home() / Path(path).expanduser()  # one beside ~/.gitconfig, if it is relative
-                    known.update(_list_as_person(("--file", str(file))))
-    return known
-
-
 def _write_new(root: Root, name: str, content: bytes, mode: int = 0o600) -> None:
     """What is made anew for each session need not survive a power cut."""
     with root.create(name, mode) as file:
         file.write(content)
-
-
-def own_certificates(settings: GitConfig) -> list[Path]:
-    """Files with certificates that the person's git trusts, and others may not; whether they exist or not."""
-    named = (*settings.get("http.sslcainfo", ())[-1:], os.environ.get("GIT_SSL_CAINFO", ""))
-    return [Path(name).expanduser() for name in named if name]
-
-
-def _system_certificates() -> list[Path]:
-    import ssl  # noqa: PLC0415  (only for whoever runs commands)
-
-    usual = ssl.get_default_verify_paths()
-    named = (usual.cafile, usual.openssl_cafile, "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/cert.pem")
-    return [Path(file) for file in named if file]
-
-
-def _read_certificates(file: Path) -> bytes:
-    with suppress(OSError):
-        return read_file(file, _MAX_CERTIFICATES_BYTES)
-    return b""
-
-
-def _list_as_person(words: Sequence[str]) -> GitConfig:
-    program = _find_git()
-    environment = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
-    try:
-        listed = subprocess.run(  # noqa: S603
-            (program or "git", "config", *words, "--includes", "--list", "-z"),
-            cwd="/",
-            env={**environment, "PATH": SYSTEM_PATH},
-            capture_output=True,
-            timeout=GIT_S,
-            check=True,
-        ).stdout
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return {}
-    return _parse_listing(listed)
-
-
-def _condition_holds(condition: str, repository: Path) -> bool:
-    """A condition about the folder of git, which git itself finds false in `/`. Of the others none is known here."""
-    kind, _, pattern = condition.partition(":")
-    if kind not in ("gitdir", "gitdir/i") or not pattern or pattern.startswith("./"):
-        return False
-    with suppress(RuntimeError):
-        pattern = f"{Path(pattern).expanduser()}{'/' if pattern.endswith('/') else ''}"
-    pattern = pattern if pattern.startswith("/") else f"**/{pattern}"
-    pattern = f"{pattern}**" if pattern.endswith("/") else pattern
-    words = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    expression = "".join(words.get(part, re.escape(part)) for part in re.split(r"(\*\*/|\*\*|\*|\?)", pattern))
-    flags = re.DOTALL | (re.IGNORECASE if kind == "gitdir/i" else re.NOFLAG)
-    return re.fullmatch(expression, f"{repository}/.git", flags) is not None
 
 
 def _format_setting(key: str, value: str) -> str:
@@ -531,41 +379,14 @@ def _format_setting(key: str, value: str) -> str:
     return f'[{section}]\n\t{name} = "{quoted}"\n'
 
 
-def _parse_listing(listed: bytes) -> GitConfig:
-    found: dict[str, tuple[str, ...]] = {}
-    for entry in listed.decode("utf-8", "surrogateescape").split("\0")[:-1]:
-        key, is_set, value = entry.partition("\n")
-        found[key] = (*found.get(key, ()), value if is_set else "true")
-    return found
-
-
-def _find_git() -> str | None:
-    return shutil.which("git", path=SYSTEM_PATH)
-
-
-def _run_git(words: Sequence[str], content: bytes = b"") -> bytes:
-    """Git, outside of every repository and without anybody's settings. Raises `OSError`, `SubprocessError`."""
-    environment = {
-        "PATH": SYSTEM_PATH,
-        "HOME": "/nonexistent",
-        "LC_ALL": "C",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": "/dev/null",
-    }
-    argv = (_find_git() or "git", *words)
-    return subprocess.run(  # noqa: S603
-        argv, cwd="/", env=environment, input=content, capture_output=True, timeout=GIT_S, check=True
-    ).stdout
-
-
 def _read_settings_file(file: Path) -> bytes | None:
     """None: it is gone, too large, a link, or behind one."""
     try:
         with Root.open(file.anchor) as top:
-            content = top.read(str(file.relative_to(file.anchor)), git_files.MAX_CONFIG_BYTES + 1)
+            content = top.read(str(file.relative_to(file.anchor)), MAX_CONFIG_BYTES + 1)
     except OSError:
         return None
-    return content if len(content) <= git_files.MAX_CONFIG_BYTES else None
+    return content if len(content) <= MAX_CONFIG_BYTES else None
 
 
 def _is_in_repository(file: Path) -> bool:

@@ -231,10 +231,6 @@ class Policy:
             return "this is never done"
         return None
 
-    def _is_named(self, path: Path, request: PolicyRequest) -> bool:
-        """By the person: the file, or a folder around it that they may share."""
-        return any(path.is_relative_to(place) and self._protected.may_be_shared(place) for place in request.named_paths)
-
     def _find_doubts(self, request: PolicyRequest) -> Iterator[_Doubt]:
         """Reasons to ask, the weightiest first."""
         claim = request.claim
@@ -242,7 +238,9 @@ class Policy:
             if self._protected.is_policy(path, request.project):
                 yield _Doubt(f"{path} is obeyed by other programs, which ask nobody")
         for path in claim.reads:
-            if self._protected.is_private(path, request.project) and not self._is_named(path, request):
+            named = (place for place in request.named_paths if path.is_relative_to(place))
+            is_named = any(map(self._protected.may_be_shared, named))  # by the person: it, or a folder around it
+            if self._protected.is_private(path, request.project) and not is_named:
                 yield _Doubt(f"{path} is outside the project", "reading")
         if claim.can_exfiltrate and request.has_private_data:
             how = "it can tell others something" if claim.is_confined else "it runs outside of any sandbox"

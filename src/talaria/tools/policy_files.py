@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from talaria.core.trees import Entry, Root
-from talaria.tools.git_files import has_new_address, is_harmless
+from talaria.tools.git_config import has_new_address, is_harmless
 from talaria.tools.protected import POLICY_AT_ANY_DEPTH, policy_place
 from talaria.tools.quarantine import Quarantine, find_unexpected
 

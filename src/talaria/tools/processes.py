@@ -87,7 +87,11 @@ def make_outcome(end: ExitStatus | None, limit_s: int = 0, output_chars: int = 0
         case "lost":
             words = "lost with its sandbox"
         case "":
-            words = _describe_exit_code(end.code)
+            # A shell tells a signal by an exit code, too. Signals that nobody sends to end something are not
+            # taken for one.
+            number = end.code - SIGNAL_BASE
+            names = {int(one): one.name for one in _DEADLY}
+            words = f"killed by {names[number]}" if number in names else f"exit {end.code}"
     is_done = end.code == 0 and end.why == ""
     return Outcome("done" if is_done else "failed", words, output_chars=output_chars)
 
@@ -97,13 +101,6 @@ def make_result(output: str, end: ExitStatus | None, limit_s: int, more: str = "
     ours = f"\n[{describe_end(end, limit_s)}]{more}"
     text = f"{output}{ours}".lstrip("\n")
     return RichResult(text, outcome=make_outcome(end, limit_s, max(0, len(text) - len(ours))))
-
-
-def _describe_exit_code(code: int) -> str:
-    """A shell tells a signal by an exit code, too. Signals that nobody sends to end something are not taken for one."""
-    number = code - SIGNAL_BASE
-    names = {int(one): one.name for one in _DEADLY}
-    return f"killed by {names[number]}" if number in names else f"exit {code}"
 
 
 _DEADLY = (
@@ -128,7 +125,9 @@ class BackgroundProcesses:
         self._count += 1
         process = BackgroundProcess(f"p{self._count}", command, started, output)
         self._all[process.id] = process
-        self._forget_old()
+        over = [process.id for process in self._all.values() if not process.is_running]
+        for id in over[: max(0, len(self._all) - MAX_KEPT)]:
+            del self._all[id]
         watch = asyncio.create_task(self._watch(process), name=f"background {process.id}")
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
@@ -163,8 +162,3 @@ class BackgroundProcesses:
         command = " ".join(process.command.command.split())[:80]
         said = f" Its last output:{lines}" if lines else ""
         self._tell(f"[Background process {process.id} ({command}) has ended: {describe_end(end)}.]{said}")
-
-    def _forget_old(self) -> None:
-        over = [process.id for process in self._all.values() if not process.is_running]
-        for id in over[: max(0, len(self._all) - MAX_KEPT)]:
-            del self._all[id]

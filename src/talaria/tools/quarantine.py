@@ -49,7 +49,9 @@ class Quarantine:
         new = f"{os.urandom(4).hex()}-{safe_file_name(name.lstrip('.')) or 'it'}"
         try:
             with Root.make(self._folder.parent) as sessions, sessions.make_folder(self._folder.name, 0o700) as folder:
-                self._note(folder, new, name)
+                # Before it is moved: who finds it knows where it belongs.
+                with folder.append(NOTES, 0o600) as notes:
+                    notes.write(f"{new} was {name}\n".encode("utf-8", "backslashreplace"))
                 try:
                     project.move(name, folder, new)
                 except OSError as fault:
@@ -82,11 +84,6 @@ class Quarantine:
                     if target.find(last) is not None:
                         target.remove(last)
                     _CopyingMove().move(folder, new, target, last, MAX_COPIED_DEPTH)
-
-    def _note(self, folder: Root, new: str, name: str) -> None:
-        """Before it is moved: who finds it knows where it belongs."""
-        with folder.append(NOTES, 0o600) as notes:
-            notes.write(f"{new} was {name}\n".encode("utf-8", "backslashreplace"))
 
 
 def find_unexpected(project: Root, name: str) -> str | None:

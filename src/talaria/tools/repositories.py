@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from talaria.core.trees import Entry, Root, read_file
-from talaria.tools import git_files
+from talaria.tools import git_config
 
 MAX_FOLDERS = 2_000
 """That are looked into below `.git` folders."""
@@ -111,10 +111,10 @@ def _read_path_file(file: Path) -> Path | None:
 
 def _read_work_tree(git: Path, name: str) -> Path | None:
     try:
-        content = read_file(git / name, git_files.MAX_CONFIG_BYTES)
+        content = read_file(git / name, git_config.MAX_CONFIG_BYTES)
     except OSError:
         return None
-    named = _resolve_setting(str(git), dict(git_files.parse_config(content)).get("core.worktree", ""))
+    named = _resolve_setting(str(git), dict(git_config.parse_config(content)).get("core.worktree", ""))
     return Path(named).resolve() if named is not None else None
 
 
@@ -146,7 +146,7 @@ class _Settings(NamedTuple):
 def _summarize(content: bytes) -> _Settings:
     found: dict[str, str] = {}
     includes: dict[str, None] = {}
-    for key, value in git_files.parse_config(content):
+    for key, value in git_config.parse_config(content):
         section, _, rest = key.partition(".")
         if section in ("include", "includeif") and rest.rpartition(".")[2] == "path":
             includes[value] = None
@@ -280,7 +280,7 @@ class RepositoryScan:
     def _settings_in(self, file: str) -> "_Settings":
         """With the true names of what they include, which is guarded."""
         if file not in self._settings:
-            content = self._read(file, git_files.MAX_CONFIG_BYTES) if len(self._settings) < MAX_SETTINGS else None
+            content = self._read(file, git_config.MAX_CONFIG_BYTES) if len(self._settings) < MAX_SETTINGS else None
             settings = _summarize(content or b"")
             included: dict[str, None] = {}
             for value in settings.includes:

@@ -219,9 +219,10 @@ def write_permission(path: str, project: Path, may_be_shared: Callable[[Path], b
     try:
         real = named.resolve(strict=not is_missing)
     except FileNotFoundError:
+        nearest = next(parent for parent in named.parents if parent.exists())
         raise BadArguments(
-            f"{named} does not exist; name a folder that does, such as {_nearest_existing(named)}, or a new folder in "
-            "such a folder, with a slash at its end."
+            f"{named} does not exist; name a folder that does, such as {nearest}, or a new one in such a folder, "
+            "with a slash at its end."
         ) from None
     except (OSError, RuntimeError, ValueError) as fault:
         raise BadArguments(f"{path!r} is not a usable path: {fault}.") from fault
@@ -335,10 +336,6 @@ def _describe_push(ref: str) -> str:
     name = ref.lstrip("+:").removeprefix("refs/heads/")
     name = f"tag {name.removeprefix('refs/tags/')}" if name.startswith("refs/tags/") else name
     return {"+": f"replace {name} (forced)", ":": f"delete {name}"}.get(ref[:1], f"push {name}")
-
-
-def _nearest_existing(path: Path) -> Path:
-    return next(parent for parent in path.parents if parent.exists())
 
 
 def _is_address(name: str) -> bool:

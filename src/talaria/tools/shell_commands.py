@@ -81,7 +81,7 @@ class TooDeep(ValueError):
 
 def parse(command: str) -> list[Step]:
     """Raises `TooDeep`; everything else is read somehow."""
-    return _Parser(command, 0).parsed()
+    return _Parser(command, 0).parse()
 
 
 def render(word: Word) -> str:
@@ -112,7 +112,7 @@ class _Parser:
         self._here: list[_Here] = []
         """Announced in this line."""
 
-    def parsed(self) -> list[Step]:
+    def parse(self) -> list[Step]:
         while self._at < len(self._text):
             self._read_commands()
             self._at += 1  # a closing parenthesis that nobody has opened
@@ -155,9 +155,10 @@ class _Parser:
                 operator = redirect[1] or redirect[2]
                 self._skip_blanks()
                 start = self._at
-                target = self._read_word() if self._has_word() else ()
+                has_word = start < len(text) and text[start] not in "\n;&|)<>"
+                target = self._read_word() if has_word else ()
                 if operator in ("<<", "<<-"):
-                    documents.append((_unquote(text[start : self._at]), operator == "<<-"))
+                    documents.append((re.sub(r"""["'\\]""", "", text[start : self._at]), operator == "<<-"))
                 elif operator == "<<<":
                     documents.append(render(target))
                 else:
@@ -244,9 +245,6 @@ class _Parser:
     def _skip_blanks(self) -> None:
         if blank := _BLANKS.match(self._text, self._at):
             self._at = blank.end()
-
-    def _has_word(self) -> bool:
-        return self._at < len(self._text) and self._text[self._at] not in "\n;&|)<>"
 
     def _read_word(self) -> Word:
         text, parts, start = self._text, list[Part](), self._at
@@ -357,7 +355,7 @@ class _Parser:
 
     def _read_backquoted(self, command: str) -> Part:
         inner = _Parser(command, self._depth + 1)
-        self._steps += (EnterSubshell(), *inner.parsed(), LeaveSubshell())
+        self._steps += (EnterSubshell(), *inner.parse(), LeaveSubshell())
         return Part("unknown", "$(…)")
 
     def _read_ansi(self) -> str:
@@ -390,11 +388,6 @@ def _closing_brace(text: str, start: int) -> int:
     return len(text)
 
 
-def _unquote(text: str) -> str:
-    """The end of a here-document as it will be there."""
-    return re.sub(r"""["'\\]""", "", text)
-
-
 def _merge_text(parts: list[Part]) -> Word:
     """Neighbours that are text are one. An empty word, in quotes, has one part."""
     if len(parts) == 1:
@@ -421,11 +414,10 @@ def _without_braces(word: Word) -> list[Word]:
         return [word]
     if braces > MAX_BRACES:
         return [(Part("unknown", "{…}"),)]
-    return [_merge_text([_as_text(part) for part in one]) for one in _expand_braces(word)[:MAX_WORDS]]
-
-
-def _as_text(part: Part) -> Part:
-    return Part("text", part.text) if part.kind == "brace" else part
+    return [
+        _merge_text([(Part("text", part.text) if part.kind == "brace" else part) for part in one])
+        for one in _expand_braces(word)[:MAX_WORDS]
+    ]
 
 
 def _expand_braces(word: Word) -> list[Word]:

@@ -6,33 +6,29 @@ It outlives the live session that made it; closing the session ends it, and noth
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     AsyncExitStack,
-    ExitStack,
     asynccontextmanager,
-    contextmanager,
     nullcontext,
 )
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from talaria.core.aio import complete, in_thread
+from talaria.core.aio import complete, in_thread, in_threads
 from talaria.core.errors import ToolFailed
-from talaria.core.trees import Root
-from talaria.tools.blocking import in_threads
-from talaria.tools.git_settings import GIT_LOGIN, PROGRAM_HOST, AddressChange, GitSettings
-from talaria.tools.policy_files import HeldChange, PolicyFiles
+from talaria.tools.consent import SessionConsent
+from talaria.tools.git_settings import GIT_LOGIN, PROGRAM_HOST, GitSettings
 from talaria.tools.processes import BackgroundProcesses
+from talaria.tools.project_guard import ProjectGuard
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.egress_proxy import EgressProxy
 from talaria.tools.sandbox.running_command import ExitStatus, OutputSink, RunningCommand, SandboxCommand
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
-from talaria.tools.sandbox_grants import SessionConsent
 from talaria.tools.sandbox_permissions import Permission
 
 if TYPE_CHECKING:
@@ -60,49 +56,34 @@ class Workspace:
         self,
         sandbox: Sandbox,
         project: Path,
-        look: Callable[[Sequence[Path]], SandboxPolicy],
-        way_out: EgressProxy,
+        make_policy: Callable[[Sequence[Path]], SandboxPolicy],
+        egress: EgressProxy,
         quarantine: Quarantine,
-        events: Callable[[], "FolderEvents | None"] = lambda: None,
-        others: Callable[[], Sequence["Workspace"]] = tuple,
+        open_events: Callable[[], "FolderEvents | None"] = lambda: None,
+        find_neighbors: Callable[[], Sequence["Workspace"]] = tuple,
         git: GitSettings | None = None,
-        caches: Callable[[], AbstractContextManager[None]] = nullcontext,
+        use_caches: Callable[[], AbstractContextManager[None]] = nullcontext,
         settings: TerminalSettings | None = None,
         can_be_opened: Callable[[Path], bool] = lambda _: True,
     ) -> None:
-        """`look`: what commands see, as it is then, if they may also write to some places. `events`: who tells what is
-        made in folders. `caches`: entered while commands may use the project's package caches. All not on the loop.
-        `others`: those of other sessions in the same project or repository. `git`: None, where commands have git's
-        settings as they are. `can_be_opened`: whether a person can open a folder."""
+        """`make_policy`: what commands see, as it is then, if they may also write to some places. `open_events`: who
+        tells what is made in folders. `use_caches`: entered while commands may use the project's package caches. All
+        not on the loop. `find_neighbors`: those of other sessions in the same project or repository. `git`: None, where
+        commands have git's settings as they are. `can_be_opened`: whether a person can open a folder."""
         self._sandbox = sandbox
-        self._caches = caches
-        self._quarantine = quarantine
-        self._make_policy = look
-        self._open_events = events
-        self._find_neighbors = others
+        self._use_caches = use_caches
+        self._make_policy = make_policy
         self._git = git
         self.can_be_opened = can_be_opened
-        self._addresses: list[AddressChange] = []
-        self.egress = way_out
+        self.egress = egress
         self.consent = SessionConsent()
+        egress.consent = self.consent.allow_host
         self._broker: CredentialBroker | None = None
-        way_out.consent = self.consent.allow_host
         self._news: deque[str] = deque(maxlen=MAX_NEWS)
         self._lock = asyncio.Lock()
         self._resources = AsyncExitStack()
         self._host: ToolHost | None = None
         self._is_closed = False
-        self._project: Root | None = None
-        """Opened when its commands were first let in: whatever they put in its place later is not the project."""
-        self._policy: PolicyFiles | None = None
-        self._running: set[RunningCommand] = set()
-        self._is_compared = True
-        """Nothing has run since policy files were last compared."""
-        self._held: list[HeldChange] = []
-        self._held_count = 0
-        self._comparing = asyncio.Lock()
-        self._warnings: list[str] = []
-        self._guarded: tuple[Path, ...] = ()
         self._writes: tuple[Path, ...] = ()
         self._shared: tuple[Path, ...] = ()
         """What the person has opened: writable besides the project."""
@@ -111,10 +92,18 @@ class Workspace:
         self._has_new_files = False
         self._has_ports = False
         self._watching: asyncio.Task[None] | None = None
+        self.guard = ProjectGuard(
+            project,
+            quarantine,
+            git,
+            lambda: self._live_host,
+            lambda: [one.guard for one in find_neighbors()],
+            open_events,
+            self._on_new_file,
+        )
         self.project = project
         self.top = project
         """The repository around the project, as far as it is known, or the project itself."""
-        self._git_folders: list[Root] = []
         self.settings = settings or TerminalSettings()
         self.cwd = str(project)
         """Where the next command begins, as the tool host has told it."""
@@ -126,33 +115,20 @@ class Workspace:
             if self._is_closed:
                 raise ToolFailed("This session is closed.")
             host = self._live_host
-            if host is not None and not self._running and not await self._refresh_guards(host):
+            if host is not None and not self.has_running and not await self.guard.refresh(host, self._find_guarded):
                 host = None
             host = host or await self._start_host()
             started = host.start(command, sink)
-            self._is_compared = False
-            self._running.add(started)
+            self.guard.note_start(started)
         started.when_ended(lambda end: self._note_end(started, end))
         return started
 
-    def _note_end(self, started: RunningCommand, end: ExitStatus) -> None:
-        self._running.discard(started)
-        self.cwd = end.cwd or self.cwd
+    def _find_guarded(self) -> tuple[Path, ...]:
+        return self._make_policy(self._shared).guarded
 
-    async def _refresh_guards(self, host: ToolHost) -> bool:
-        """Before a command, when none runs in the project: what has changed in the meantime is the person's own doing,
-        and is guarded from now on. False: it cannot be."""
-        policy = self._policy
-        if policy is None:
-            return True
-        if not self._is_compared:
-            await self._compare()
-        if any(one.may_have_changed_files for one in self._find_neighbors()):
-            return await self._guard_again(host)
-        if await in_thread(lambda: policy.accept() | bool(host.unguarded(self._guarded))):
-            self._guarded = (await in_thread(lambda: self._make_policy(self._shared))).guarded
-            return await self._guard_again(host)
-        return True
+    def _note_end(self, started: RunningCommand, end: ExitStatus) -> None:
+        self.guard.running.discard(started)
+        self.cwd = end.cwd or self.cwd
 
     async def share(self, places: Sequence[Path]) -> None:
         """Of what is outside the project, commands write just this from now on. Raises `ToolFailed`."""
@@ -167,11 +143,14 @@ class Workspace:
                 return
             host = self._live_host
             if host is not None:
-                faults = [await self._withdraw_now(host, place) for place in dropped]
+                faults: list[str] = []
+                for place in dropped:
+                    is_around = self._is_around_others(place)
+                    faults.append("it is around what stays open" if is_around else await host.withdraw(place))
                 faults += [await self._share_now(host, place, wanted) for place in added]
                 if any(faults):
                     await self._restart(added or dropped)
-            self._guarded = tuple(one for one in self._guarded if not any(map(one.is_relative_to, dropped)))
+            self.guard.guarded = tuple(one for one in self.guard.guarded if not any(map(one.is_relative_to, dropped)))
             self._shared = wanted
 
     async def _without_guarded(self, places: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -184,7 +163,7 @@ class Workspace:
                 kept = (*kept, place)
             elif place not in self._unguardable:
                 self._unguardable.add(place)
-                self._warn(
+                self.guard.warn(
                     f"{place} stays closed: other programs obey {obeyed}, and the sandbox that works here (Landlock) "
                     "cannot guard it. Name a folder that holds nothing of that kind, or install bubblewrap."
                 )
@@ -202,23 +181,22 @@ class Workspace:
         guarded = [one for one in view.guarded if one.is_relative_to(place)]
         fault = await host.share(place, guarded)
         if not fault:
-            self._guarded = (*self._guarded, *guarded)
+            self.guard.guarded = (*self.guard.guarded, *guarded)
         return fault
-
-    async def _withdraw_now(self, host: ToolHost, place: Path) -> str:
-        return "it is around what stays open" if self._is_around_others(place) else await host.withdraw(place)
 
     def _is_around_others(self, place: Path) -> bool:
         return any(_is_below(one, place) for one in self.roots)
 
     async def _restart(self, places: Sequence[Path]) -> None:
         names = ", ".join(map(str, places))
-        if self._running:
+        if self.has_running:
             raise ToolFailed(
                 f"{names} cannot be opened or closed while commands run in the background: end them first."
             )
         await self._close_host()
-        self._warn(f"The shell began anew, because {names} was opened or closed: variables and functions are gone.")
+        self.guard.warn(
+            f"The shell began anew, because {names} was opened or closed: variables and functions are gone."
+        )
 
     async def revoke(self, permission: Permission) -> str:
         """What the person has taken back, at once. Returns what keeps it for now; empty: nothing does."""
@@ -233,7 +211,7 @@ class Workspace:
                 left = tuple(place for place in self._shared if place != Path(what))
                 host = self._live_host
                 if host is not None and await host.withdraw(Path(what)):
-                    if self._running:
+                    if self.has_running:
                         return f"Commands that run now can still change {what}, until they end."
                     await self._restart([Path(what)])
                 self._shared = left
@@ -309,78 +287,15 @@ class Workspace:
 
     @property
     def has_running(self) -> bool:
-        return bool(self._running)
-
-    @property
-    def may_have_changed_files(self) -> bool:
-        """That nobody has compared yet."""
-        return bool(self._running) or not self._is_compared
-
-    async def _guard_again(self, host: ToolHost) -> bool:
-        """What somebody outside has replaced has lost its guard. False: it cannot be guarded while the sandbox runs."""
-        lost = await in_thread(lambda: host.unguarded(self._guarded))
-        if not lost:
-            return True
-        git = self._git
-        links = await in_thread(lambda: git.link_copies(lost)) if git is not None else {}
-        guarded = await host.guard(lost, links)
-        if guarded.stopped:
-            names = ", ".join(map(str, lost))
-            self._warn(
-                f"{names} was replaced from outside, and is guarded again. Stopped, because they had it open: "
-                f"{'; '.join(guarded.stopped)}."
-            )
-        for path in guarded.linked:
-            self._warn(f"{path} has a second name, by which commands can change it: look at it before you trust it.")
-        for path, reason in guarded.failed:
-            self._warn(
-                f"{path} was replaced from outside and cannot be guarded again ({reason}). The shell and all processes "
-                "of this session were ended; the next command begins anew."
-            )
-        return not guarded.failed
-
-    def _warn(self, sentence: str) -> None:
-        log.warning("in %s: %s", self.cwd, sentence)
-        self._warnings.append(sentence)
-
-    def take_warnings(self) -> tuple[str, ...]:
-        """What the person and the model should know of guarded files."""
-        warnings, self._warnings = tuple(self._warnings), []
-        return warnings
+        return bool(self.guard.running)
 
     async def quarantine_changes(self) -> None:
         """After a command: what it has changed and other programs obey moves to quarantine, until `take_held`."""
-        await complete(self._compare())
-        if self._held_count > MAX_HELD:
+        await complete(self.guard.compare())
+        if self.guard.held_count > MAX_HELD:
             async with self._lock:
                 await self._close_host()
             self._news.append(f"[{_STOPPED}]")
-
-    async def _compare(self) -> None:
-        policy = self._policy
-        if policy is None:
-            return
-        async with self._comparing:
-            is_idle = not self._running
-            held = await complete(in_thread(policy.hold))
-            self._is_compared = is_idle and not self._running
-            is_saved = await complete(self._sync_git())
-        for one in held:
-            log.warning("in %s: %s", self.cwd, one)
-        self._held += held
-        self._held_count += len(held)
-        if (held or is_saved) and self._host is not None and self._host.is_alive:
-            await self._guard_again(self._host)  # what was put back is another file
-
-    async def _sync_git(self) -> bool:
-        """Whether files were replaced: they have lost their guards then."""
-        git = self._git
-        if git is None or not await in_thread(lambda: git.may_have_changed):
-            return False
-        synced = await in_thread(lambda: git.sync(self._allow_change_everywhere))
-        self._warnings += synced.messages
-        self._addresses += synced.to_ask
-        return bool(synced.saved)
 
     def intercept(
         self,
@@ -397,63 +312,9 @@ class Workspace:
             self._broker = make_broker(self.consent, git, self.egress, lambda: self.top, lambda: self.roots, reading)
         return self._broker.intercept(request)
 
-    def take_addresses(self) -> tuple[AddressChange, ...]:
-        """New addresses in settings of git that nobody has been asked about yet."""
-        addresses, self._addresses = tuple(self._addresses), []
-        return addresses
-
-    async def save_address(self, change: AddressChange) -> tuple[str, ...]:
-        """The person wants it. What went wrong."""
-        git = self._git
-        if git is None:
-            return ()
-        async with self._comparing:
-            fault = await complete(
-                in_thread(lambda: git.save(change.file, change.changes, self._allow_change_everywhere))
-            )
-        if self._host is not None and self._host.is_alive:
-            await self._guard_again(self._host)
-        return (fault,) if fault else ()
-
-    @contextmanager
-    def _allow_change_everywhere(self, path: Path, content: bytes) -> Generator[None]:
-        with ExitStack() as held:
-            for workspace in sorted(
-                (self, *self._find_neighbors()), key=id
-            ):  # always in the same order: they take locks
-                held.enter_context(workspace.allow_change(path, content))
-            yield
-
-    def take_held(self) -> tuple[HeldChange, ...]:
-        """What nobody has been asked about yet."""
-        held, self._held = tuple(self._held), []
-        return held
-
-    async def release(self, held: HeldChange) -> str:
-        """The person wants it. What came of it."""
-        policy, others = self._policy, [one.policy for one in self._find_neighbors()]
-        if policy is None:
-            return f"{held.name} was allowed, but the shell of this session is gone. It is in {held.to}."
-        try:
-            await complete(in_thread(lambda: policy.release(held)))
-        except OSError as fault:
-            return f"{held.name} was allowed, but cannot be put back: {fault.strerror}. It is in {held.to}."
-        for other in filter(None, others):
-            await in_thread(partial(other.adopt, policy.list_known(held.name)))
-        return f"The person allowed the change to {held.name}."
-
-    def allow_change(self, path: Path, content: bytes) -> AbstractContextManager[None]:
-        """While a tool writes a file with the person's consent. Not on the loop."""
-        project, policy = self._project, self._policy
-        if policy is not None and any(path.is_relative_to(folder.path) for folder in self._git_folders):
-            return policy.allow_change(str(path), content)
-        if project is None or policy is None or not path.is_relative_to(project.path):
-            return nullcontext()
-        return policy.allow_change(str(path.relative_to(project.path)), content)
-
     def _on_new_file(self) -> None:
         """Something was made that matters, and commands run."""
-        if not self._running:
+        if not self.has_running:
             return
         self._has_new_files = True
         if self._watching is None or self._watching.done():
@@ -470,15 +331,15 @@ class Workspace:
         background process."""
         while self._has_new_files and self._host is not None:
             self._has_new_files = False
-            if not await self._guard_again(self._host):
+            if not await self.guard.guard_again(self._host):
                 async with self._lock:
                     await self._close_host()
-                self._news.extend(f"[{one}]" for one in self.take_warnings())
+                self._news.extend(f"[{one}]" for one in self.guard.take_warnings())
             in_background = {process.started for process in self.processes.all}
-            if self._running and self._running <= in_background:
-                before = len(self._held)
+            if self.has_running and self.guard.running <= in_background:
+                before = len(self.guard.held)
                 await self.quarantine_changes()
-                self._news.extend(f"[{one}]" for one in self._held[before:])
+                self._news.extend(f"[{one}]" for one in self.guard.held[before:])
 
     @property
     def _live_host(self) -> ToolHost | None:
@@ -492,39 +353,22 @@ class Workspace:
 
     async def _open_host(self) -> ToolHost:
         try:
-            await self._resources.enter_async_context(in_threads(self._caches()))
+            await self._resources.enter_async_context(in_threads(self._use_caches()))
         except OSError as fault:
-            self._warn(f"Package caches cannot be kept: {fault.strerror or fault} ({fault.filename}).")
+            self.guard.warn(f"Package caches cannot be kept: {fault.strerror or fault} ({fault.filename}).")
         view = await in_thread(lambda: self._make_policy(self._shared))
         self.top = view.top
-        if self._project is None or self._project.path != str(view.top):
-            await in_thread(lambda: self._open_folders(view))
-        project = self._project
-        assert project is not None  # noqa: S101
+        await self.guard.open_folders(view)
         git = self._git
         if git is not None and await in_thread(lambda: git.prepare(view.top)):
             view = git.add_to_policy(view)
         self.cwd = str(view.project)
-        self._guarded = view.guarded
+        self.guard.guarded = view.guarded
         self._shared = tuple(place for place in self._shared if place in view.shared)
         self._writes = tuple(place for place in view.writes if place not in self._shared)
-        compared = (view.top, *view.git_folders)
-        below = [path for path in view.guarded if any(path.is_relative_to(folder) for folder in compared)]
-        guarded, missing = ([_policy_name(path, view.top) for path in paths] for paths in (below, view.unwanted))
         learning: asyncio.Future[None] | None = None
         if self._sandbox.level not in ("none", "remote"):  # there each command is asked about
-            self._policy = policy = PolicyFiles(
-                project,
-                self._quarantine,
-                guarded,
-                missing,
-                first=_policy_name(view.project, view.top) if view.root is not None else "",
-                outside=self._git_folders,
-            )
-            running = next((one.policy for one in self._find_neighbors() if one.may_have_changed_files), None)
-            learn = partial(self._learn, policy, running)
-            learning = asyncio.ensure_future(in_thread(learn))  # while the sandbox starts
-            self._held_count = 0
+            learning = self.guard.begin(view)  # while the sandbox starts
         try:
             host = await self._resources.enter_async_context(self._sandbox.opened(view))
         finally:
@@ -537,42 +381,10 @@ class Workspace:
             await self._resources.enter_async_context(self.egress.served(host.listener))
         return host
 
-    def _open_folders(self, view: SandboxPolicy) -> None:
-        for folder in (self._project, *self._git_folders):
-            if folder is not None:
-                folder.close()
-        self._project = Root.open(view.top)
-        self._git_folders = [Root.open(folder) for folder in view.git_folders]
-
-    @property
-    def policy(self) -> PolicyFiles | None:
-        """What is known of policy files; None: nothing runs here."""
-        return self._policy
-
-    def _learn(self, policy: PolicyFiles, running: PolicyFiles | None) -> None:
-        """`running`: of another session, whose commands may have changed something by now. What was there before
-        counts."""
-        events = self._open_events()
-        if events is not None:
-            subscription = events.subscribe(policy.is_wanted, self._on_new_file)
-            policy.watch(subscription)
-        policy.learn(running.list_known() if running is not None else None)
-
     async def _close_host(self) -> None:
         self._host = None
         await self._resources.aclose()
-        self._running.clear()
-        if not self._is_compared:  # else what has changed since is the person's own doing
-            await self._compare()
-        self._news.extend(f"[{one}]" for one in self.take_held())
-        self._news.extend(
-            f"[git: not done, because nobody could be asked: {one.effect}]" for one in self.take_addresses()
-        )
-        if self._git is not None:
-            await in_thread(self._git.remove)
-        if self._policy is not None:
-            self._policy.watch(None)
-            self._policy = None
+        self._news.extend(f"[{one}]" for one in await self.guard.end())
 
     @property
     def has_news(self) -> bool:
@@ -591,17 +403,8 @@ class Workspace:
             self._watching.cancel()
         async with self._lock:
             await self._close_host()
-            if self._project is not None:
-                self._project.close()
-                self._project = None
-            while self._git_folders:
-                self._git_folders.pop().close()
+            self.guard.close()
 
 
 def _is_below(place: Path, other: Path) -> bool:
     return place != other and place.is_relative_to(other)
-
-
-def _policy_name(path: Path, top: Path) -> str:
-    """As `PolicyFiles` names it."""
-    return str(path.relative_to(top)) if path.is_relative_to(top) else str(path)

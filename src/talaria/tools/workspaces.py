@@ -1,9 +1,9 @@
-"""The workspaces of all sessions, by the session's id, with the sandbox that was chosen and what their commands see."""
+"""The workspaces of all sessions, by session id, with the chosen sandbox and what commands see in it."""
 
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import (
     ExitStack,
     asynccontextmanager,
@@ -24,7 +24,7 @@ from talaria.tools.base import Scope
 from talaria.tools.git_settings import GitSettings
 from talaria.tools.protected import Protected
 from talaria.tools.quarantine import Quarantine
-from talaria.tools.sandbox.base import Sandbox, SandboxPolicy, ToolHost
+from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.chooser import SandboxChooser
 from talaria.tools.sandbox.egress_proxy import EgressProxy
 from talaria.tools.sandbox.project_reader import LEVELS, MAX_OPEN, Reader
@@ -35,6 +35,7 @@ from talaria.tools.workspace import Workspace
 
 if TYPE_CHECKING:
     from talaria.tools.folder_events import FolderEvents
+
 
 _WITH_CACHES = ("strict", "landlock", "seatbelt")
 """Where commands see a home that is not the person's: their tools would find no cache in it."""
@@ -232,7 +233,7 @@ class Workspaces:
         """While a tool writes a file with the person's consent, whatever runs meanwhile. Not on the loop."""
         with ExitStack() as held:
             for workspace in tuple(self._all.values()):
-                held.enter_context(workspace.allow_change(path, content))
+                held.enter_context(workspace.guard.allow_change(path, content))
             yield
 
     @asynccontextmanager
@@ -288,3 +289,69 @@ class Workspaces:
             await self.close(session)
         if (events := self.__dict__.pop("_events", None)) is not None:
             events.close()
+
+
+class SandboxState(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the commands of one conversation. Paths are as they really are."""
+
+    level: Level
+    about: str
+    project: Path
+    home: Path
+    """Of the person; `~` in what is shown."""
+    writes: tuple[Path, ...] = ()
+    """Besides the project: its repository, and what the settings list."""
+    opened: tuple[Path, ...] = ()
+    """What commands can also write now, because somebody said yes."""
+    reads: tuple[Path, ...] = ()
+    """Listed in the settings."""
+    toolchains: tuple[Path, ...] = ()
+    variables: tuple[str, ...] = ()
+    """Names that are listed in `terminal.env`."""
+    unset: tuple[str, ...] = ()
+    """Those of them that have no value."""
+    caches: Mapping[str, int] = {}
+    """In bytes, as they were measured last."""
+    cache_limit: int = 0
+    hosts: tuple[str, ...] = ()
+    """Listed in the settings."""
+    ports: tuple[int, ...] = ()
+    """Of this machine, which commands reach."""
+    published: Mapping[int, int] = {}
+    """By ports of the sandbox, those of this machine where they are reached."""
+    blocked: tuple[str, ...] = ()
+    """Hosts that were lately asked for in vain; the latest last."""
+    probably_blocked: tuple[str, ...] = ()
+    """Paths and ports: the kernel does not tell, so this is read from what programs said."""
+
+
+def read_sandbox_state(workspaces: "Workspaces", home: Path, session: SessionId, project: Path) -> SandboxState:
+    """`home` is Talaria's. Not on the loop. Raises `ToolFailed` where no command could run."""
+    sandbox, settings = workspaces.sandbox, workspaces.settings_in(session, project)
+    view, workspace = workspaces.make_policy(project.resolve(), settings), workspaces.find(session)
+    listed = [Path(given).expanduser().resolve() for given in settings.read]
+    ports = workspace.ports if workspace is not None else None
+    sizes: Mapping[str, int] = {}
+    if settings.cache_gb and sandbox.level in ("strict", "landlock", "seatbelt"):
+        from talaria.tools.sandbox.caches import read_sizes  # noqa: PLC0415  (only for whoever runs commands)
+
+        sizes = read_sizes(project_folder(home.resolve(), view.project))
+    return SandboxState(
+        level=sandbox.level,
+        about=sandbox.about,
+        project=view.project,
+        home=view.home,
+        writes=view.writes,
+        opened=workspace.shared if workspace is not None else (),
+        reads=tuple(path for path in view.reads if path in listed),
+        toolchains=tuple(path for path in view.reads if path not in listed),
+        variables=settings.env,
+        unset=tuple(name for name in settings.env if name not in os.environ),
+        caches=sizes,
+        cache_limit=int(settings.cache_gb * (1 << 30)),
+        hosts=settings.network,
+        ports=tuple(ports.open_inwards) if ports is not None and ports.open_inwards else settings.ports,
+        published=ports.published if ports is not None else {},
+        blocked=tuple(workspace.egress.blocked) if workspace is not None else (),
+        probably_blocked=tuple(workspace.consent.blocked) if workspace is not None else (),
+    )

@@ -22,8 +22,7 @@ from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall, ToolResult
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.patience import PATIENCE_S
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Scope, Tool
+from talaria.tools.base import OpenGate, Scope, Tool
 from talaria.tools.executor import Executor
 from talaria.tools.mcp.sandboxing import ServerSandboxes
 from talaria.tools.mcp.server_entries import ServerEntry

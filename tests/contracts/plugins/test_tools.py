@@ -30,8 +30,7 @@ from talaria.runtime.commands import Command
 from talaria.runtime.session_config import Serving, serving
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Call, Failure, Reply, ReplyUsage, call
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Run, Scope
+from talaria.tools.base import OpenGate, Run, Scope
 from talaria.tools.executor import Executor
 from talaria.tools.function import SchemaInvocation, SchemaTool, parse_schema
 from talaria.tools.registry import Toolbox

@@ -29,10 +29,8 @@ from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall, ToolResult
 from talaria.store.base import NewSession, Store
 from talaria.store.memory import MemoryStore
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Invocation, Scope, Tool
-from talaria.tools.builtin.process import process_tools
-from talaria.tools.builtin.terminal import terminal_tools
+from talaria.tools.base import Invocation, OpenGate, Scope, Tool
+from talaria.tools.builtin.terminal import process_tools, terminal_tools
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox import bubblewrap, landlocked, seatbelt

@@ -14,9 +14,9 @@ from msgspec import structs
 
 from talaria.cli.health.escapes.escape_trial import attempted
 from talaria.cli.health.escapes.probes import ProbeResult
+from talaria.core.aio import in_threads
 from talaria.core.clock import SystemClock
 from talaria.core.redaction import Redactor
-from talaria.tools.blocking import in_threads
 from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.bubblewrap import Bubblewrap

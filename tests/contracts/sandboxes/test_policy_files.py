@@ -18,13 +18,11 @@ from tests.contracts.sandboxes.conftest import Alone, Use
 from talaria.core.errors import Denied
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall, ToolResult
-from talaria.tools.approval import Gate, OpenGate
-from talaria.tools.base import Invocation, Scope
+from talaria.tools.base import Gate, Invocation, OpenGate, Scope
 from talaria.tools.builtin.file_tools import file_tools
-from talaria.tools.builtin.pages import ReadFiles
-from talaria.tools.builtin.process import process_tools
-from talaria.tools.builtin.terminal import terminal_tools
+from talaria.tools.builtin.terminal import process_tools, terminal_tools
 from talaria.tools.executor import Executor
+from talaria.tools.file_content import ReadFiles
 from talaria.tools.folder_events import FolderEvents
 from talaria.tools.person import Proposal
 from talaria.tools.registry import Toolbox

@@ -11,7 +11,7 @@ import pytest
 
 from talaria.core.messages import ToolResult
 from talaria.tools.base import Scope
-from talaria.tools.builtin.process import process_tools
+from talaria.tools.builtin.terminal import process_tools
 from talaria.tools.workspaces import Workspaces
 
 Use = Callable[..., Awaitable[ToolResult]]

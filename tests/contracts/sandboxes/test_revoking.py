@@ -12,7 +12,7 @@ from talaria.core.ids import SessionId
 from talaria.runtime.sandbox_report import describe_grant, describe_sandbox, take_grant_back
 from talaria.store.base import Store
 from talaria.tools.sandbox_permissions import read_grant
-from talaria.tools.sandbox_state import read_sandbox_state
+from talaria.tools.workspaces import read_sandbox_state
 
 
 @pytest.fixture

@@ -8,12 +8,11 @@ import pytest
 
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall, ToolResult
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Scope
+from talaria.tools.base import OpenGate, Scope
 from talaria.tools.builtin.code import MAX_CALLS, code_tools
 from talaria.tools.builtin.file_tools import file_tools
-from talaria.tools.builtin.pages import ReadFiles
 from talaria.tools.executor import Executor
+from talaria.tools.file_content import ReadFiles
 from talaria.tools.registry import Toolbox
 from talaria.tools.workspaces import Workspaces
 

@@ -20,8 +20,7 @@ from talaria.runtime.session_config import SessionConfig, TurnOptions
 from talaria.store.base import Journal
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
-from talaria.tools.approval import Gate, OpenGate
-from talaria.tools.base import Tool
+from talaria.tools.base import Gate, OpenGate, Tool
 from talaria.tools.registry import Toolbox
 
 SESSION = SessionId("scenario")

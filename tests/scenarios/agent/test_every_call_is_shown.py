@@ -10,8 +10,7 @@ from talaria.core.errors import Denied, ToolFailed
 from talaria.core.events import Event, ToolBegan, ToolEnded
 from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, Outcome, ToolCall, ToolResult, user
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Invocation, Scope
+from talaria.tools.base import Invocation, OpenGate, Scope
 from talaria.tools.function import tool
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from talaria.core.messages import Assistant, Context, StopReason, Text, ToolCall
 from talaria.store.base import CallIntended, Write
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.patience import PATIENCE_S
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Effect, Invocation, Run, Scope
+from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Effect, Invocation, OpenGate, Run, Scope
 from talaria.tools.function import FunctionTool, tool
 
 if TYPE_CHECKING:

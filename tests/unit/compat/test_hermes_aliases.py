@@ -34,8 +34,7 @@ from talaria.plugins.services import LlmAnswer, LlmQuestion
 from talaria.runtime.builtin_commands import BUILTIN
 from talaria.runtime.commands import Commands
 from talaria.runtime.session_config import Serving, serving
-from talaria.tools.approval import Gate, OpenGate
-from talaria.tools.base import Invocation, Scope
+from talaria.tools.base import Gate, Invocation, OpenGate, Scope
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from talaria.tools.blocking import in_threads
+from talaria.core.aio import in_threads
 
 
 async def test_a_context_is_entered_and_left_off_the_event_loop() -> None:

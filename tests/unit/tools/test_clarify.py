@@ -7,9 +7,8 @@ import pytest
 
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall, ToolResult
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import EXCLUSIVE, NOTHING, Scope
-from talaria.tools.builtin.clarify import MAX_CHOICE_CHARS, MAX_CHOICES, MAX_QUESTION_CHARS, clarify
+from talaria.tools.base import EXCLUSIVE, NOTHING, OpenGate, Scope
+from talaria.tools.builtin.planning import MAX_CHOICE_CHARS, MAX_CHOICES, MAX_QUESTION_CHARS, clarify
 from talaria.tools.executor import Executor
 from talaria.tools.person import Answer, Question
 from talaria.tools.registry import Toolbox

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from talaria.core.errors import ToolFailed
 from talaria.tools.builtin.edits import Edit, apply_edits
-from talaria.tools.builtin.pages import TextFile, decode_text
 from talaria.tools.diffs import MAX_DIFF_LINES, unified_diff
+from talaria.tools.file_content import TextFile, decode_text
 
 LINES = st.lists(st.sampled_from(["a", "b", "  a", "\ta", "a ", "", "}", "é", "a b", "a  b", "\udce9"]), max_size=6)
 TEXTS = st.builds("\n".join, LINES) | st.text("ab \n\t", max_size=12)

@@ -12,8 +12,7 @@ from talaria.core.errors import BadArguments, BadConfig, Denied, ToolFailed
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall, ToolResult
 from talaria.testing.patience import PATIENCE_S
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Effect, Invocation, Run, Scope, Tool
+from talaria.tools.base import Effect, Invocation, OpenGate, Run, Scope, Tool
 from talaria.tools.executor import Executor
 from talaria.tools.output import HEAD_BYTES, TAIL_BYTES
 from talaria.tools.registry import Toolbox

@@ -10,11 +10,10 @@ import pytest
 from talaria.core.ids import CallId
 from talaria.core.messages import FileChange, ToolCall, ToolResult
 from talaria.core.redaction import Redactor
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Scope
+from talaria.tools.base import OpenGate, Scope
 from talaria.tools.builtin import file_tools
-from talaria.tools.builtin.pages import ReadFiles
 from talaria.tools.executor import Executor
+from talaria.tools.file_content import ReadFiles
 from talaria.tools.person import Proposal
 from talaria.tools.registry import Toolbox
 

@@ -13,11 +13,10 @@ import pytest
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall, ToolResult
 from talaria.store.sqlite.undo import SqliteUndoStore
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Scope
+from talaria.tools.base import OpenGate, Scope
 from talaria.tools.builtin.file_tools import file_tools
-from talaria.tools.builtin.pages import MAX_LINE_CHARS, MAX_READ_BYTES, MAX_SHOWN_BYTES, ReadFiles
 from talaria.tools.executor import Executor
+from talaria.tools.file_content import MAX_LINE_CHARS, MAX_READ_BYTES, MAX_SHOWN_BYTES, ReadFiles
 from talaria.tools.registry import Toolbox
 from talaria.tools.undo.change_recorder import ChangeRecorder
 

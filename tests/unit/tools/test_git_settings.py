@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.tools import git_files
-from talaria.tools.git_settings import SettingChange, compare_settings, judge_all, judge_change
+from talaria.tools import git_config
+from talaria.tools.git_config import SettingChange, compare_settings, judge_all, judge_change
 
 FILE = Path("/project/.git/config")
 settings = st.dictionaries(st.text(min_size=1, max_size=3), st.lists(st.text(max_size=3), min_size=1).map(tuple))
@@ -25,7 +25,7 @@ def test_the_changes_lead_from_one_to_the_other(
 
 @given(st.text(), st.text() | st.none())
 def test_what_is_not_listed_is_never_saved(key: str, value: str | None) -> None:
-    if git_files.judge_setting(f"core.x{key}", value) in ("save", "ask"):
+    if git_config.judge_setting(f"core.x{key}", value) in ("save", "ask"):
         raise AssertionError(key)
 
 
@@ -52,7 +52,7 @@ def test_what_is_not_listed_is_never_saved(key: str, value: str | None) -> None:
     ],
 )
 def test_a_setting_is_judged_by_its_name_and_value(key: str, value: str | None, verdict: str) -> None:
-    assert git_files.judge_setting(key, value) == verdict
+    assert git_config.judge_setting(key, value) == verdict
 
 
 def change(key: str, before: tuple[str, ...], after: tuple[str, ...]) -> SettingChange:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.tools.git_files import MAX_CONFIG_BYTES, NOT_UNDERSTOOD, is_harmless, parse_config
+from talaria.tools.git_config import MAX_CONFIG_BYTES, NOT_UNDERSTOOD, is_harmless, parse_config
 
 BY_GIT = rb"""
 [core]

@@ -17,14 +17,13 @@ from tests.descriptors import opened
 from talaria.core.errors import BadArguments
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall, ToolResult
-from talaria.tools import places
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Invocation, Scope
+from talaria.tools import file_content
+from talaria.tools.base import Invocation, OpenGate, Scope
 from talaria.tools.builtin.file_tools import file_tools
-from talaria.tools.builtin.located import is_outside
-from talaria.tools.builtin.pages import ReadFiles
 from talaria.tools.builtin.search_tools import search_tools
 from talaria.tools.executor import Executor
+from talaria.tools.file_content import ReadFiles
+from talaria.tools.function import is_outside
 from talaria.tools.person import Proposal
 from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox
@@ -211,8 +210,8 @@ def test_swapped_links_never_lead_a_write_or_a_read_elsewhere(cwd: Path, tmp_pat
     with swapping(cwd / "folder", elsewhere):
         for number in range(3_000):
             try:
-                assert places.read_file(secret, 100) is None
-                places.write_file(target, b"%d" % number, places.read_file(target, 100))
+                assert file_content.read_file(secret, 100) is None
+                file_content.write_file(target, b"%d" % number, file_content.read_file(target, 100))
                 outcomes["written"] += 1
             except OSError:
                 outcomes["refused"] += 1
@@ -228,7 +227,7 @@ def test_file_that_is_swapped_for_a_link_is_never_read_through_it(cwd: Path, tmp
     with swapping(cwd / "a", tmp_path / "secret"):
         for _ in range(5_000):
             try:
-                found = places.read_file(cwd / "a", 100)
+                found = file_content.read_file(cwd / "a", 100)
                 assert found is not None
                 assert found.content == b"ours"
                 outcomes["read"] += 1
@@ -280,22 +279,22 @@ async def test_file_that_has_become_a_link_after_the_question_is_not_followed(
 
 def test_file_that_was_changed_between_reading_and_writing_is_not_written(cwd: Path) -> None:
     (cwd / "a").write_text("old")
-    found = places.read_file(cwd / "a", 100)
+    found = file_content.read_file(cwd / "a", 100)
     (cwd / "a").write_text("newer")
     with pytest.raises(OSError, match="changed at the same time"):
-        places.write_file(cwd / "a", b"mine", found)
+        file_content.write_file(cwd / "a", b"mine", found)
     with pytest.raises(OSError, match="changed at the same time"):
-        places.write_file(cwd / "a", b"mine", None)
+        file_content.write_file(cwd / "a", b"mine", None)
     assert (cwd / "a").read_text() == "newer"
 
 
 def test_no_descriptor_is_left_open(cwd: Path) -> None:
     before = opened(cwd.resolve())
-    places.write_file(cwd / "deep/er/a", b"x", None)
-    places.read_file(cwd / "deep/er/a", 10)
-    places.read_file(cwd / "deep/missing/a", 10)
+    file_content.write_file(cwd / "deep/er/a", b"x", None)
+    file_content.read_file(cwd / "deep/er/a", 10)
+    file_content.read_file(cwd / "deep/missing/a", 10)
     for path in (cwd / "deep/er/a/b", cwd / "deep"):
         with pytest.raises(OSError, match=r"Not a directory|folder"):
-            places.read_file(path, 10)
-    places.remove(cwd / "deep/er/a")
+            file_content.read_file(path, 10)
+    file_content.remove(cwd / "deep/er/a")
     assert opened(cwd.resolve()) == before

@@ -6,8 +6,7 @@ import pytest
 
 from talaria.core.ids import CallId
 from talaria.core.messages import Outcome, ToolCall
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Run, Scope
+from talaria.tools.base import OpenGate, Run, Scope
 from talaria.tools.executor import Executor
 from talaria.tools.function import SchemaTool, parse_schema
 from talaria.tools.registry import Toolbox

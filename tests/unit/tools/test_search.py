@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from talaria.core.messages import ToolResult
-from talaria.tools.searching.tree import MAX_FILE_BYTES, SKIPPED_FOLDERS
+from talaria.tools.searching.file_tree import MAX_FILE_BYTES, SKIPPED_FOLDERS
 
 Use = Callable[..., Awaitable[ToolResult]]
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from talaria.core.ids import SessionId
-from talaria.tools.builtin.pages import KnownContent, ReadFiles
+from talaria.tools.file_content import KnownContent, ReadFiles
 
 ONE, TWO, THREE = (SessionId(name) for name in ("one", "two", "three"))
 SIGHT = KnownContent((1, 2, 3, 4), "x")

@@ -10,9 +10,8 @@ import pytest
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall, ToolResult
 from talaria.runtime.session_config import spill_folder
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import NOTHING, Effect, Scope
-from talaria.tools.builtin.todo import MAX_CHARS, MAX_ID_CHARS, MAX_STEPS, todo, todo_file
+from talaria.tools.base import NOTHING, Effect, OpenGate, Scope
+from talaria.tools.builtin.planning import MAX_CHARS, MAX_ID_CHARS, MAX_STEPS, todo, todo_file
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
 

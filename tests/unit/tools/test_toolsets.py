@@ -11,10 +11,8 @@ from talaria.core.errors import BadArguments, Denied
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall
 from talaria.store.memory import MemoryStore
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Run, Scope, Tool
-from talaria.tools.builtin.clarify import clarify
-from talaria.tools.builtin.todo import todo
+from talaria.tools.base import OpenGate, Run, Scope, Tool
+from talaria.tools.builtin.planning import clarify, todo
 from talaria.tools.executor import Executor
 from talaria.tools.function import SchemaTool, parse_schema
 from talaria.tools.registry import ALL_ON, OTHERS, Toolbox, ToolSwitches, toolset_of

@@ -16,14 +16,13 @@ from talaria.core.errors import BadInput, StoreDamaged
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall
 from talaria.store.sqlite.undo import SqliteUndoStore
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Claim, LiveOutput, Run, Scope
+from talaria.tools.base import Claim, LiveOutput, OpenGate, Run, Scope
 from talaria.tools.executor import Executor
 from talaria.tools.function import tool
 from talaria.tools.registry import Toolbox
 from talaria.tools.undo.change_recorder import undo_file
 from talaria.tools.undo.checkpoints import checkpoint_folder
-from talaria.tools.undo.undo_settings import CheckpointSettings
+from talaria.tools.undo.scan import CheckpointSettings
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ import pytest
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall, ToolResult
 from talaria.core.pictures import MAX_BYTES
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Effect, Invocation, Scope
+from talaria.tools.base import Effect, Invocation, OpenGate, Scope
 from talaria.tools.builtin.file_tools import view_image
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox

@@ -10,10 +10,9 @@ from talaria.core.ids import SessionId
 from talaria.core.redaction import Redactor
 from talaria.store.sqlite.undo import SqliteUndoStore
 from talaria.tools.undo.change_recorder import ChangeRecorder, undo_file
-from talaria.tools.undo.checkpoints import Checkpoints, RestoreResult, checkpoint_folder
+from talaria.tools.undo.checkpoints import Checkpoints, OldCheckpoints, RestoreResult, checkpoint_folder
 from talaria.tools.undo.project_record import ProjectRecord
-from talaria.tools.undo.shelf import OldCheckpoints
-from talaria.tools.undo.undo_settings import CheckpointSettings
+from talaria.tools.undo.scan import CheckpointSettings
 
 SESSION = SessionId("session-1")
 Picture = dict[str, tuple[object, ...]]

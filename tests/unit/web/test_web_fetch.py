@@ -13,8 +13,7 @@ from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall, ToolResult
 from talaria.net.fetch import Fetch
 from talaria.net.web_settings import WebSettings
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Scope
+from talaria.tools.base import OpenGate, Scope
 from talaria.tools.builtin.web_tools import MAX_KEPT, PAGE_BYTES, WEB_TOOL_NAMES, web_tools
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox

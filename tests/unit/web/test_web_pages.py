@@ -2,9 +2,8 @@
 
 import pytest
 
-from talaria.tools.builtin.html_text import MAIN_CHARS
 from talaria.tools.builtin.html_tokens import CHUNK_CHARS
-from talaria.tools.builtin.web_pages import MAX_CHARS, convert_page
+from talaria.tools.builtin.web_pages import MAIN_CHARS, MAX_CHARS, convert_page
 
 URL = "https://example.org/docs/start"
 WORDS = "word " * (MAIN_CHARS // 4)

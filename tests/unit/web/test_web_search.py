@@ -13,8 +13,17 @@ from talaria.core.secret import Secret
 from talaria.net.fetch import Fetch
 from talaria.net.web_settings import WebSettings
 from talaria.tools.base import Run, Scope
-from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, SearchService, WebHit, choose_service
-from talaria.tools.builtin.web_search.engines import Brave, DuckDuckGo, SearXNG, Tavily
+from talaria.tools.builtin.web_services import (
+    MAX_HITS,
+    MAX_QUERY_CHARS,
+    Brave,
+    DuckDuckGo,
+    SearchService,
+    SearXNG,
+    Tavily,
+    WebHit,
+    choose_service,
+)
 from talaria.tools.builtin.web_tools import web_tools
 
 KEY = "key-very-secret"

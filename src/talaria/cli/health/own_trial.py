@@ -18,7 +18,7 @@ from talaria.store.base import NewSession
 from talaria.store.memory import MemoryStore
 from talaria.tools.base import Scope
 from talaria.tools.builtin.file_tools import file_tools
-from talaria.tools.builtin.pages import ReadFiles
+from talaria.tools.file_content import ReadFiles
 from talaria.tools.gate import MAX_SHOWN_BYTES, PolicyGate
 from talaria.tools.person import Answer, Question
 from talaria.tools.policy import ApprovalSettings, Policy

@@ -21,7 +21,7 @@ from talaria.core.entries import (
 from talaria.core.ids import SessionId
 from talaria.runtime.session_config import spill_folder
 from talaria.store.sqlite.undo import SqliteUndoStore
-from talaria.tools.builtin.todo import todo_file
+from talaria.tools.builtin.planning import todo_file
 from talaria.tools.quarantine import quarantine_folder
 from talaria.tools.undo.change_recorder import undo_file
 from talaria.tools.undo.checkpoints import checkpoint_folder

@@ -35,7 +35,8 @@ from talaria.tools.broker.relay import (
     write_input,
 )
 from talaria.tools.broker.remotes import Remote, find_remotes
-from talaria.tools.git_settings import GIT_LOGIN, PROGRAM_HOST, own_certificates
+from talaria.tools.git_program import find_own_certificates
+from talaria.tools.git_settings import GIT_LOGIN, PROGRAM_HOST
 from talaria.tools.sandbox.base import ToolHost
 from talaria.tools.sandbox_permissions import Permission
 
@@ -170,7 +171,7 @@ class CredentialBroker:
     @cached_property
     def _trust(self) -> ssl.SSLContext:
         context = ssl.create_default_context()
-        for file in own_certificates(self._around.settings()):
+        for file in find_own_certificates(self._around.settings()):
             with suppress(OSError, ssl.SSLError):
                 context.load_verify_locations(file)
         context.set_alpn_protocols(["http/1.1"])

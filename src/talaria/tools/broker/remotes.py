@@ -9,7 +9,7 @@ import msgspec
 
 from talaria.core.errors import ToolFailed
 from talaria.net.urls import parse_url
-from talaria.tools import git_files
+from talaria.tools import git_config
 
 _SCP = re.compile(r"(?:(?P<user>[A-Za-z0-9._-]+)@)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*):(?P<path>(?!//)[^\s]+)")
 _SSH = re.compile(
@@ -71,7 +71,7 @@ def parse_remote(address: str, folder: Path = Path()) -> Remote | None:
 def find_remotes(settings: Mapping[Path, bytes]) -> Iterator[Remote]:
     """`settings`: of repositories, by their files, as only the person can have written them."""
     for file, content in settings.items():
-        for key, value in git_files.parse_config(content):
+        for key, value in git_config.parse_config(content):
             remote = parse_remote(value, file.parent) if _KEYS.fullmatch(key) else None
             if remote is not None:
                 yield remote

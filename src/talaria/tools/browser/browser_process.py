@@ -18,9 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from talaria.core.aio import in_thread
+from talaria.core.aio import in_thread, in_threads
 from talaria.core.errors import ToolFailed
-from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.system import BWRAP, mounted
 
 if TYPE_CHECKING:

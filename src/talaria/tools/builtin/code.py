@@ -13,10 +13,9 @@ from talaria.core.errors import BadArguments
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall
 from talaria.tools.base import EXCLUSIVE, Claim, RichResult, Run, Scope, Tool
-from talaria.tools.blocked import describe_blocked
-from talaria.tools.builtin.held import ask_about_held
+from talaria.tools.command_results import describe_blocked, show_live
+from talaria.tools.consent import ask_about_held
 from talaria.tools.function import tool
-from talaria.tools.live import show_live
 from talaria.tools.output import CapturedOutput
 from talaria.tools.person import Proposal
 from talaria.tools.processes import make_result
@@ -130,16 +129,13 @@ class _ScriptOutput:
             self.calls.put_nowait(bytes(self._pending[start + len(self._sign) : end]))
             del self._pending[: end + 1]
         if start < 0:
-            self._pass_on()
-
-    def _pass_on(self) -> None:
-        """All but what may be the beginning of a call."""
-        kept = next(
-            (size for size in range(len(self._sign) - 1, 0, -1) if self._pending.endswith(self._sign[:size])), 0
-        )
-        cut = len(self._pending) - kept
-        self.output.add(bytes(self._pending[:cut]))
-        del self._pending[:cut]
+            # All but what may be the beginning of a call.
+            kept = next(
+                (size for size in range(len(self._sign) - 1, 0, -1) if self._pending.endswith(self._sign[:size])), 0
+            )
+            cut = len(self._pending) - kept
+            self.output.add(bytes(self._pending[:cut]))
+            del self._pending[:cut]
 
     def skip(self, size_bytes: int) -> None:
         self.output.skip(size_bytes)

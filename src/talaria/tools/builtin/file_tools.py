@@ -14,11 +14,12 @@ from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import FileChange
 from talaria.core.pictures import MAX_BYTES, UnsupportedImage, prepare_image
 from talaria.core.redaction import MaskedText
-from talaria.tools import places
+from talaria.tools import file_content
 from talaria.tools.base import RichResult, Run, Scope, Tool
 from talaria.tools.builtin.edits import Edit, EditResult, apply_edits
-from talaria.tools.builtin.located import ChangePlan, file_change_tool, path_tool, project_name
-from talaria.tools.builtin.pages import (
+from talaria.tools.diffs import compare_contents, unified_diff
+from talaria.tools.file_content import (
+    FileContent,
     KnownContent,
     ReadFiles,
     TextFile,
@@ -27,11 +28,9 @@ from talaria.tools.builtin.pages import (
     read_page,
     too_large_error,
 )
-from talaria.tools.diffs import compare_contents, unified_diff
-from talaria.tools.function import tool
+from talaria.tools.function import ChangePlan, file_change_tool, path_tool, project_name, tool
 from talaria.tools.person import Proposal
-from talaria.tools.places import FileContent
-from talaria.tools.undo.shelf import digest
+from talaria.tools.undo.checkpoints import digest
 
 MAX_CHANGED_BYTES = 10 << 20
 MAX_REPLACED_BYTES = 32 << 20
@@ -67,7 +66,7 @@ def file_tools(seen: ReadFiles, changing_file: AllowChange = _allow_any_change) 
         """Read a text file. Each line is shown behind its number."""
         target = Path(path)
         try:
-            with places.open_file(target) as file:
+            with file_content.open_file(target) as file:
                 page, sight = read_page(file, target, offset, limit, run.scope.redactor)
         except OSError as fault:
             raise ToolFailed(f"Cannot read {target}: {fault.strerror}.") from fault
@@ -199,7 +198,7 @@ def _plan_write(arguments: Any, scope: Scope) -> ChangePlan:
         content = _make_text(arguments.content, before).encode()
     except (ToolFailed, UnicodeEncodeError):
         return ChangePlan(whole, None)
-    expects = places.fingerprint(before)
+    expects = file_content.fingerprint(before)
     if before is not None and not before.is_whole:
         note = f"it replaces a file of more than {len(before.content):,} bytes, too large to compare"
         return ChangePlan(structs.replace(whole, note=note), expects)
@@ -229,7 +228,7 @@ def _plan_patch(arguments: Any, scope: Scope) -> ChangePlan:
     try:
         wanted = _choose_edits(arguments.edits, arguments.old, arguments.new, is_for_all=arguments.replace_all)
         before = _read_target(target, MAX_CHANGED_BYTES, "read")
-        expects = places.fingerprint(before)
+        expects = file_content.fingerprint(before)
         found = _require_text(target, before)
         content = _apply_to_file(target, found, wanted, scope, flag="all").becomes.encode()
     except (ToolFailed, BadArguments):
@@ -276,10 +275,10 @@ def _describe_changes(target: Path, before: FileContent | None, content: bytes, 
 
 def _read_target(target: Path, limit_bytes: int, what: str, expects: str | None = None) -> FileContent | None:
     try:
-        found = places.read_file(target, limit_bytes)
+        found = file_content.read_file(target, limit_bytes)
     except OSError as fault:
         raise ToolFailed(f"Cannot {what} {target}: {fault.strerror}.") from fault
-    if expects is not None and places.fingerprint(found) != expects:
+    if expects is not None and file_content.fingerprint(found) != expects:
         raise ToolFailed(
             f"{target} was changed since the person was asked, so it was left as it is. Read it again first."
         )
@@ -292,8 +291,8 @@ def _replace_target(
     content = becomes.encode()
     try:
         with changing(target, content):
-            places.write_file(target, content, before)
-        stamp = places.find_stamp(target)
+            file_content.write_file(target, content, before)
+        stamp = file_content.find_stamp(target)
     except OSError as fault:
         raise ToolFailed(f"Cannot write {target}: {fault.strerror}.") from fault
     if stamp is not None:
@@ -311,7 +310,7 @@ def view_image(path: Annotated[str, "Image to look at; relative to the working d
     """Look at an image: a PNG, JPEG, GIF or WebP file, such as a screenshot."""
     target = Path(path)
     try:
-        found = places.read_file(target, MAX_BYTES + 1)
+        found = file_content.read_file(target, MAX_BYTES + 1)
     except OSError as fault:
         raise ToolFailed(f"Cannot read {target}: {fault.strerror}.") from fault
     if found is None:

@@ -65,7 +65,8 @@ def tokenize(html: str, *, is_xml: bool = False) -> Iterator[Tag | str]:
             yield tag
             if tag.name in _RAW and not tag.is_end and not is_xml:
                 content = at
-                at = _end_of_raw(html, at, tag.name)
+                found = _RAW[tag.name].search(html, at)
+                at = found.start() if found else len(html)
                 if tag.name in _SHOWN:
                     yield from _split_text(html, content, at)
     yield from _split_text(html, at, len(html))
@@ -121,11 +122,6 @@ def _read_attributes(html: str, at: int) -> tuple[dict[str, str], int]:
             value = found["double"] or found["single"] or found["bare"] or ""
             kept[name] = _unescape(value[:MAX_VALUE_CHARS])
     return kept, 0
-
-
-def _end_of_raw(html: str, at: int, name: str) -> int:
-    found = _RAW[name].search(html, at)
-    return found.start() if found else len(html)
 
 
 def _split_text(html: str, start: int, end: int) -> Iterator[str]:
@@ -259,18 +255,14 @@ class Outline:
         name, attributes = tag.name, tag.attributes
         if name in _PROGRAMS:
             return None if tag.is_closed and name in ("svg", "math") else "noise"
-        if _is_invisible(attributes):
+        if (
+            "hidden" in attributes
+            or attributes.get("aria-hidden", "").lower() == "true"
+            or _INVISIBLE_STYLE.search(attributes.get("style", "")) is not None
+        ):
             return "noise"
         role = attributes.get("role", "").lower()
         is_furniture = name in _NAVIGATION or role in _NOISY_ROLES or (name == "header" and self.rank == 0)
         if is_furniture and not self._is_lenient:
             return "noise"
         return "main" if role == "main" else _PARTS.get(name)
-
-
-def _is_invisible(attributes: dict[str, str]) -> bool:
-    return (
-        "hidden" in attributes
-        or attributes.get("aria-hidden", "").lower() == "true"
-        or _INVISIBLE_STYLE.search(attributes.get("style", "")) is not None
-    )

@@ -170,7 +170,7 @@ def _format_excerpt(said: _FoundMessage, at: int) -> str:
 def _format_page(entries: Sequence[Recorded], number: int, offset: int) -> str:
     said = _find_message(entries, number)
     length = len(said.text)
-    page = _cut_page(said.text[offset : offset + PAGE_BYTES])
+    page = said.text[offset : offset + PAGE_BYTES].encode("utf-8", "replace")[:PAGE_BYTES].decode("utf-8", "ignore")
     end = offset + len(page)
     if not page:
         return f"{said.heading()}\n{f'[it ends at offset={length}]' if length else '[nothing to show]'}"
@@ -187,11 +187,6 @@ def _find_message(entries: Sequence[Recorded], number: int) -> _FoundMessage:
             who = _describe_author(message, is_taken_back=number in _find_undone(entries))
             return _FoundMessage(number, recorded.at, who, _show_message(message))
     raise ToolFailed(f"This conversation has no message #{number}; find the numbers with a query.")
-
-
-def _cut_page(text: str) -> str:
-    """As much of it as fits, sign by sign the same."""
-    return text.encode("utf-8", "replace")[:PAGE_BYTES].decode("utf-8", "ignore")
 
 
 def _describe_author(message: Message, *, is_taken_back: bool) -> str:

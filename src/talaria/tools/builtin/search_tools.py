@@ -13,16 +13,15 @@ from talaria.core.aio import complete, in_thread
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.redaction import Redactor
 from talaria.tools.base import Run, Scope, Tool
-from talaria.tools.builtin.located import is_outside, path_tool
 from talaria.tools.diffs import replace_surrogates
-from talaria.tools.function import tool
+from talaria.tools.function import is_outside, path_tool, tool
 from talaria.tools.protected import OPEN_IN_HOME, Protected
 from talaria.tools.sandbox.base import ToolHost
 from talaria.tools.sandbox.project_reader import PACKAGE
 from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.system import PYTHON
+from talaria.tools.searching.file_tree import Identity, read_ignores_above
 from talaria.tools.searching.search_program import REFUSED, FileHit, SearchRequest
-from talaria.tools.searching.tree import Identity, read_ignores_above
 from talaria.tools.workspaces import Workspaces
 
 TIME_S = 20.0
@@ -96,17 +95,14 @@ class _SearchOutput:
         *lines, rest = (self.pending + chunk).split(b"\n")
         self.pending = rest[:_MAX_LINE_BYTES]
         for line in lines:
-            self._take(bytes(line))
-
-    def _take(self, line: bytes) -> None:
-        with suppress(ValueError, RecursionError):  # it is not one of ours
-            match json.loads(line):
-                case [str(path), int(number), str(text)] if len(self.hits) < self.limit:
-                    self.hits.append((path, number, text))
-                case str(sentence):
-                    self.refusal = sentence
-                case _:
-                    pass
+            with suppress(ValueError, RecursionError):  # it is not one of ours
+                match json.loads(bytes(line)):
+                    case [str(path), int(number), str(text)] if len(self.hits) < self.limit:
+                        self.hits.append((path, number, text))
+                    case str(sentence):
+                        self.refusal = sentence
+                    case _:
+                        pass
 
     def skip(self, size_bytes: int) -> None:
         """It printed far more than it should."""

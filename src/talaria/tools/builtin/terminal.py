@@ -1,28 +1,26 @@
-"""Shell commands in the session's workspace."""
+"""Shell commands in the session's workspace, and its background processes."""
 
+import asyncio
 import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, ExitStack
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from talaria.core.aio import in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import Outcome
-from talaria.tools.base import EXCLUSIVE, INDEPENDENT, Claim, Effect, RichResult, Run, Scope, Tool
-from talaria.tools.blocked import describe_blocked
-from talaria.tools.builtin.held import ask_about_held
-from talaria.tools.builtin.located import is_outside
-from talaria.tools.function import FunctionTool, tool
-from talaria.tools.live import show_live
+from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Claim, Effect, RichResult, Run, Scope, Tool
+from talaria.tools.command_results import describe_blocked, show_live
+from talaria.tools.consent import ask_about_held, shorten_reason
+from talaria.tools.function import FunctionTool, is_outside, tool
 from talaria.tools.output import CapturedOutput
 from talaria.tools.person import Proposal
-from talaria.tools.processes import make_result
+from talaria.tools.processes import BackgroundProcess, describe_end, make_outcome, make_result
 from talaria.tools.sandbox.host.shell import MAX_COMMAND_BYTES
 from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
-from talaria.tools.sandbox_grants import shorten_reason
 from talaria.tools.sandbox_permissions import FORMS, Permission, parse_need
 from talaria.tools.workspace import Workspace
 from talaria.tools.workspaces import Workspaces
@@ -49,7 +47,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             runs_beside_others=leaving is not None and workspaces.has_running(scope.session),
         )
 
-    @tool(effect=_effect, question=_question, timeout_s=None, claim=claim)
+    @tool(effect=_command_effect, question=_ask_about_command, timeout_s=None, claim=claim)
     async def terminal(
         command: Annotated[str, "The command, run by bash."],
         run: Run,
@@ -164,11 +162,11 @@ async def _publish_ports(workspace: Workspace, needs: Sequence[Permission]) -> s
     return "".join(f"\n[sandbox: port {port} is served at {link} (on this machine only)]" for port, link in links)
 
 
-def _effect(arguments: Any, _: Scope) -> Effect:
+def _command_effect(arguments: Any, _: Scope) -> Effect:
     return INDEPENDENT if arguments.independent or arguments.background else EXCLUSIVE
 
 
-def _question(arguments: Any) -> Proposal:
+def _ask_about_command(arguments: Any) -> Proposal:
     how = " in the background" if arguments.background else ""
     if any(need.strip() == "unsandboxed" for need in arguments.needs or ()):
         headline = "Run this command outside the sandbox, with your rights: your files, keys and network?"
@@ -218,3 +216,105 @@ async def _start_in_background(
     told = f"Started in the background as {process.id}; use `process` to look after it. You are told when it ends."
     told += await _publish_ports(workspace, needs)
     return RichResult(told, outcome=Outcome("done", f"started in the background as {process.id}"))
+
+
+MAX_WAIT_S = 600
+MAX_TEXT_CHARS = 500_000
+
+Action = Literal["list", "poll", "log", "wait", "write", "close", "kill"]
+
+
+def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
+    def claim(arguments: Any, scope: Scope) -> Claim:
+        """What is written to a shell is a command, too."""
+        is_untrusted = arguments.action in ("poll", "log", "wait") and workspaces.reads_untrusted(scope)
+        if arguments.action != "write":
+            return Claim(is_untrusted=is_untrusted)
+        return Claim(command=arguments.text, is_confined=workspaces.is_confined, reveals=workspaces.can_send(scope))
+
+    @tool(effect=_process_effect, question=_ask_about_input, timeout_s=None, claim=claim)
+    async def process(
+        action: Annotated[
+            Action,
+            "list: all of them; poll: what is new; log: all output; wait: for its end; write: to its input; "
+            "close: its input; kill: it and all it has started.",
+        ],
+        run: Run,
+        id: Annotated[str, "Of the process, as `terminal` told it; not for list."] = "",
+        text: Annotated[str, "For write; end it with a newline to send a line."] = "",
+        timeout_s: Annotated[int, f"For wait: seconds, at most {MAX_WAIT_S}."] = 60,
+    ) -> str | RichResult:
+        """Look after the background processes of this conversation. They end with it."""
+        if len(text) > MAX_TEXT_CHARS:
+            raise BadArguments(f"At most {MAX_TEXT_CHARS:,} characters can be written at once.")
+        workspace = await workspaces.open(run.scope)
+        processes = workspace.processes
+        if action == "list":
+            lines = [
+                f"{one.id}  {one.state}  {one.command.command.partition(chr(10))[0][:100]}" for one in processes.all
+            ]
+            return "\n".join(lines) or "[no background processes]"
+        try:
+            done = await _act(action, processes.find(id), text, max(1, min(timeout_s, MAX_WAIT_S)))
+        finally:
+            await workspace.quarantine_changes()
+        return msgspec.structs.replace(done, text=done.text + await ask_about_held(workspace, run))
+
+    return (process,)
+
+
+def _ask_about_input(arguments: Any) -> Proposal | None:
+    if arguments.action != "write":
+        return None
+    return Proposal(f"Write this to the background process {arguments.id}?", arguments.text, "input")
+
+
+def _process_effect(arguments: Any, _: Scope) -> Effect:
+    """What is written, closed and killed in one answer is done in that order."""
+    match arguments.action:
+        case "list" | "poll" | "log":
+            return READS
+        case "wait":
+            return INDEPENDENT
+        case _:
+            return EXCLUSIVE
+
+
+async def _act(action: Action, process: BackgroundProcess, text: str, limit_s: float) -> RichResult:
+    match action:
+        case "poll" | "list":
+            return _describe_process(process.read_new_output(), process, process.state)
+        case "log":
+            return _describe_process(process.output.text(), process, process.state)
+        case "wait":
+            try:
+                async with asyncio.timeout(limit_s):
+                    await process.started.ended()
+            except TimeoutError:
+                state = f"still running after {limit_s:.0f} seconds"
+                return _describe_process(process.read_new_output(), process, state)
+            return _describe_process(process.read_new_output(), process, process.state)
+        case "write":
+            _check_running(process)
+            process.started.write(text.encode("utf-8", "replace"))
+            return RichResult(f"Wrote {len(text):,} characters to {process.id}.")
+        case "close":
+            _check_running(process)
+            process.close_input()
+            return RichResult(f"Closed the input of {process.id}.")
+        case "kill":
+            process.is_ended_on_purpose = True
+            return RichResult(f"[{process.id} has ended: {describe_end(await complete(process.started.killed()))}]")
+
+
+def _check_running(process: BackgroundProcess) -> None:
+    if not process.is_running:
+        raise ToolFailed(f"{process.id} has ended: {process.state}.")
+
+
+def _describe_process(output: str, process: BackgroundProcess, state: str) -> RichResult:
+    end = process.started.end
+    text = f"{output}\n[{state}]".lstrip("\n")
+    how = Outcome("done", "still running") if end is None else make_outcome(end)
+    chars = max(0, len(text) - len(f"\n[{state}]"))
+    return RichResult(text, outcome=msgspec.structs.replace(how, output_chars=chars))

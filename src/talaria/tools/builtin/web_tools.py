@@ -10,7 +10,7 @@ from talaria.core.ids import SessionId
 from talaria.net.fetch import Fetch, FetchedPage
 from talaria.net.web_settings import WebSettings
 from talaria.tools.base import INDEPENDENT, Claim, Run, Tool
-from talaria.tools.builtin.web_search.base import MAX_HITS, MAX_QUERY_CHARS, WebHit, choose_service
+from talaria.tools.builtin.web_services import MAX_HITS, MAX_QUERY_CHARS, choose_service
 from talaria.tools.function import tool
 from talaria.tools.hosts import claim_host
 
@@ -60,7 +60,10 @@ def web_tools(fetch: Fetch, environment: Mapping[str, str], settings: WebSetting
             raise BadArguments(f"The query of web_search must have 1 to {MAX_QUERY_CHARS} characters.")
         most = min(max(1, limit), MAX_HITS)
         hits = await backend.search(words, most)
-        shown = [_format_hit(number, hit) for number, hit in enumerate(hits, 1)]
+        shown = [
+            "\n   ".join(filter(None, (f"{number}. {hit.title}", hit.url, hit.snippet)))
+            for number, hit in enumerate(hits, 1)
+        ]
         return "\n\n".join([_source_line(f"From {backend.name}"), *shown]) if shown else "[nothing found]"
 
     return web_fetch, web_search
@@ -94,7 +97,3 @@ def _cut_page(text: str, offset: int) -> str:
     left = len(content) - end
     more = f"\n[{left:,} more characters; continue with offset={end}]" if left else ""
     return f"{source}\n{piece}{more}"
-
-
-def _format_hit(number: int, hit: WebHit) -> str:
-    return "\n   ".join(filter(None, (f"{number}. {hit.title}", hit.url, hit.snippet)))

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.core.aio import in_thread
+from talaria.core.aio import in_thread, in_threads
 from talaria.core.clock import Clock
 from talaria.core.errors import ToolFailed
 from talaria.core.fs import safe_file_name
-from talaria.tools.blocking import in_threads
 from talaria.tools.mcp.server_entries import ServerEntry
 from talaria.tools.protected import Protected
 from talaria.tools.sandbox.base import ProgramLaunch, ProgramSandbox, SandboxPolicy

@@ -10,9 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from talaria.core.aio import in_thread
+from talaria.core.aio import in_thread, in_threads
 from talaria.core.trees import Root
-from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import Bind, Level, ProgramLaunch, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.channel import HostChannel
 from talaria.tools.sandbox.guarding import Guards

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.core.aio import in_thread
+from talaria.core.aio import in_thread, in_threads
 from talaria.core.errors import ToolFailed
-from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import Level, ProgramLaunch, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.host import landlock, seccomp
 from talaria.tools.sandbox.launching import launched, measures, program_starter

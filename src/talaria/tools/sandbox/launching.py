@@ -14,9 +14,8 @@ from typing import Any
 
 import msgspec
 
-from talaria.core.aio import complete, in_thread
+from talaria.core.aio import complete, in_thread, in_threads
 from talaria.core.errors import ToolFailed
-from talaria.tools.blocking import in_threads
 from talaria.tools.sandbox.base import SandboxLimits, SandboxPolicy
 from talaria.tools.sandbox.channel import HostChannel
 from talaria.tools.sandbox.host.frames import HELLO, frame

@@ -10,8 +10,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
-from talaria.core.aio import in_thread
-from talaria.tools.blocking import in_threads
+from talaria.core.aio import in_thread, in_threads
 from talaria.tools.sandbox.base import Level, ProgramLaunch, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.host.shell import proxied
 from talaria.tools.sandbox.host_delivery import ARRIVAL, program

@@ -10,9 +10,8 @@ from itertools import islice
 from typing import NoReturn, TypedDict
 
 from talaria.core.secret_finder import SecretFinder, decode_text, encode_text
-from talaria.tools.searching import tree
-from talaria.tools.searching.ignores import IgnoreText
-from talaria.tools.searching.tree import FileToRead, Identity, PrivateFolders
+from talaria.tools.searching import file_tree
+from talaria.tools.searching.file_tree import FileToRead, Identity, IgnoreText, PrivateFolders
 
 MAX_LINE_CHARS = 300
 REFUSED = 3
@@ -49,7 +48,7 @@ def main() -> None:
     hidden, shown = (frozenset((device, inode) for device, inode in wanted[which]) for which in ("hidden", "shown"))
     private = PrivateFolders(hidden, shown)
     try:
-        with tree.open_files(wanted["root"], private, wanted["around"]) as files:
+        with file_tree.open_files(wanted["root"], private, wanted["around"]) as files:
             hits = _Search(wanted, private).hits(files)
             for hit in islice(hits, wanted["skip"], wanted["skip"] + wanted["limit"]):
                 sys.stdout.write(f"{json.dumps(hit)}\n")
@@ -101,7 +100,7 @@ class _Search:
         return any(fnmatch.fnmatchcase(one, each) for one in given for each in (glob, glob.replace("**/", "")))
 
     def _matches(self, file: FileToRead, path: str, pattern: re.Pattern[str]) -> Iterator[FileHit]:
-        content = tree.read_content(file, self._hidden)
+        content = file_tree.read_content(file, self._hidden)
         if self._finder is not None:
             content = self._finder.redact(content, keeps_lines=True)
         text = content.decode("utf-8", "replace")

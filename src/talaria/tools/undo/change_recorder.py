@@ -16,11 +16,9 @@ from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
 from talaria.store.undo_port import PathState, UndoStore
 from talaria.tools.base import Scope
-from talaria.tools.undo.checkpoints import Checkpoints, checkpoint_folder, compare_states
+from talaria.tools.undo.checkpoints import Checkpoints, OldCheckpoints, checkpoint_folder, compare_states
 from talaria.tools.undo.project_record import Difference, Progress, ProjectRecord, Recording
-from talaria.tools.undo.scan import ScanLimits, TooLarge
-from talaria.tools.undo.shelf import OldCheckpoints
-from talaria.tools.undo.undo_settings import CheckpointSettings
+from talaria.tools.undo.scan import CheckpointSettings, ScanLimits, TooLarge
 
 MAX_CHANGES = 12
 """Files of one call that are shown with what was changed in them."""

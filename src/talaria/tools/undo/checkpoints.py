@@ -1,13 +1,18 @@
 """The checkpoints of a conversation: what each turn changed in files, and how to get back.
 
-Restoring one puts every file that was changed since back as it was before that turn, and keeps what it replaces as a
-checkpoint. What somebody else has changed meanwhile is left alone unless that is asked for.
+Restoring a checkpoint puts every file that was changed since back as it was before that turn, and saves what it
+replaces as a new checkpoint. What somebody else has changed meanwhile is left alone unless asked for.
+
+`OldCheckpoints` reads those of earlier versions: a numbered folder each, with a manifest and blobs.
 """
 
+import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -18,11 +23,85 @@ from talaria.core.fs import safe_file_name
 from talaria.core.ids import SessionId
 from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
+from talaria.core.trees import Root
 from talaria.store.undo_port import ABSENT, ChangeRow, CheckpointRow, PathState, UndoStore
 from talaria.tools.diffs import compare_contents, replace_surrogates
 from talaria.tools.undo.project_record import INTERRUPTED, ProjectRecord, owner_name
 from talaria.tools.undo.restore_files import Target, restore_targets
-from talaria.tools.undo.shelf import OldCheckpoints, SavedFile
+
+MAX_MANIFEST_BYTES = 16 << 20
+_MANIFEST = "manifest.json"
+
+
+class SavedFile(msgspec.Struct, frozen=True):
+    """What a file was before it was changed."""
+
+    path: str
+    was_there: bool
+    blob: str = ""
+    """The name of its content; empty: it was not there, or could not be kept."""
+    mode: int = 0
+    size_bytes: int = 0
+    left: str = ""
+    """The digest of what the change left there; empty: nothing."""
+
+    @property
+    def is_lost(self) -> bool:
+        return self.was_there and not self.blob
+
+
+class OldCheckpoint(msgspec.Struct, frozen=True):
+    number: int
+    at: float
+    turn: str = ""
+    why: str = ""
+    files: tuple[SavedFile, ...] = ()
+
+
+def digest(content: bytes) -> str:
+    return sha256(content).hexdigest()
+
+
+class OldCheckpoints:
+    def __init__(self, folder: Path) -> None:
+        """`checkpoints/SESSION` of a home."""
+        self._sessions = folder.parent
+        self._name = folder.name
+
+    def numbers(self) -> list[int]:
+        """Oldest first, of all folders. Raises `OSError`."""
+        try:
+            with self._open_folder() as folder:
+                names = [entry.name for entry in folder.entries()]
+        except FileNotFoundError:
+            return []
+        return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+
+    def all(self) -> Sequence[OldCheckpoint]:
+        """Oldest first."""
+        return [found for number in self.numbers() if (found := self._read(number)) is not None]
+
+    def _read(self, number: int) -> OldCheckpoint | None:
+        try:
+            with self._open_folder() as folder:
+                text = folder.read(f"{number}/{_MANIFEST}", MAX_MANIFEST_BYTES)
+            return msgspec.convert(json.loads(text), OldCheckpoint)  # not of msgspec: names may not be UTF-8
+        except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
+            return None
+
+    def blob(self, number: int, kept: SavedFile) -> bytes:
+        """Raises `OSError`, also if it is not what was kept."""
+        with self._open_folder() as folder:
+            content = folder.read(f"{number}/{kept.blob}", kept.size_bytes + 1)
+        if digest(content) != kept.blob:
+            raise OSError(0, "what was kept of it is damaged")
+        return content
+
+    @contextmanager
+    def _open_folder(self) -> Generator[Root]:
+        with Root.open(self._sessions) as sessions, sessions.folder(self._name) as folder:
+            yield folder
+
 
 MAX_COMPARED_BYTES = 1 << 20
 _ANY_MODE = -1
@@ -134,7 +213,12 @@ class Checkpoints:
             changes = self._store.changes(self._session, row.number).values()
             project = Path(self._store.project_path(row.project))
             files = tuple(
-                TurnFileChange(project / one.path, bool(one.before.mode), one.before.size, _is_folder(one))
+                TurnFileChange(
+                    project / one.path,
+                    bool(one.before.mode),
+                    one.before.size,
+                    stat.S_ISDIR(one.before.mode or one.left_mode),
+                )
                 for one in changes
             )
             found.append(Checkpoint(row.number, row.at, row.turn, row.why, files))
@@ -154,7 +238,8 @@ class Checkpoints:
             now = present[chain.path]
             was_changed = not (chain.is_own and chain.is_untouched(now))
             is_folder = stat.S_ISDIR(chain.wanted.mode or now.mode)
-            if _is_restored(now, chain.wanted):
+            links = now.links, chain.wanted.links
+            if now.is_like(chain.wanted) and (links[0] == links[1] or max(links) <= 1):  # else names of one file parted
                 outcomes[chain.path] = RestoreResult(chain.path, "same", is_folder=is_folder)
             elif stat.S_ISREG(now.mode) and not now.content:
                 reason = "what it holds now cannot be read, so it cannot be kept"
@@ -166,7 +251,9 @@ class Checkpoints:
                 what = "restored" if chain.wanted.mode else "removed"
                 outcomes[chain.path] = RestoreResult(chain.path, what, was_changed=was_changed, is_folder=is_folder)
         kept_as = self._put_back(number, project, targets, outcomes) if targets else None
-        left_out = {} if project.reason else self._store.list_excluded(project.id, self._checkpoint_time(number))
+        rows = self._store.checkpoints(self._session)
+        made_at = next((row.at for row in rows if row.number >= number), self._now())
+        left_out = {} if project.reason else self._store.list_excluded(project.id, made_at)
         return RestoreReport(number, tuple(outcomes.values()), kept_as, left_out, project.reason)
 
     def _put_back(
@@ -211,9 +298,6 @@ class Checkpoints:
             yield compare_states(
                 project.name_of(chain.path), chain.wanted, now, chain.content, self._reader(now), redactor
             )
-
-    def _checkpoint_time(self, number: int) -> float:
-        return next((row.at for row in self._store.checkpoints(self._session) if row.number >= number), self._now())
 
     def _rows(self) -> Sequence[CheckpointRow]:
         """After whatever a crash, or a background process, has left was looked at."""
@@ -308,12 +392,3 @@ def _old_content(shelf: OldCheckpoints, number: int, kept: SavedFile) -> Callabl
         return (shelf.blob(number, kept),)
 
     return read
-
-
-def _is_restored(now: PathState, wanted: PathState) -> bool:
-    """Names of one and the same file are that again, too."""
-    return now.is_like(wanted) and (now.links == wanted.links or max(now.links, wanted.links) <= 1)
-
-
-def _is_folder(row: ChangeRow) -> bool:
-    return stat.S_ISDIR(row.before.mode or row.left_mode)

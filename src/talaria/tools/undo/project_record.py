@@ -110,7 +110,9 @@ class ProjectRecord:
         None: it may change anything, and the project cannot be recorded.
         """
         with self._lock:
-            current = self._current(session, turn)
+            # That of the turn; where no turn is known, every call has one of its own.
+            latest = self._store.latest_checkpoint(session) if turn else None
+            current = latest if latest and (latest.turn, latest.project) == (turn, self.id) else None
             names = None if paths is None else tuple(map(self.name_of, paths))
             inside = names and [name for name in names if not name.startswith("/")]
             is_whole = names is None or current is None
@@ -158,11 +160,6 @@ class ProjectRecord:
     def next_number(self, session: str, first: int = 1) -> int:
         latest = self._store.latest_checkpoint(session)
         return latest.number + 1 if latest is not None else first
-
-    def _current(self, session: str, turn: str) -> CheckpointRow | None:
-        """That of the turn; where no turn is known, every call has one of its own."""
-        latest = self._store.latest_checkpoint(session) if turn else None
-        return latest if latest and (latest.turn, latest.project) == (turn, self.id) else None
 
     def settle(self, session: str) -> None:
         """Before anybody asks what was changed: look once more, where something may have been."""
@@ -240,14 +237,23 @@ class ProjectRecord:
         `then` is called with that before it counts as known, in the same transaction: a crash loses both or none.
         """
         with self._lock, Root.open(self.path) as root:
-            self._load()
+            project = self.id
+            version = self._store.version()
+            if version != self._version:
+                self._known = self._store.files(project)
+                self._stamps = {path: one.stamp for path, one in self._known.items()}
+                self._version = version
             began_ns = time.time_ns()
             if paths is None:
                 found, left_out = scan(root, self._limits, _identities(self._without))
                 if found == self._stamps and left_out == self._left_out:
                     then({})
                     return {}
-                gone = [path for path in self._stamps if path not in found and not _is_below(path, left_out)]
+                gone = [
+                    path
+                    for path in self._stamps
+                    if path not in found and not any(above in left_out for above in _with_folders(path))
+                ]
                 dropped = [path for path in self._stamps if path not in found]
             else:
                 wanted = {above for path in paths for above in _with_folders(path)}
@@ -278,14 +284,6 @@ class ProjectRecord:
             self._remember(observed, dropped)
             return differences
 
-    def _load(self) -> None:
-        project = self.id
-        version = self._store.version()
-        if version != self._version:
-            self._known = self._store.files(project)
-            self._stamps = {path: one.stamp for path, one in self._known.items()}
-            self._version = version
-
     def _remember(self, observed: Mapping[str, KnownFile], dropped: Iterable[str]) -> None:
         for path in dropped:
             del self._known[path]
@@ -307,7 +305,8 @@ class ProjectRecord:
                     one = self._keep(root, path, found)
                     if one is not None:
                         is_doubtful = max(one.stamp[2], one.stamp[3]) > began_ns - DOUBTFUL_NS
-                        observed[path] = one._replace(stamp=_mark_doubtful(one.stamp)) if is_doubtful else one
+                        stamp = (*one.stamp[:3], 0, *one.stamp[4:])  # never equal to one that is found
+                        observed[path] = one._replace(stamp=stamp) if is_doubtful else one
             if progress is not None:
                 progress(len(observed), len(fresh))
         return observed
@@ -397,15 +396,6 @@ def _digest(file: BinaryIO) -> bytes:
 def _is_same_file(known: PathStamp, found: PathStamp) -> bool:
     """Apart from its mode, as far as can be told without reading it."""
     return (stat.S_IFMT(known[0]), *known[1:3], known[4]) == (stat.S_IFMT(found[0]), *found[1:3], found[4])
-
-
-def _mark_doubtful(stamp: PathStamp) -> PathStamp:
-    """Never equal to one that is found."""
-    return (*stamp[:3], 0, *stamp[4:])
-
-
-def _is_below(path: str, folders: Mapping[str, str]) -> bool:
-    return any(above in folders for above in _with_folders(path))
 
 
 def _with_folders(path: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What is in a project right now: every file, folder and link with its stamp, and what is left out of the record.
+"""What is in a project now: every file, folder and link with its stamp, and what is not recorded.
 
 Works from one open folder down and follows no link: commands may change the tree meanwhile.
 """
@@ -6,7 +6,9 @@ Works from one open folder down and follows no link: commands may change the tre
 import os
 import stat
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import msgspec
 
 from talaria.core.trees import Root
 
@@ -136,3 +138,21 @@ def _leave_out(name: str, parent: int, info: os.stat_result, device: int, withou
             return ""
         return "can be generated again"
     return ""
+
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class CheckpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    enabled: bool = True
+    """False: only files that tools write are kept, not what commands change."""
+    keep_days: Count = 30
+    """How long they are kept."""
+    max_mb: Count = 4096
+    """All of them together; the oldest go first."""
+    max_file_mb: Count = 256
+    """Larger files are not recorded."""
+    max_files: Count = 200_000
+    """In one project. A larger one is not recorded."""
+    max_project_mb: Count = 4096
+    """Of all files in one project together. A larger one is not recorded."""

@@ -11,9 +11,8 @@ from talaria.cli.health.escapes.link_trial import tidy, try_links
 from talaria.cli.health.escapes.policy_trial import try_policy
 from talaria.cli.health.escapes.probes import ProbeResult, judge
 from talaria.cli.health.escapes.resource_trial import try_limits
-from talaria.core.aio import in_thread
+from talaria.core.aio import in_thread, in_threads
 from talaria.core.redaction import Redactor
-from talaria.tools.blocking import in_threads
 from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.base import Sandbox, SandboxLimits, SandboxPolicy
 from talaria.tools.sandbox.running_command import SandboxCommand

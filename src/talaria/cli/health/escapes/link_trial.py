@@ -8,14 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from talaria.cli.health.escapes.probes import EVERYWHERE, Attempt, ProbeResult
-from talaria.core.aio import in_thread
+from talaria.core.aio import in_thread, in_threads
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall
 from talaria.core.redaction import Redactor
 from talaria.core.trees import Root
-from talaria.tools.approval import OpenGate
-from talaria.tools.base import Scope
-from talaria.tools.blocking import in_threads
+from talaria.tools.base import OpenGate, Scope
 from talaria.tools.builtin.search_tools import search_tools
 from talaria.tools.executor import Executor
 from talaria.tools.output import CapturedOutput

@@ -7,12 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from talaria.cli.health.escapes.probes import SHUT_IN, Attempt, ProbeResult
-from talaria.core.aio import in_thread
+from talaria.core.aio import in_thread, in_threads
 from talaria.core.clock import SystemClock
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import SessionId
 from talaria.core.redaction import Redactor
-from talaria.tools.blocking import in_threads
 from talaria.tools.output import CapturedOutput
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.sandbox.base import Sandbox, SandboxPolicy

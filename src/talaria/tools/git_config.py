@@ -1,19 +1,12 @@
-"""Git's configuration files, read without running git: a hostile repository can make git run programs.
+"""Git's configuration: its files, read without running git, and which changes of settings are harmless.
 
-The parser accepts whatever git accepts and never fails. What git would refuse comes as an entry without a key.
-
-Git's index: which files git tracks, and what they held when git last saw them.
-
-Read without running git, which in a hostile repository would run what its settings name. Versions 2 to 4, with SHA-1 or
-SHA-256. A split or damaged index, or one that is too large, is not read: then no file counts as tracked.
+A hostile repository can make git run programs, so the parser accepts whatever git accepts and never fails. What git
+would refuse comes as an entry without a key.
 """
 
-import hashlib
-import os
 import re
-import stat
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -254,121 +247,95 @@ def _read_value(chars: Iterator[str]) -> str:
     raise _NotUnderstood(_END)
 
 
-MAX_INDEX_BYTES = 48 << 20
-"""About 400,000 files."""
-_HEADER = struct.Struct(">4sII")
-_STATS = struct.Struct(">10I")
-_FLAGS = struct.Struct(">H")
-_CHECKSUMS = ((20, "sha1"), (32, "sha256"))
-_EXTENDED = 0x4000
-_INTENT_TO_ADD = 0x2000
-_STAGES = 0x3000
+GitConfig = Mapping[str, tuple[str, ...]]
+"""By key, all values in order."""
 
 
-class IndexEntry(msgspec.Struct, frozen=True, gc=False):
-    mode: int
-    size: int
-    """The lowest 32 bits of it."""
-    mtime: tuple[int, int]
-    """Seconds and nanoseconds, when git looked last."""
-    digest: bytes
-    """Of its content as a blob; empty: git has no content that could be checked out."""
+class SettingChange(msgspec.Struct, frozen=True):
+    """What a command has changed in the settings of a repository."""
 
-    def matches_times(self, found: os.stat_result, written_at_ns: int) -> bool:
-        """Whether it looks untouched since git saw it. `written_at_ns`: when the index was written; what was changed
-        at the very same time may have been changed after it."""
-        seconds, nanoseconds = divmod(found.st_mtime_ns, 1_000_000_000)
-        is_same_time = self.mtime[0] == seconds & 0xFFFFFFFF and self.mtime[1] in (0, nanoseconds)
-        is_same_kind = stat.S_IFMT(found.st_mode) == stat.S_IFMT(self.mode)
-        is_older = found.st_mtime_ns < written_at_ns
-        return is_same_kind and is_same_time and is_older and found.st_size & 0xFFFFFFFF == self.size
-
-    def matches_content(self, content: bytes) -> bool:
-        """Files that git changes on checkout (line ends, filters) do not match."""
-        algorithm = hashlib.sha1 if len(self.digest) == 20 else hashlib.sha256
-        return bool(self.digest) and algorithm(b"blob %d\0" % len(content) + content).digest() == self.digest
+    file: Path
+    key: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    """Empty: it was removed."""
 
 
-class GitIndex(msgspec.Struct, frozen=True):
-    entries: Mapping[str, IndexEntry]
-    """By their names below the work tree. Bytes that are not UTF-8 are surrogates."""
-    has_staged_changes: bool
-    """Something was added since the last commit or checkout, as far as the index tells."""
+class AddressChange(msgspec.Struct, frozen=True):
+    """Settings of one remote, submodule or branch that go together, with an address in them that is new."""
+
+    file: Path
+    changes: tuple[SettingChange, ...]
+
+    @property
+    def effect(self) -> str:
+        """As an infinitive, for whoever decides."""
+        folder = self.file.parent
+        repository = folder.parent if folder.name == ".git" else folder
+        found: list[str] = []
+        for change in self.changes:
+            section, name = change.key.partition(".")[0], change.key.rpartition(".")[2]
+            whose, to = change.key[len(section) + 1 : -len(name) - 1], " and ".join(change.after)
+            match section, name:
+                case (("remote" | "submodule"), "url"):
+                    found.append(f"set {section} {whose} of {repository} to {to}")
+                case "remote", "pushurl":
+                    found.append(f"push to {to} as remote {whose} of {repository}")
+                case "branch", ("remote" | "pushremote"):
+                    found.append(f"connect branch {whose} of {repository} to {to}")
+                case _:
+                    pass
+        return " and ".join(found) or f"change settings in {self.file}"
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        lines = [f"in {self.file}"]
+        for change in self.changes:
+            lines += (f"- {change.key} = {value}" for value in change.before)
+            lines += (f"+ {change.key} = {value}" for value in change.after)
+        return "\n".join(lines)
 
 
-def read_index(content: bytes) -> GitIndex | None:
-    """None: it cannot be read."""
-    try:
-        return _parse_index(content)
-    except (ValueError, struct.error, IndexError):
-        return None
+def compare_settings(before: GitConfig, after: GitConfig, file: Path) -> list[SettingChange]:
+    keys = dict.fromkeys((*before, *after))
+    pairs = ((key, before.get(key, ()), after.get(key, ())) for key in keys)
+    return [SettingChange(file, key, old, new) for key, old, new in pairs if old != new]
 
 
-def _parse_index(content: bytes) -> GitIndex:
-    size, body = _split_checksum(content)
-    signature, version, count = _HEADER.unpack_from(body)
-    if signature != b"DIRC" or version not in (2, 3, 4):
-        raise ValueError("not an index")
-    entries: dict[str, IndexEntry] = {}
-    position, name = _HEADER.size, b""
-    for _ in range(count):
-        start = position
-        _, _, seconds, nanoseconds, _, _, mode, _, _, length = _STATS.unpack_from(body, position)
-        position += _STATS.size
-        digest = body[position : position + size]
-        (flags,) = _FLAGS.unpack_from(body, position + size)
-        position += size + _FLAGS.size
-        extended = 0
-        if flags & _EXTENDED:
-            (extended,) = _FLAGS.unpack_from(body, position)
-            position += _FLAGS.size
-        if version == 4:
-            dropped, position = _read_number(body, position)
-            end = body.index(b"\0", position)
-            if dropped > len(name):
-                raise ValueError("a name that is too short")
-            name = name[: len(name) - dropped] + body[position:end]
-            position = end + 1
-        else:
-            end = body.index(b"\0", position)
-            name = body[position:end]
-            position = start + ((end - start) // 8 + 1) * 8
-        if flags & _STAGES or extended & _INTENT_TO_ADD:  # a conflict, or only announced: nothing to check out
-            digest = b""
-        entries[name.decode("utf-8", "surrogateescape")] = IndexEntry(mode, length, (seconds, nanoseconds), digest)
-    return GitIndex(entries, _has_staged_changes(body, position))
+def judge_change(change: SettingChange) -> str:
+    """As `judge`, of all its values. What is removed counts by its name alone."""
+    verdicts = [judge_setting(change.key, value) for value in change.after or (None,)]
+    refused = [one for one in verdicts if one not in ("save", "ask")]
+    return refused[0] if refused else "ask" if "ask" in verdicts else "save"
 
 
-def _split_checksum(content: bytes) -> tuple[int, bytes]:
-    """How long digests are here, and all but the checksum at the end. With `index.skipHash` that is zeros."""
-    for size, name in _CHECKSUMS:
-        if hashlib.new(name, content[:-size]).digest() == content[-size:]:
-            return size, content[:-size]
-    if content[-20:] == bytes(20):
-        return 20, content[:-20]
-    raise ValueError("damaged")
+def judge_all(changes: Sequence[SettingChange]) -> list[tuple[SettingChange, str]]:
+    """What belongs to one remote, submodule or branch is asked about together with its address. A remote that only got
+    another name is not asked about: its address was there before."""
+    removed = {(_kind(change), change.before) for change in changes if not change.after}
+    verdicts: list[tuple[SettingChange, str]] = []
+    for change in changes:
+        verdict = judge_change(change)
+        is_renamed = not change.before and (_kind(change), change.after) in removed
+        verdicts.append((change, "save" if verdict == "ask" and is_renamed else verdict))
+    asked = {_owner(change) for change, verdict in verdicts if verdict == "ask"}
+    return [
+        (change, "ask" if verdict == "save" and _owner(change) in asked else verdict) for change, verdict in verdicts
+    ]
 
 
-def _read_number(body: bytes, position: int) -> tuple[int, int]:
-    """As in packs: seven bits at a time, the highest first."""
-    byte = body[position]
-    value = byte & 0x7F
-    while byte & 0x80:
-        position += 1
-        byte = body[position]
-        value = ((value + 1) << 7) | (byte & 0x7F)
-    return value, position + 1
+def _kind(change: SettingChange) -> tuple[str, str]:
+    """Whatever it belongs to is called."""
+    return change.key.partition(".")[0], change.key.rpartition(".")[2]
 
 
-def _has_staged_changes(body: bytes, position: int) -> bool:
-    """Git keeps the tree that the index was committed as or checked out from, and forgets it when a file is added."""
-    while position + 8 <= len(body):
-        name = body[position : position + 4]
-        (length,) = struct.unpack_from(">I", body, position + 4)
-        inner = body[position + 8 : position + 8 + length]
-        position += 8 + length
-        if name == b"TREE":
-            return inner[1:].startswith(b"-1")  # the root's own name is empty: a NUL, then how many entries it has
-        if name == b"link":
-            raise ValueError("split: most entries are in another file")
-    return True
+def _owner(change: SettingChange) -> str:
+    return change.key.rpartition(".")[0]
+
+
+def group_by_owner(file: Path, asked: Sequence[SettingChange]) -> list[AddressChange]:
+    groups: dict[str, list[SettingChange]] = {}
+    for change in asked:
+        groups.setdefault(_owner(change), []).append(change)
+    return [AddressChange(file, tuple(changes)) for changes in groups.values()]

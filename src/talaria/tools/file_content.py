@@ -1,11 +1,16 @@
-"""A window of numbered lines of a file of any size, read in bounded memory.
+"""Files as the tools for files read and write them.
 
-Files as text that becomes the same bytes again: byte order mark, line ends and bytes that are no UTF-8 stay.
-What the model knows of files: how each was when it last read or wrote it, per session.
+A path is resolved once; from then on no link is followed, whatever has been put in its place meanwhile. Text becomes
+the same bytes again: byte order mark, line ends and bytes that are not UTF-8 are kept. `ReadFiles` remembers, per
+session, how each file was when the model last read or wrote it.
+
+Functions that take a path raise `OSError`.
 """
 
 import codecs
+import errno
 import os
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -19,7 +24,80 @@ import msgspec
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import SessionId
 from talaria.core.redaction import Redactor
-from talaria.tools.places import FileContent, FileStamp, make_stamp
+from talaria.core.trees import Root
+
+FileStamp = tuple[int, int, int, int]
+"""Device, inode, size, time of change in ns: other than before means that somebody has changed it."""
+
+
+class FileContent(msgspec.Struct, frozen=True):
+    """What a file holds."""
+
+    content: bytes
+    mode: int
+    stamp: FileStamp
+    is_whole: bool
+    """False: it goes on after `content`."""
+
+
+def open_file(path: Path) -> BinaryIO:
+    """To be read. Raises also for a link, folder, device or pipe: those may never end."""
+    with Root.open(path.anchor) as root:
+        return root.open_file(_below_root(path))
+
+
+def read_file(path: Path, limit_bytes: int) -> FileContent | None:
+    """None: it is not there."""
+    try:
+        with open_file(path) as file:
+            known = os.fstat(file.fileno())
+            content = file.read(limit_bytes + 1) or b""  # None from files of the system that have nothing to say yet
+    except FileNotFoundError:
+        return None
+    is_whole = len(content) <= limit_bytes
+    return FileContent(content[:limit_bytes], stat.S_IMODE(known.st_mode), make_stamp(known), is_whole)
+
+
+def write_file(path: Path, content: bytes, before: FileContent | None, *, mode: int | None = None) -> None:
+    """Whole or not at all, if it still is as it was `before`; folders on the way are made. Without `mode` it stays."""
+    with Root.open(path.anchor) as root, root.make_folder(_below_root(path.parent)) as folder:
+        if _find_stamp_in(folder, path.name) != (before.stamp if before else None):
+            raise OSError(errno.ESTALE, "it was changed at the same time; read it again")
+        folder.replace(path.name, content, mode=mode)
+
+
+def remove(path: Path) -> None:
+    with Root.open(path.anchor) as root:
+        root.remove(_below_root(path))
+
+
+def fingerprint(found: FileContent | None) -> str:
+    """Equal as long as a file holds the same; empty: it is not there. Of one too large to be read, its stamp."""
+    if found is None:
+        return ""
+    return sha256(found.content).hexdigest() if found.is_whole else ".".join(map(str, found.stamp))
+
+
+def find_stamp(path: Path) -> FileStamp | None:
+    """None: it is not there."""
+    with Root.open(path.anchor) as root:
+        return _find_stamp_in(root, _below_root(path))
+
+
+def make_stamp(known: os.stat_result) -> FileStamp:
+    return known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns
+
+
+def _find_stamp_in(folder: Root, name: str) -> FileStamp | None:
+    try:
+        return make_stamp(folder.info(name))
+    except FileNotFoundError:
+        return None
+
+
+def _below_root(path: Path) -> str:
+    return str(path.relative_to(path.anchor))
+
 
 _BOM = b"\xef\xbb\xbf"
 _SNIFFED_BYTES = 8192

@@ -1,14 +1,74 @@
-"""Tells what was in the way of a command that failed because of the sandbox: hosts exactly, paths and ports as far as
-can be told from what the program has said."""
+"""What is shown of a command: its last lines while it runs, and afterwards what the sandbox blocked.
 
+Blocked hosts are known exactly; paths and ports only as far as the output of the program says.
+"""
+
+import asyncio
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from talaria.tools.base import LiveOutput
+from talaria.tools.output import CapturedOutput
+from talaria.tools.sandbox.running_command import OutputSink
+
 if TYPE_CHECKING:
     from talaria.tools.workspace import Workspace
+
+
+PAUSE_S = 0.125
+"""Between two looks: a command that prints without end costs no more than one that prints a line."""
+LIVE_TAIL_BYTES = 4_000
+
+
+class _NotifyingSink:
+    """Passes on what a command prints, and notes that something came. Also a command's `OutputSink`."""
+
+    def __init__(self, sink: OutputSink) -> None:
+        self._sink = sink
+        self.has_output = asyncio.Event()
+
+    def add(self, chunk: bytes) -> None:
+        self._sink.add(chunk)
+        self.has_output.set()
+
+    def skip(self, size_bytes: int) -> None:
+        self._sink.skip(size_bytes)
+        self.has_output.set()
+
+
+@asynccontextmanager
+async def show_live(sink: OutputSink, output: CapturedOutput, live: LiveOutput | None) -> AsyncGenerator[OutputSink]:
+    """The sink for a command whose output ends up in `output`. Nothing is shown after the end of the block."""
+    if live is None:
+        yield sink
+        return
+    heard = _NotifyingSink(sink)
+    showing = asyncio.create_task(_show(heard.has_output, output, live), name="live output")
+    try:
+        yield heard
+    finally:
+        showing.cancel()
+
+
+async def _show(news: asyncio.Event, output: CapturedOutput, live: LiveOutput) -> None:
+    while True:
+        await news.wait()
+        news.clear()
+        if tail := _tail(output):
+            live.show(tail)
+        await live.clock.sleep(PAUSE_S)
+
+
+def _tail(output: CapturedOutput) -> str:
+    """The last lines, the first of them whole if there is more than one."""
+    start = max(0, output.size_bytes - LIVE_TAIL_BYTES)
+    text = output.since(start).decode("utf-8", "replace")
+    return text.partition("\n")[2] or text if start else text
+
 
 MAX_LINE_CHARS = 500
 """Of the output of a command: what programs say of an error is shorter."""

@@ -1,9 +1,13 @@
-"""Opens the sandbox as far as the person says: by what a call asks for before it runs, what was allowed earlier, and
-what a running command wants, while it waits for the answer."""
+"""Asks the person to open the sandbox, and about the changes that commands made to guarded files.
+
+What a command needs is asked before it runs, what it tries to reach while it waits for the answer, and changes to files
+that other programs obey after it has ended.
+"""
 
 import asyncio
+import hashlib
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from hashlib import sha256
@@ -15,15 +19,19 @@ import msgspec
 from talaria.core.aio import in_thread
 from talaria.core.errors import BadArguments, Denied, ToolFailed
 from talaria.core.ids import CallId
-from talaria.core.messages import ToolCall
-from talaria.core.trees import Root
+from talaria.core.messages import FileChange, ToolCall
+from talaria.core.redaction import Redactor
+from talaria.core.trees import Root, read_file
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
+from talaria.tools.diffs import compare_contents
 from talaria.tools.person import Proposal
+from talaria.tools.policy_files import MAX_POLICY_FILE_BYTES, HeldChange
 from talaria.tools.sandbox.running_command import RunningCommand
 from talaria.tools.sandbox_permissions import SANDBOX, Permission, PermissionKind, is_covered, network_permission
 
 if TYPE_CHECKING:
     from talaria.tools.workspace import Workspace
+
 
 MAX_REASON_CHARS = 300
 MAX_BLOCKED = 20
@@ -239,3 +247,124 @@ def _existing_places(granted: Sequence[tuple[str, ...]]) -> list[Path]:
     """What was granted and has gone, or is a link by now, does not count."""
     places = dict.fromkeys(Path(path) for (path,) in granted)
     return [place for place in places if place.exists() and place.resolve() == place]
+
+
+MAX_FILES = 100
+
+
+class _KeepInvocation(msgspec.Struct, frozen=True):
+    """As if the model had asked to write these files."""
+
+    claim: Claim
+    question: Proposal
+    effect: Effect = EXCLUSIVE
+
+    async def run(self, run: Run) -> str:  # noqa: ARG002
+        return ""
+
+
+async def ask_about_held(workspace: "Workspace", run: Run) -> str:
+    """What the model is told behind the output of a command; empty: nothing was held."""
+    guard = workspace.guard
+    held, warnings = guard.take_held(), (*guard.take_warnings(), *await _ask_about_addresses(workspace, run))
+    moved = [one for one in held if one.to is not None]
+    if run.tools is None or not moved:
+        return _format_notices((*warnings, *map(str, held)))
+    try:
+        redactor = run.scope.redactor
+        changes = await in_thread(lambda: tuple(change for one in moved for change in _describe_held(one, redactor)))
+        shown = "\n".join(map(_format_change, changes))
+        paths = tuple(run.scope.cwd / one.name for one in moved)
+        question = Proposal(
+            "Commands have changed files that other programs obey. Keep these changes?",
+            shown,
+            "changes",
+            changes=changes,
+        )
+        arguments = {
+            "paths": [*map(str, paths)],
+            "sha256": hashlib.sha256(shown.encode("utf-8", "replace")).hexdigest(),
+        }
+        call = ToolCall(CallId(f"{run.call}-held"), "write_file", msgspec.json.encode(arguments).decode())
+        doubt = "it makes git or a log-in run something" if any(one.needs_consent for one in moved) else ""
+        await run.tools.consent(call, _KeepInvocation(Claim(writes=paths), question), doubt)
+    except (Denied, ToolFailed) as refusal:
+        return _format_notices((*warnings, *map(str, held), str(refusal)))
+    kept = [await guard.release(one) for one in moved]
+    return _format_notices((*warnings, *kept, *(str(one) for one in held if one.to is None)))
+
+
+async def _ask_about_addresses(workspace: "Workspace", run: Run) -> tuple[str, ...]:
+    """That commands have put into settings of git."""
+    told: list[str] = []
+    for change in workspace.guard.take_addresses():
+        try:
+            permission = Permission("git-url", (change.effect,))
+            await ask_to_open(run, permission, change.text, workspace.cwd, noun="settings")
+        except Denied as refusal:
+            told.append(f"git: not done: {change.effect}. {refusal}")
+            continue
+        told += await workspace.guard.save_address(change)
+    return tuple(told)
+
+
+def _format_notices(sentences: Sequence[str]) -> str:
+    return "".join(f"\n[{sentence}]" for sentence in sentences)
+
+
+def _describe_held(held: HeldChange, redactor: Redactor) -> Iterator[FileChange]:
+    """All of it. Raises `ToolFailed` if it cannot be shown."""
+    assert held.to is not None  # noqa: S101  (what could not be moved is not asked about)
+    before = held.before
+    if before is not None and before.content is not None and held.to.is_file():
+        modes = (before.mode & 0o777, held.to.stat().st_mode & 0o777)
+        yield _compare_held(held.name, before.content, _read_content(held.to), redactor, modes)
+        return
+    for place in _list_files(held.to):
+        name = held.name if place == held.to else f"{held.name}/{place.relative_to(held.to)}"
+        if place.is_symlink():
+            yield FileChange(name, "created", note=f"a link to {place.readlink()}")
+        elif place.is_file():
+            content = _read_content(place)
+            change = _compare_held(name, None, content, redactor)
+            mode = "executable, " if place.stat().st_mode & 0o111 else ""
+            notes = f"{mode}{len(content):,} bytes", change.note
+            yield msgspec.structs.replace(change, note="; ".join(filter(None, notes)))
+        else:
+            yield FileChange(name, "created", note="neither a file nor a folder")
+
+
+def _compare_held(
+    name: str,
+    before: bytes | None,
+    content: bytes,
+    redactor: Redactor,
+    modes: tuple[int | None, int | None] = (None, None),
+) -> FileChange:
+    """What is not text can at least be told from anything else."""
+    change = compare_contents(name, before, content, redactor, modes=modes, is_whole=True)
+    if b"\0" not in content + (before or b""):
+        return change
+    return msgspec.structs.replace(change, note=f"{change.note}; SHA-256 {hashlib.sha256(content).hexdigest()}")
+
+
+def _format_change(change: FileChange) -> str:
+    """The whole change, set in: no line of it can pass for ours."""
+    head = f"{change.path} ({change.note})" if change.note else change.path
+    return "\n".join([head.replace("\n", "\\n"), *(f"  {line}" for line in change.diff.split("\n") if change.diff)])
+
+
+def _list_files(place: Path) -> list[Path]:
+    if place.is_symlink() or not place.is_dir():
+        return [place]
+    with Root.open(place) as root:
+        found = [f"{folder}/{one.name}".lstrip("/") for folder, one in root.descend() if not one.is_folder]
+    if len(found) > MAX_FILES:
+        raise ToolFailed(f"{len(found):,} new files are too many to be shown to a person, so nobody was asked.")
+    return [place / name for name in sorted(found)]
+
+
+def _read_content(place: Path) -> bytes:
+    if place.stat().st_size > MAX_POLICY_FILE_BYTES:
+        raise ToolFailed(f"{place} is too large to be shown to a person, so nobody was asked.")
+    return read_file(place, MAX_POLICY_FILE_BYTES)

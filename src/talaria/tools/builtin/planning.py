@@ -1,4 +1,7 @@
-"""The model's own list of steps. It is kept in a file per session: a restart and a compaction leave it as it is."""
+"""How the model plans its work: its list of steps, and questions to the person.
+
+The list is kept in a file per session, so a restart or a compaction leaves it as it is.
+"""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,7 +11,7 @@ import msgspec
 
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.fs import read_bytes, replace_file
-from talaria.tools.base import NOTHING, Effect, Run, Scope
+from talaria.tools.base import EXCLUSIVE, NOTHING, Effect, Run, Scope
 from talaria.tools.function import tool
 
 MAX_STEPS = 100
@@ -59,7 +62,11 @@ def todo(
     steps = _load(file)
     if todos is not None:
         steps = _update_steps(todos, steps if merge else ())
-        _save(file, steps)
+        try:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(file, msgspec.json.encode(steps), mode=0o600)
+        except OSError as fault:
+            raise ToolFailed(f"The list cannot be kept: {fault.strerror}.") from fault
     return _format_steps(steps)
 
 
@@ -98,9 +105,32 @@ def _load(file: Path) -> Sequence[TodoItem]:
         return ()
 
 
-def _save(file: Path, steps: Sequence[TodoItem]) -> None:
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(file, msgspec.json.encode(steps), mode=0o600)
-    except OSError as fault:
-        raise ToolFailed(f"The list cannot be kept: {fault.strerror}.") from fault
+MAX_QUESTION_CHARS = 1_000
+MAX_CHOICES = 6
+MAX_CHOICE_CHARS = 120
+
+_DECIDE = "Choose what is most sensible, go on with that, and say in your answer what you have assumed."
+
+
+@tool(after_crash="repeat", effect=EXCLUSIVE, timeout_s=None, claim=NOTHING)
+async def clarify(
+    question: Annotated[str, "The question, in one or two sentences."],
+    run: Run,
+    choices: Annotated[
+        tuple[str, ...], f"Up to {MAX_CHOICES} short answers to choose from; own words are always possible."
+    ] = (),
+) -> str:
+    """Ask the person a question and wait for the answer.
+
+    For what only they can know or decide, and where a wrong guess would cost them much. Not to be allowed to do
+    something: that is asked by itself.
+    """
+    asked, offered = question.strip(), tuple(" ".join(choice.split()) for choice in choices)
+    if not asked or len(asked) > MAX_QUESTION_CHARS:
+        raise BadArguments(f"The question must have 1 to {MAX_QUESTION_CHARS} characters.")
+    if len(offered) > MAX_CHOICES or not all(0 < len(choice) <= MAX_CHOICE_CHARS for choice in offered):
+        raise BadArguments(f"There may be {MAX_CHOICES} choices, of 1 to {MAX_CHOICE_CHARS} characters each.")
+    if run.scope.person is None:
+        raise ToolFailed(f"Nobody is here to answer. {_DECIDE}")
+    answer = await run.scope.person.choose(asked, offered)
+    return f"The person gave no answer. {_DECIDE}" if answer is None else f"The person answered: {answer}"

@@ -1,20 +1,141 @@
-"""Brave Search: https://api.search.brave.com.
+"""Services that search the web: Brave, Tavily, SearXNG and DuckDuckGo.
 
-DuckDuckGo's page for browsers without JavaScript. Needs no key, and now and then takes us for the program we are.
-SearXNG at the address in `SEARXNG_URL`, usually the person's own. Its settings must allow the format json.
-Tavily: https://api.tavily.com.
+The settings name one; otherwise it is the first whose key is set, and DuckDuckGo if there is none.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar
 from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 
 import msgspec
 
 from talaria.core.aio import in_thread
-from talaria.core.errors import ToolFailed
+from talaria.core.errors import MissingCredential, ToolFailed
 from talaria.core.secret import Secret
-from talaria.net.fetch import Fetch
-from talaria.tools.builtin.web_search.base import SearchResults, WebHit, check_answer, decode_answer, make_hits
+from talaria.net.fetch import Fetch, FetchedPage
+from talaria.net.urls import parse_url
+from talaria.net.web_settings import SearchBackend
+from talaria.tools.builtin.web_text import strip_invisible
+
+MAX_HITS = 20
+MAX_QUERY_CHARS = 400
+"""The least of what the services take."""
+MAX_TITLE_CHARS = 200
+MAX_SNIPPET_CHARS = 500
+
+T = TypeVar("T")
+
+
+class WebHit(msgspec.Struct, frozen=True):
+    """One line each; whatever the service sent."""
+
+    title: str
+    url: str
+    snippet: str
+
+
+class SearchResult(msgspec.Struct, frozen=True):
+    """As most services send it."""
+
+    url: str
+    title: str = ""
+    content: str | None = None
+
+
+class SearchResults(msgspec.Struct, frozen=True):
+    results: tuple[SearchResult, ...]
+
+    def hits(self, limit: int) -> list[WebHit]:
+        return make_hits(((one.title, one.url, one.content or "") for one in self.results), limit)
+
+
+class SearchService(Protocol):
+    @property
+    def name(self) -> str: ...
+    async def search(self, query: str, limit: int) -> Sequence[WebHit]:
+        """Raises `ToolFailed`."""
+        ...
+
+
+def make_hits(found: Iterable[tuple[str, str, str]], limit: int) -> list[WebHit]:
+    """From (title, address, snippet), as plain text. What is no address of a page is left out."""
+    kept: list[WebHit] = []
+    for title, url, snippet in found:
+        if len(kept) == limit:
+            break
+        address = _parse_address(url)
+        if address:
+            kept.append(
+                WebHit(
+                    _shorten_line(title, MAX_TITLE_CHARS) or address, address, _shorten_line(snippet, MAX_SNIPPET_CHARS)
+                )
+            )
+    return kept
+
+
+def decode_answer(answer: FetchedPage, type: type[T], service: str) -> T:
+    """Raises `ToolFailed`, also for an answer that is a refusal."""
+    check_answer(answer, service)
+    try:
+        return msgspec.json.decode(answer.body, type=type)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
+        raise ToolFailed(f"The answer of {service} cannot be read.") from fault
+
+
+def check_answer(answer: FetchedPage, service: str) -> None:
+    match answer.status:
+        case 200:
+            return
+        case 401 | 402 | 403 | 422 | 432 | 433:
+            raise ToolFailed(f"{service} refused the search (HTTP {answer.status}): its key or plan does not allow it.")
+        case 429:
+            raise ToolFailed(f"{service} has had too many searches; try again later.")
+        case status:
+            raise ToolFailed(f"{service} answered HTTP {status}; try again later.")
+
+
+def _parse_address(url: str) -> str:
+    try:
+        return str(parse_url(url))
+    except ToolFailed:
+        return ""
+
+
+def _shorten_line(text: str, limit: int) -> str:
+    line = " ".join(strip_invisible(text[: limit * 10]).split())
+    return line if len(line) <= limit else f"{line[:limit]}…"
+
+
+KEYS: Mapping[SearchBackend, str] = {
+    "brave": "BRAVE_API_KEY",
+    "tavily": "TAVILY_API_KEY",
+    "searxng": "SEARXNG_URL",
+}
+
+
+def choose_service(fetch: Fetch, environment: Mapping[str, str], wanted: SearchBackend | None = None) -> SearchService:
+    """Raises `MissingCredential`."""
+    chosen = wanted or _first_with_key(environment)
+    value = environment.get(KEYS.get(chosen, ""), "")
+    if not value and chosen in KEYS:
+        raise MissingCredential(f"web.search_backend is {chosen}, but {KEYS[chosen]} is not set; add it to .env.")
+    match chosen:  # only the chosen one is loaded
+        case "brave":
+            return Brave(fetch, Secret(value))
+        case "tavily":
+            return Tavily(fetch, Secret(value))
+        case "searxng":
+            return SearXNG(fetch, value)
+        case "duckduckgo":
+            return DuckDuckGo(fetch)
+
+
+def _first_with_key(environment: Mapping[str, str]) -> SearchBackend:
+    for name, key in KEYS.items():
+        if environment.get(key):
+            return name
+    return "duckduckgo"
+
 
 BRAVE_URL = "https://api.search.brave.com"
 

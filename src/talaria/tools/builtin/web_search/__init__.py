@@ -1,1 +1,0 @@
-"""Searching the web: `base.py` is the port, one file per service beside it, `choice.py` picks one."""
