@@ -150,7 +150,7 @@ ELSEWHERE = {
         "tools/sandbox_permissions",
         "tools/sandbox_state",
     ),
-    "shows names to the person who types": ("cli/screen/completing",),
+    "shows names to the person who types": ("cli/screen/line_input",),
     "the folder that the settings name for chats": ("gateway/conversations",),
     "programs of MCP servers, which the person has chosen; a file in the project counts as its content was agreed to": (
         "tools/mcp/project_servers",

@@ -173,7 +173,7 @@ def approval(studio: Studio) -> Terminal:
     studio.server.say(Reply(calls=(call("terminal", command="python3 -m unittest -v && git commit -am 'Heed it'"),)))
     with studio.screen(84, 20) as screen:
         screen.say("Run the tests, and commit if they pass.")
-        screen.see("May terminal do this?", "Enter answers")
+        screen.see("May terminal do this?", "Enter: answer")
         return screen
 
 
@@ -200,7 +200,7 @@ def picker(studio: Studio) -> Terminal:
             screen.end()
     with studio.screen(100, 20) as screen:
         screen.say("/resume")
-        screen.see("Go on with which conversation?", "Enter takes it")
+        screen.see("Which conversation?", "Enter: select")
         return screen
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.contracts.engines.conftest import write_plugin
 from tests.scenarios.screen.conftest import OpenScreen
 
-from talaria.cli.screen.chat_screen import ScreenCommands, Steered
+from talaria.cli.screen.chat_screen import ChatScreen, ScreenCommands
 from talaria.runtime.builtin_commands import builtin_commands
 from talaria.runtime.commands import NameTaken
 from talaria.testing.servers.model_server import ModelServer
@@ -29,14 +29,14 @@ def test_the_screen_opens_with_its_own_commands_beside_those_of_a_plugin(
         config.write("plugins: {enabled: [grabber]}\n")
     screen = open_screen()
     screen.type("/stop\r")
-    screen.see("Nothing runs.")
+    screen.see("Nothing is running.")
     screen.type("/mine\r")
     screen.see("the plugin heard it")
 
 
 @pytest.mark.clause("E-10")
 def test_every_word_of_the_screen_is_reserved_before_plugins_register() -> None:
-    commands = ScreenCommands(cast("Steered", None)).commands()
+    commands = ScreenCommands(cast("ChatScreen", None)).commands()
     assert {"export", "background"} <= {one.name for one in commands}
     for word in [word for one in commands for word in one.words]:
         with pytest.raises(NameTaken):
