@@ -13,7 +13,7 @@ define wanted
 	echo "$(1) is not there and cannot be installed here: $(3)"
 endef
 
-.PHONY: help run test test-long check compiled-tests format bench screens clean
+.PHONY: help run test test-long check compiled-tests format bench shape screens clean
 
 help:
 	@echo "make run        set up and open a chat (ARGS='-c' passes options on)"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-long  the long runs: random kills, power cuts and fuzzing by the thousand"
 	@echo "make check      ruff, pyright, import-linter"
 	@echo "make bench      our times beside their floors, as ratios"
+	@echo "make shape      how large the code is, and how much of it five paths touch"
 	@echo "make screens    the pictures in docs/screens, as the screen is now"
 
 run: .venv/.ready
@@ -49,6 +50,9 @@ format: .venv/.ready-dev
 
 bench: .venv/.ready-dev
 	$(BIN)/python -m benchmarks
+
+shape: .venv/.ready-dev
+	@$(BIN)/python -m benchmarks.shape
 
 screens: .venv/.ready-dev
 	$(BIN)/python -m tests.scenarios.screen.pictures

@@ -29,7 +29,7 @@ def rows(plan: Plan) -> Iterator[Row]:
             floor.append(_WRITERS * messages / _floor_s(home, messages))
             ours.append(_WRITERS * messages / asyncio.run(_ours_s(home, messages)))
     what = f"append, {_WRITERS} writers / group commit"
-    yield Row(what, statistics.median(floor), statistics.median(ours), "msg/s", runs, limit=10_000)
+    yield Row(what, statistics.median(floor), statistics.median(ours), "msg/s", runs, limit=15_000)
 
 
 def _floor_s(home: Path, messages: int) -> float:

@@ -24,8 +24,8 @@ from benchmarks.resident import resident_bytes
 from benchmarks.table import Row
 
 FLOOR, OURS = "benchmarks.floors.chat", "benchmarks.gateway_program"
-_CROWDS = ((256, 500), (500, 200))
-"""People, and the model's latency in milliseconds."""
+_CROWDS = ((256, 500, 0.6), (500, 200, 0.5))
+"""People, the model's latency in milliseconds, and the share of the floor's turns per second that is allowed."""
 _QUEUED = (100, 100)
 """Chats, and messages in each."""
 _WARM_UP, _FURTHER = 100, 500
@@ -52,6 +52,12 @@ class Program:
     def megabytes(self) -> float:
         return resident_bytes(self.pid) / 2**20
 
+    @property
+    def cpu_s(self) -> float:
+        """Of all its threads, so far."""
+        user, system = Path(f"/proc/{self.pid}/stat").read_text("ascii").rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
 
 @contextmanager
 def program(module: str, model: str, who: str = "everybody") -> Generator[Program]:
@@ -73,8 +79,8 @@ def program(module: str, model: str, who: str = "everybody") -> Generator[Progra
 
 def rows(plan: Plan) -> Iterator[Row]:
     with model_server() as server:
-        for people, latency_ms in _CROWDS:
-            yield from _crowd(plan, server, people, latency_ms)
+        for people, latency_ms, share in _CROWDS:
+            yield from _crowd(plan, server, people, latency_ms, share)
         yield _memory(plan, server)
         yield _drain(server)
         yield _strangers(server)
@@ -85,9 +91,10 @@ class _Talk:
     turns_per_s: float
     p99_s: float
     late_ms: float
+    cpu_ms: float
 
 
-def _crowd(plan: Plan, server: str, people: int, latency_ms: int) -> Iterator[Row]:
+def _crowd(plan: Plan, server: str, people: int, latency_ms: int, share: float) -> Iterator[Row]:
     runs, turns = plan.of(3, 1), plan.of(8, 4)
     floors: list[_Talk] = []
     ours: list[_Talk] = []
@@ -95,19 +102,22 @@ def _crowd(plan: Plan, server: str, people: int, latency_ms: int) -> Iterator[Ro
         floors.append(_talk(FLOOR, server, people, latency_ms, turns))
         ours.append(_talk(OURS, server, people, latency_ms, turns))
     name = f"gateway, {people} at {latency_ms} ms"
-    rates, p99, late = (
+    rates, p99, late, cpu = (
         [statistics.median(getattr(talk, figure) for talk in side) for side in (floors, ours)]
-        for figure in ("turns_per_s", "p99_s", "late_ms")
+        for figure in ("turns_per_s", "p99_s", "late_ms", "cpu_ms")
     )
-    yield Row(f"{name} / bare", rates[0], rates[1], "turns/s", runs, times=0.6)
+    yield Row(f"{name} / bare", rates[0], rates[1], "turns/s", runs, times=share)
     yield Row(f"{name}, p99 / bare", p99[0], p99[1], "s", runs, limit=3 * latency_ms / 1000)
     yield Row(f"{name}, loop lag p99 / bare", late[0], late[1], "ms", runs, limit=50)
+    yield Row(f"{name}, CPU per turn / bare", cpu[0], cpu[1], "ms", runs, limit=0.9)
 
 
 def _talk(module: str, server: str, people: int, latency_ms: int, turns: int) -> _Talk:
     with program(module, f"{server}/plain/{latency_ms}") as running:
+        before = running.cpu_s
         told = running.people("talk", 0, people, turns, latency_ms / 1000)
-    return _Talk(told["turns_per_s"], percentile(told["took"], 99), running.late_ms)
+        cpu_ms = (running.cpu_s - before) * 1000 / len(told["took"])
+    return _Talk(told["turns_per_s"], percentile(told["took"], 99), running.late_ms, cpu_ms)
 
 
 def _memory(plan: Plan, server: str) -> Row:

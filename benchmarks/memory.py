@@ -26,10 +26,8 @@ def rows(plan: Plan) -> Iterator[Row]:
     floor_further, further = (
         statistics.median(sizes[2] - sizes[1] for sizes in side) / sessions / 2**10 for side in (floor, ours)
     )
-    yield Row("memory after the first turn / aiohttp, apsw", floor_first, first, "MB", runs, times=1.7, limit=65)
-    yield Row(
-        f"memory per live session, {sessions} / their texts", floor_further, further, "KB", runs, times=17, limit=50
-    )
+    yield Row("memory after the first turn / aiohttp, apsw", floor_first, first, "MB", runs, limit=45)
+    yield Row(f"memory per live session, {sessions} / their texts", floor_further, further, "KB", runs, limit=30)
 
 
 def _sizes(program: str, url: str, sessions: int) -> Sequence[int]:

@@ -10,11 +10,7 @@ _WIDTHS = (47, 14, 14, 7, 22, 5)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`times` is the ratio that DESIGN.md allows, `limit` its absolute figure; keeping either is enough.
-
-    A limit that DESIGN.md gives in milliseconds was set beside a floor on one machine; its `times` is that quotient,
-    which also holds on a slower or busier one.
-    """
+    """`times` is the ratio to the floor that is allowed, `limit` the absolute figure; keeping either is enough."""
 
     what: str
     floor: float

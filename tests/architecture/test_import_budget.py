@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from talaria.platforms.loader import manifests
+
 SCRIPT = """
 import sys
 before = set(sys.modules)
@@ -69,3 +71,9 @@ def test_command_does_not_load_what_it_does_not_need(tmp_path: Path, arguments: 
 )
 def test_module_does_not_load_the_http_client(tmp_path: Path, module: str) -> None:
     assert "aiohttp" not in packages(loaded(f"import {module}", tmp_path))
+
+
+@pytest.mark.parametrize("platform", manifests())
+def test_settings_of_a_platform_are_read_without_its_client(tmp_path: Path, platform: str) -> None:
+    modules = loaded(f"import talaria.platforms.{platform}.config as one\none.SETTINGS, one.check", tmp_path)
+    assert not packages(modules) & {"aiohttp", "nio", "slack_sdk", "markdown_it"}

@@ -29,8 +29,8 @@ from talaria.platforms.base import (
     Sender,
 )
 from talaria.platforms.slack import history
+from talaria.platforms.slack.config import SlackSettings
 from talaria.platforms.slack.platform import open as open_slack
-from talaria.platforms.slack.web_api import SlackSettings
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.chat_service import ChatService, LostAnswer, Refusal
 from talaria.testing.servers.slack_server import SlackServer

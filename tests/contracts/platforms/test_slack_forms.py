@@ -15,9 +15,9 @@ from talaria.core.errors import BadConfig
 from talaria.core.secret import Secret
 from talaria.platforms.base import Address, Arrival, Button, PlatformManifest, Press
 from talaria.platforms.slack import incoming, render
+from talaria.platforms.slack.config import SlackSettings, check
 from talaria.platforms.slack.incoming import Us
 from talaria.platforms.slack.platform import CAPABILITIES
-from talaria.platforms.slack.web_api import SlackSettings, check
 from talaria.testing.servers import slack_blocks
 
 US = Us("UBOT1", frozenset({"C7:1700000000.000001"}))

@@ -31,8 +31,8 @@ from talaria.platforms.base import (
     SentId,
     Unsure,
 )
+from talaria.platforms.slack.config import SlackSettings
 from talaria.platforms.slack.platform import open as open_slack
-from talaria.platforms.slack.web_api import SlackSettings
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal
 from talaria.testing.servers.slack_server import SlackServer
 

@@ -1,16 +1,12 @@
 """The one connection to the homeserver: nio's client, with our time limits, and its answers as values or failures.
 
-What a homeserver's refusals mean. Pure.
-The settings of `gateway.platforms.matrix`, and what is wrong with them.
-Our login: made once and kept, because the server knows our messages again by the device that sent them.
+Our login is made once and kept, because the server knows our messages again by the device that sent them.
 """
 
 import logging
-import re
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
 
 import aiohttp
 import msgspec
@@ -18,11 +14,10 @@ import nio  # pyright: ignore[reportMissingTypeStubs]
 from nio.crypto import ENCRYPTION_ENABLED  # pyright: ignore[reportMissingTypeStubs]
 
 from talaria.core.aio import in_thread
-from talaria.core.errors import BadConfig
 from talaria.core.fs import read_bytes, replace_file
-from talaria.core.secret import NO_SECRET, Secret
-from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, PlatformSettings, Refused, Rejected, Unsure
+from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Refused, Rejected, Unsure
 from talaria.platforms.failures import harmless, quoted, silence
+from talaria.platforms.matrix.config import MatrixSettings
 
 TRANSPORT = (aiohttp.ClientError, TimeoutError, OSError)
 """All that a request may raise."""
@@ -60,54 +55,6 @@ def refusal(status: int, errcode: str, words: str, retry_after_s: float | None) 
     if status == 403:
         return AccessLost(f"The Matrix server does not let us into this room ({said}).")
     return Rejected(f"The Matrix server does not take this ({said}).")
-
-
-_WHERE = "gateway.platforms.matrix"
-_PERSON = re.compile(r"@[^:\s]+:\S+")
-_ROOM = re.compile(r"!\S+")
-_HOW_PERSON = "a full id looks like @name:server.org and is in the person's profile"
-_HOW_ROOM = "a room's id looks like !abc:server.org and is in its settings under Advanced; an alias can be moved"
-
-
-class MatrixSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    homeserver: str = ""
-    """`https://server.org`."""
-    user_id: str = ""
-    """Of the bot's account: `@name:server.org`."""
-    password: Secret = NO_SECRET
-    """Used once: the login is kept."""
-    access_token: Secret = NO_SECRET
-    """In place of the password: of a device that nobody else uses."""
-    device_name: str = "Talaria"
-    encryption: Literal["auto", "off"] = "auto"
-    """`auto`: rooms that are encrypted are read and written if the package for it is there."""
-
-
-SETTINGS = MatrixSettings
-
-
-def check(settings: MatrixSettings) -> None:
-    """Raises `BadConfig`."""
-    for complaint in _complaints(settings):
-        raise BadConfig(complaint)
-
-
-def _complaints(settings: MatrixSettings) -> Iterator[str]:
-    address = urlsplit(settings.homeserver)
-    if address.scheme not in {"http", "https"} or not address.netloc:
-        yield f"{_WHERE}.homeserver: {settings.homeserver!r} is no address like https://server.org."
-    if not _PERSON.fullmatch(settings.user_id):
-        yield f"{_WHERE}.user_id: {settings.user_id!r} is no id like @name:server.org."
-    if not settings.password and not settings.access_token:
-        yield f"{_WHERE} needs a password (MATRIX_PASSWORD) or an access_token (MATRIX_ACCESS_TOKEN)."
-    yield from _no_ids("allowed_users", settings.allowed_users, _PERSON, _HOW_PERSON)
-    yield from _no_ids("admin_users", settings.admin_users, _PERSON, _HOW_PERSON)
-    yield from _no_ids("allowed_chats", settings.allowed_chats, _ROOM, _HOW_ROOM)
-    yield from _no_ids("home_channel", filter(None, [settings.home_channel]), _ROOM, _HOW_ROOM)
-
-
-def _no_ids(name: str, ids: Iterable[str], form: re.Pattern[str], how: str) -> Iterator[str]:
-    return (f"{_WHERE}.{name}: {wrong!r} is not an id: {how}." for wrong in ids if not form.fullmatch(wrong))
 
 
 API = "/_matrix/client"

@@ -24,18 +24,10 @@ from talaria.platforms.base import (
     SentId,
 )
 from talaria.platforms.matrix import listening, matrix_client, media, render
+from talaria.platforms.matrix.config import MatrixSettings, check
 from talaria.platforms.matrix.incoming import NAME
 from talaria.platforms.matrix.listening import Content, MatrixListener, Speaker
-from talaria.platforms.matrix.matrix_client import (
-    MatrixClient,
-    MatrixSettings,
-    answered,
-    check,
-    close,
-    log_in,
-    make_client,
-    read,
-)
+from talaria.platforms.matrix.matrix_client import MatrixClient, answered, close, log_in, make_client, read
 from talaria.platforms.matrix.rooms import RoomMemory, Rooms
 
 TYPING_S = 8.0

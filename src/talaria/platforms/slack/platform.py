@@ -35,6 +35,7 @@ from talaria.platforms.base import (
 from talaria.platforms.downloads import PIECE_BYTES, save
 from talaria.platforms.failures import harmless
 from talaria.platforms.slack import incoming, render
+from talaria.platforms.slack.config import SlackSettings, check
 from talaria.platforms.slack.history import Marks, Missed
 from talaria.platforms.slack.incoming import Us, conversation
 from talaria.platforms.slack.socket import Envelope, SlackSocket, open_line
@@ -47,10 +48,8 @@ from talaria.platforms.slack.web_api import (
     Identity,
     NotUnderstood,
     Posted,
-    SlackSettings,
     Ticket,
     Web,
-    check,
     failure,
     open_web,
 )

@@ -12,8 +12,9 @@ from slack_sdk.socket_mode.aiohttp import SocketModeClient
 
 from talaria.net.urls import proxy_for
 from talaria.platforms.base import NotTaken, PlatformFailure, Refused
+from talaria.platforms.slack.config import SlackSettings
 from talaria.platforms.slack.incoming import decode
-from talaria.platforms.slack.web_api import Opened, SlackSettings, Web, sdk_log
+from talaria.platforms.slack.web_api import Opened, Web, sdk_log
 
 MOST_AT_ONCE = 100
 CONNECT_S = 10.0

@@ -12,7 +12,7 @@ import pytest
 from talaria.core.clock import SystemClock
 from talaria.core.secret import Secret
 from talaria.platforms.base import Address, Arrival, Batch, Kit, Outbound, Platform
-from talaria.platforms.matrix.matrix_client import MatrixSettings
+from talaria.platforms.matrix.config import MatrixSettings
 from talaria.platforms.matrix.platform import open as open_matrix
 from talaria.testing.servers.synapse import Homeserver, Synapse
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from talaria.core.clock import SystemClock
 from talaria.core.secret import Secret
 from talaria.platforms.base import Address, Kit, Outbound, Rejected
-from talaria.platforms.matrix.matrix_client import MatrixSettings
+from talaria.platforms.matrix.config import MatrixSettings
 from talaria.platforms.matrix.platform import open as open_matrix
 
 async def main(home, cursor, settings):

@@ -383,7 +383,7 @@ def test_the_manifest_can_be_read() -> None:
     from importlib.resources import files
 
     from talaria.platforms.base import PlatformManifest
-    from talaria.platforms.matrix.matrix_client import MatrixSettings
+    from talaria.platforms.matrix.config import MatrixSettings
 
     text = (files("talaria.platforms.matrix") / "manifest.toml").read_text()
     manifest = msgspec.convert(tomllib.loads(text), PlatformManifest)
