@@ -164,10 +164,9 @@ ELSEWHERE = {
         "tools/sandbox/resource_trial",
     ),
     "opens no file: a session, a chat, a page, a stream": (
-        "cli/ask_person",
         "cli/command_name",
         "cli/notices",
-        "cli/question",
+        "cli/plain",
         "cli/screen/painting",
         "cli/sessions/session_commands",
         "gateway/dispatcher",
@@ -189,6 +188,7 @@ HOST = "tools/sandbox/host"
 ALLOWED = {
     ("cli/references.py", ".resolve"): "a path that the person names outside of the folder they work in",
     ("cli/references.py", ".expanduser"): "looks at no file",
+    ("cli/references.py", "io"): "the type of standard input",
     ("gateway/retention.py", ".expanduser"): "looks at no file",
     ("gateway/attachments.py", ".expanduser"): "looks at no file",
     ("gateway/attachments.py", ".resolve"): "Talaria's own home",
@@ -260,7 +260,9 @@ OTHERS = frozenset(("os.path", "shutil", "glob", "io"))
 """Modules that work with paths."""
 
 
-SUSPICIOUS = re.compile(rf"\bopen\b|\b(?:os|shutil|glob|io|talaria\.core\.fs)\b|\.(?:replace|walk|{'|'.join(OF_PATHS)})\b")
+SUSPICIOUS = re.compile(
+    rf"\bopen\b|\b(?:os|shutil|glob|io|talaria\.core\.fs)\b|\.(?:replace|walk|{'|'.join(OF_PATHS)})\b"
+)
 """What has none of these words needs no closer look."""
 
 

@@ -220,15 +220,15 @@ def test_what_tools_are_called_given_and_answer_steers_nothing(
 @settings(max_examples=60, deadline=None)
 def test_what_is_said_beside_a_turn_steers_nothing(columns: int, text: str) -> None:
     paper = Paper(columns)
-    talk = ChatScreen(
+    chat = ChatScreen(
         cast("Screen", paper),
         LineCompleter(Path()),
         InputHistory(Path(os.devnull), may_create=False),
         None,
         CliOptions(),
     )
-    talk.say(text)
-    talk.show_error(UserFacing(text))
+    chat.say(text)
+    chat.show_error(UserFacing(text))
     assert_only_written("\n".join(paper.printed), columns)
 
 

@@ -154,19 +154,11 @@ async def run_interruptible(work: Coroutine[Any, Any, T], interrupt: Callable[[]
 
 
 def read_lines(*, is_interactive: bool, complete: Complete) -> Iterator[str]:
-    """Without empty ones."""
+    """Without empty ones. A terminal has line editing, and Tab completes."""
     if not is_interactive:
         if sys.stdin is not None:
             yield from (line.strip() for line in iter(sys.stdin.readline, "") if line.strip())
         return
-    _enable_completion(complete)
-    while (line := _prompt_line()) is not None:
-        if line.strip():
-            yield line.strip()
-
-
-def _enable_completion(complete: Complete) -> None:
-    """Gives `input` line editing; Tab completes."""
     import readline  # noqa: PLC0415  (only needed with a terminal)
 
     def option(_: str, number: int) -> str | None:
@@ -176,6 +168,9 @@ def _enable_completion(complete: Complete) -> None:
     readline.set_completer_delims("")
     readline.set_completer(option)
     readline.parse_and_bind("tab: complete")
+    while (line := _prompt_line()) is not None:
+        if line.strip():
+            yield line.strip()
 
 
 def _prompt_line() -> str | None:

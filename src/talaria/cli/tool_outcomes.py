@@ -102,7 +102,12 @@ def outcome(result: ToolResult) -> Outcome:
     if result.outcome is not None:
         return result.outcome
     if result.is_error:
-        return _failure(result)
+        if result.disposition == "unknown":
+            return Outcome("cancelled", "stopped")
+        if result.text.startswith("Not started: "):
+            return Outcome("cancelled", "not started")
+        first = next((line for line in result.text.split("\n") if line.strip()), "").strip()
+        return Outcome("failed", first.removeprefix("Error: ").partition(". ")[0].removesuffix("."))
     ends = list(_END.finditer(result.text)) if result.name in _COMMANDS else []
     if not ends:
         return Outcome()
@@ -113,15 +118,6 @@ def outcome(result: ToolResult) -> Outcome:
         return Outcome("done" if is_done else "failed", f"exit {end['code']}", output_chars=chars)
     words = f"timed out after {end['limit']} s" if end["limit"] else end["stopped"]
     return Outcome("failed", words, output_chars=chars)
-
-
-def _failure(result: ToolResult) -> Outcome:
-    if result.disposition == "unknown":
-        return Outcome("cancelled", "stopped")
-    if result.text.startswith("Not started: "):
-        return Outcome("cancelled", "not started")
-    first = next((line for line in result.text.split("\n") if line.strip()), "").strip()
-    return Outcome("failed", first.removeprefix("Error: ").partition(". ")[0].removesuffix("."))
 
 
 def refusal(result: ToolResult) -> str:

@@ -255,7 +255,7 @@ def session(studio: Studio, columns: int, theme: Theme) -> Iterator[tuple[str, "
     rows = 50 if columns >= 100 else 76
     with studio.screen(columns, rows, COLORFGBG="15;0" if theme == "dark" else "0;15") as screen:
         screen.say("The total ignores the discount. Fix it?")
-        screen.see("May patch do this?", "a i choose")
+        screen.see("May patch do this?", "a i · Enter")
         yield f"question-{columns}-{theme}", screen
         screen.type(f"y{ENTER}")
         screen.see("Now the build.")

@@ -460,7 +460,7 @@ def test_a_question_about_the_sandbox_fits_40_columns_and_the_model_has_the_last
     server.say(Reply(calls=(asked,)), "All told.")
     screen = open_screen(columns=40, rows=40)
     screen.say("go")
-    box = screen.see("── Open the network?", "y s p a i choose")
+    box = screen.see("── Open the network?", "y s p a i · Enter")
     rows = [row.rstrip() for row in box.split("\n")]
     expected = [
         *("  Let commands reach the Python package", "  index (pypi.org and", "  files.pythonhosted.org)?"),

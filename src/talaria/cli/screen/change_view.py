@@ -191,18 +191,12 @@ def _render_row(
     plain = {"+": palette.added_text, "-": palette.removed_text, "\\": palette.muted}.get(row.sign, "")
     pieces = [(text, code or plain) for text, code in tokens or [(row.text, plain)]]
     if row.words:
-        pieces = [*_emphasise(pieces, row.words, palette.added_word if row.sign == "+" else palette.removed_word)]
+        emphasis = palette.added_word if row.sign == "+" else palette.removed_word
+        chars = [(char, code) for text, code in pieces for char in text]
+        pieces = [(char, emphasis if at in row.words else code) for at, (char, code) in enumerate(chars)]
     for number, text in enumerate(_break_pieces(pieces, room)):
         start, sign = (gutter, row.sign) if not number else (" " * len(gutter), " ")
         yield f"\x1b[{ink}m{start} {sign}\x1b[0m{text}".rstrip()
-
-
-def _emphasise(pieces: Sequence[Piece], words: frozenset[int], code: str) -> Iterator[Piece]:
-    at = 0
-    for text, own in pieces:
-        for start, char in enumerate(text, at):
-            yield char, code if start in words else own
-        at += len(text)
 
 
 def _break_pieces(pieces: Sequence[Piece], room: int) -> Iterator[str]:
@@ -251,7 +245,10 @@ def _lex_side(
     text = "\n".join(rows[at].text for at in side)
     lines: list[list[Piece]] = [[]]
     for kind, value in cast("Iterator[tuple[Any, str]]", lexer.get_tokens(text)):
-        code = _code(kind, palette)
+        known = kind
+        while known is not None and known not in token_roles():
+            known = known.parent
+        code = "" if known is None else cast("str", getattr(palette, token_roles()[known]))
         first, *others = value.split("\n")
         lines[-1].append((first, code))
         lines += [[(other, code)] for other in others]
@@ -284,13 +281,6 @@ def token_roles() -> "dict[Any, str]":
         Name.Constant: "builtin",
         String: "string",
     }
-
-
-def _code(kind: Any, palette: Palette) -> str:
-    known = token_roles()
-    while kind is not None and kind not in known:
-        kind = kind.parent
-    return "" if kind is None else cast("str", getattr(palette, known[kind]))
 
 
 @cache

@@ -25,7 +25,6 @@ from talaria.runtime.chat import Chat, Outcome, Say
 from talaria.runtime.commands import SCREEN_COMMANDS, Command, GivenCommand, PlainMessage
 from talaria.runtime.open_chat import Reason
 from talaria.runtime.session import LiveSession
-from talaria.store.base import Session
 
 MAX_SESSIONS = 200
 LEAVE_TIMEOUT_S = 5.0
@@ -375,8 +374,13 @@ async def pick_argument(command: str, line: str, conversation: Conversation, scr
     """The line with the argument that the person chose from a list; empty if they cancelled."""
     match command:
         case "resume" | "sessions":
-            rows = [one for one in await conversation.sessions(MAX_SESSIONS) if one.id != conversation.session]
-            title, items = "Which conversation?", [_session_item(row) for row in rows]
+            title, items = "Which conversation?", list[MenuItem]()
+            for row in await conversation.sessions(MAX_SESSIONS):
+                when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated_at))
+                label = f"{when}  {row.title or row.preview or '(empty)'}{' (interrupted)' if row.open_turn else ''}"
+                about = f"{row.preview}\n{row.message_count} messages · {row.model} · {row.cwd} · {row.id}"
+                if row.id != conversation.session:
+                    items.append(MenuItem(str(row.id), label, about, searched=about))
             line = "/resume"
         case "model":
             title, items = f"Which model? (now {conversation.model})", await _model_items(conversation)
@@ -388,14 +392,7 @@ async def pick_argument(command: str, line: str, conversation: Conversation, scr
     return f"{line.rstrip()} {chosen}" if chosen else ""
 
 
-def _session_item(row: Session) -> MenuItem:
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated_at))
-    mark = " (interrupted)" if row.open_turn else ""
-    about = f"{row.preview}\n{row.message_count} messages · {row.model} · {row.cwd} · {row.id}"
-    return MenuItem(str(row.id), f"{when}  {row.title or row.preview or '(empty)'}{mark}", about, searched=about)
-
-
-async def _model_items(conversation: Conversation) -> Sequence[MenuItem]:
+async def _model_items(conversation: Conversation) -> list[MenuItem]:
     from talaria.cli.model_status import usable_models  # noqa: PLC0415  (asks every endpoint that has a key)
 
     names = await usable_models(conversation.app.settings)
@@ -424,14 +421,14 @@ class ArgumentSuggestions:
         self._asking: asyncio.Task[None] | None = None
 
     def suggest(self, command: str) -> Sequence[Suggestion]:
+        async def add_models() -> None:
+            self._known["model"] = [Suggestion(one.value) for one in await _model_items(self._conversation)]
+
         if command == "model" and self._asking is None:  # asked once, when somebody wants to know
-            self._asking = asyncio.get_running_loop().create_task(self._add_models())
+            self._asking = asyncio.get_running_loop().create_task(add_models())
         return self._known.get(command, ())
 
     async def refresh(self) -> None:
         rows = await self._conversation.sessions(MAX_SESSIONS)
         self._known["resume"] = [Suggestion(row.title or str(row.id), row.preview) for row in rows]
         self._known["handoff"] = [Suggestion(name) for name in self._conversation.app.settings.config.gateway.platforms]
-
-    async def _add_models(self) -> None:
-        self._known["model"] = [Suggestion(one.value) for one in await _model_items(self._conversation)]

@@ -15,13 +15,12 @@ import msgspec
 
 from talaria.cli.safe import readable, visible
 from talaria.cli.screen import palette
-from talaria.cli.screen.change_view import render_change, token_roles
 from talaria.cli.screen.width import cut, wrap
 from talaria.cli.tool_outcomes import read_steps
 from talaria.core.messages import FileChange
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.syntax import SyntaxTheme
     from rich.theme import Theme
 
@@ -148,30 +147,34 @@ def render_markdown(text: str, columns: int) -> str:
     harmless = readable(text)
     code = _CODE.fullmatch(harmless)
     if code is not None:
-        return _render_code(code["code"], code["language"].split(), columns)
+        from rich.padding import Padding  # noqa: PLC0415
+        from rich.syntax import Syntax  # noqa: PLC0415
+
+        language = (code["language"].split() or ["text"])[0]
+        theme = _code_theme(_palette())
+        shown = Syntax(code["code"], language, theme=theme, word_wrap=True, background_color="default")
+        return _render(Padding(shown, (0, 0, 0, 2)), columns)
     from talaria.cli.screen.rich_markdown import LeftMarkdown  # noqa: PLC0415  (loaded after the prompt is drawn)
 
-    theme = cast("str", _code_theme(_palette()))  # rich passes it on to `Syntax`, which takes both
-    return _render(LeftMarkdown(harmless, code_theme=theme, hyperlinks=False), columns)
-
-
-def _render_code(code: str, language: list[str], columns: int) -> str:
-    from rich.padding import Padding  # noqa: PLC0415
-    from rich.syntax import Syntax  # noqa: PLC0415
-
-    name = language[0] if language else "text"
-    shown = Syntax(code, name, theme=_code_theme(_palette()), word_wrap=True, background_color="default")
-    return _render(Padding(shown, (0, 0, 0, 2)), columns)
+    code_theme = cast("str", _code_theme(_palette()))  # rich passes it on to `Syntax`, which takes both
+    return _render(LeftMarkdown(harmless, code_theme=code_theme, hyperlinks=False), columns)
 
 
 def render_diff(text: str, columns: int) -> str:
     """Removed lines in red, added ones in green."""
-    return "\n".join(_diff_line(cut(line, columns)) for line in readable(text).split("\n"))
+    lines = list[str]()
+    for line in readable(text).split("\n"):
+        is_header = line.startswith(("---", "+++"))
+        code = BOLD if is_header else {"+": GREEN, "-": RED, "@": CYAN}.get(line[:1], DIM)
+        lines.append(style(cut(line, columns), code))
+    return "\n".join(lines)
 
 
 def render_file_change(change: FileChange, columns: int, *, max_lines: int | None = 24) -> str:
     """The file, its counts of changed lines, and its hunks with line numbers. `max_lines` None: all
     of them."""
+    from talaria.cli.screen.change_view import render_change  # noqa: PLC0415  (once needed)
+
     painted = render_change(change, columns, _palette(), max_rows=max_lines, has_colour=has_colour())
     more = f"… {painted.omitted:,} more line{'' if painted.omitted == 1 else 's'}{': Ctrl-O' if painted.is_cut else ''}"
     return "\n".join([painted.header, *painted.rows, *([style(more, DIM)] if painted.omitted else [])])
@@ -189,25 +192,22 @@ def render_checklist(result: str, columns: int) -> str:
     return "\n".join(lines)
 
 
-def _diff_line(line: str) -> str:
-    if line.startswith(("---", "+++")):
-        return style(line, BOLD)
-    match line[:1]:
-        case "+":
-            return style(line, GREEN)
-        case "-":
-            return style(line, RED)
-        case "@":
-            return style(line, CYAN)
-        case _:
-            return style(line, DIM)
-
-
 def _render(what: "RenderableType", columns: int) -> str:
-    console = _console(columns)
-    console.print(what, crop=False)  # a link below a table is never broken
-    written = console.file
-    assert isinstance(written, StringIO)  # noqa: S101  (`_console` sees to that)
+    from rich.console import Console  # noqa: PLC0415
+
+    colours, written = _palette(), StringIO()
+    Console(
+        file=written,
+        theme=_theme(colours, _rich_style(colours.accent) if has_colour() else "bold"),
+        width=max(columns, 10),
+        force_terminal=True,
+        color_system="256" if colours.is_fixed else "standard",
+        no_color=not has_colour(),
+        legacy_windows=False,
+        highlight=False,
+        emoji=False,
+        markup=False,
+    ).print(what, crop=False)  # a link below a table is never broken
     lines = [line.rstrip() for line in written.getvalue().split("\n")]
     full = [place for place, line in enumerate(lines) if _STYLE.sub("", line).strip()]
     return "\n".join(lines[full[0] : full[-1] + 1]) if full else ""
@@ -237,6 +237,8 @@ def _code_theme(colours: palette.Palette) -> "SyntaxTheme":
     from rich.style import Style  # noqa: PLC0415
     from rich.syntax import ANSISyntaxTheme  # noqa: PLC0415
 
+    from talaria.cli.screen.change_view import token_roles  # noqa: PLC0415  (once needed)
+
     styles = {kind: _rich_style(getattr(colours, role)) for kind, role in token_roles().items()}
     return ANSISyntaxTheme({kind: Style.parse(style) for kind, style in styles.items()})
 
@@ -245,21 +247,3 @@ def _rich_style(code: str) -> str:
     """An SGR code as a style of rich."""
     basic = {"": "none", "1": "bold", "2": "dim", "33": "yellow", "35": "magenta", "36": "cyan"}
     return basic[code] if code in basic else f"color({code.removeprefix('38;5;')})"
-
-
-def _console(columns: int) -> "Console":
-    from rich.console import Console  # noqa: PLC0415
-
-    colours = _palette()
-    return Console(
-        file=StringIO(),
-        theme=_theme(colours, _rich_style(colours.accent) if has_colour() else "bold"),
-        width=max(columns, 10),
-        force_terminal=True,
-        color_system="256" if colours.is_fixed else "standard",
-        no_color=not has_colour(),
-        legacy_windows=False,
-        highlight=False,
-        emoji=False,
-        markup=False,
-    )

@@ -62,8 +62,14 @@ class LiveArea(Renderer):
     def erase(self, leave_alternate_screen: bool = True) -> None:
         if self._is_resized:
             self._resized_at = time.monotonic()
+        drawn, columns = self.last_rendered_screen, self.output.get_size().columns
+        x, y = self._cursor_pos
+        added = 0  # rows above the cursor, since the area was drawn
+        if drawn is not None and self._reflows:
+            added = sum(_count_rows(drawn.data_buffer[row], columns) - 1 for row in range(y))
+            added += _count_rows(drawn.data_buffer[y], columns, up_to=x) - 1
         self.output.write_raw("\r")
-        self.output.cursor_up(self._cursor_pos.y + self._count_added_rows())
+        self.output.cursor_up(y + added)
         self._cursor_pos = Point(0, 0)
         self.output.erase_end_of_line()
         self.output.cursor_forward(1)  # tmux keeps in its history what is erased from the very first cell on
@@ -74,15 +80,6 @@ class LiveArea(Renderer):
     @property
     def _is_resized(self) -> bool:
         return self._last_size not in (None, self.output.get_size())
-
-    def _count_added_rows(self) -> int:
-        """Above the cursor, since the area was drawn."""
-        drawn, columns = self.last_rendered_screen, self.output.get_size().columns
-        if drawn is None or not self._reflows:
-            return 0
-        x, y = self._cursor_pos
-        above = sum(_count_rows(drawn.data_buffer[row], columns) - 1 for row in range(y))
-        return above + _count_rows(drawn.data_buffer[y], columns, up_to=x) - 1
 
 
 def _count_rows(cells: dict[int, Char], columns: int, up_to: int | None = None) -> int:
@@ -140,7 +137,18 @@ class StatusLine(NamedTuple):
     def render(self, columns: int) -> str:
         """As much as fits. The conversation's name is shortened first, then the model's; of the
         rest, the sandbox level and how full the window is stay longest."""
-        parts = {name: text for name, text in self._parts().items() if text}
+        context = ""
+        if self.tokens is not None:
+            context = f"{self.tokens / self.window:.0%} context" if self.window else f"{self.tokens:,} tokens"
+        shown = {
+            "context": context,
+            "cost": self.cost,
+            "name": self.title or self.session,
+            "sandbox": f"sandbox {self.sandbox}" if self.sandbox else "",
+            "waiting": f"{self.waiting} queued" if self.waiting else "",
+            "background": f"{self.background} in the background" if self.background else "",
+        }
+        parts = {name: text for name, text in shown.items() if text}
         if not self.model:  # the conversation is not open yet
             return cut(_GAP.join(parts.values()), columns)
         short = self.model.partition(":")[2].rpartition("/")[2] or self.model  # without its provider and maker
@@ -159,20 +167,6 @@ class StatusLine(NamedTuple):
                 model = self.model if width(self.model) <= room else cut(short, room)
                 return _GAP.join([model, *parts.values()])
         return ""
-
-    def _parts(self) -> dict[str, str]:
-        """All but the model, in the order in which they are shown."""
-        context = ""
-        if self.tokens is not None:
-            context = f"{self.tokens / self.window:.0%} context" if self.window else f"{self.tokens:,} tokens"
-        return {
-            "context": context,
-            "cost": self.cost,
-            "name": self.title or self.session,
-            "sandbox": f"sandbox {self.sandbox}" if self.sandbox else "",
-            "waiting": f"{self.waiting} queued" if self.waiting else "",
-            "background": f"{self.background} in the background" if self.background else "",
-        }
 
 
 _FREE_CODES = {1: range(0x10F000, 0x10FFFE), 2: range(0x3F000, 0x3FFFE)}

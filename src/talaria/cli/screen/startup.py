@@ -41,7 +41,11 @@ class Startup:
         self._history.unfold = self._screen.pastes.unfold
 
     async def run(self) -> int:
-        await self._screen.run(self._start)
+        def start() -> None:
+            self._screen.show(lambda _: "")
+            self._task = asyncio.create_task(self._run_chat(), name="conversation")
+
+        await self._screen.run(start)
         if self._task is not None:
             if self._chat is None:
                 self._task.cancel()
@@ -52,15 +56,18 @@ class Startup:
                 say(self._chat.resume_hint)
         return self._code
 
-    def _start(self) -> None:
-        self._screen.show(lambda _: "")
-        self._task = asyncio.create_task(self._run_chat(), name="conversation")
-
     async def _run_chat(self) -> None:
+        def attach(chat: "ChatScreen") -> None:
+            """The chat listens from now on, first to what was typed before."""
+            self._chat = chat
+            waiting, self._waiting = self._waiting, []
+            for text in waiting:
+                chat.submit(text)
+
         try:
             loaded: Any = (await in_thread(lambda: importlib.import_module(_CHAT_MODULE))).ChatScreen
             chat: ChatScreen = loaded(self._screen, self._completer, self._history, self._profile, self._options)
-            self._code = await chat.run(self._attach)
+            self._code = await chat.run(attach)
         except TalariaError as error:
             self._screen.close()
             self._code = exits.code_for(error)
@@ -68,13 +75,6 @@ class Startup:
             complain(str(error))
         finally:
             self._screen.close()
-
-    def _attach(self, chat: "ChatScreen") -> None:
-        """The chat listens from now on, first to what was typed before."""
-        self._chat = chat
-        waiting, self._waiting = self._waiting, []
-        for text in waiting:
-            chat.submit(text)
 
     # What the person does
 

@@ -189,15 +189,13 @@ def summarise_arguments(arguments: str) -> str:
     key = [named[name] for name in _KEY_ARGUMENTS if isinstance(named.get(name), str)]
     if key:
         return _one_line(str(key[0]))
-    return _one_line(", ".join(f"{name}={_format_value(value)}" for name, value in named.items()))
-
-
-def _format_value(value: Any) -> str:
-    """The length of a list; otherwise JSON, without quotes around a text."""
-    if isinstance(value, list):
-        count = len(cast("list[Any]", value))
-        return f"{count} item{'' if count == 1 else 's'}"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    texts = list[str]()
+    for name, value in named.items():
+        if isinstance(value, list):  # its length
+            count = len(cast("list[Any]", value))
+            value = f"{count} item{'' if count == 1 else 's'}"  # noqa: PLW2901
+        texts.append(f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+    return _one_line(", ".join(texts))
 
 
 def find_diff(text: str) -> str:

@@ -77,19 +77,18 @@ def wrap(text: str, columns: int) -> list[str]:
 
 
 def wrap_words(text: str, columns: int) -> str:
-    """Breaks lines between words, where there are any."""
-    return "\n".join(_wrap_line(line, columns) for line in text.split("\n"))
-
-
-def _wrap_line(line: str, columns: int) -> str:
-    """Continuations are indented as the line is, or to the second column of a two-column list."""
-    words = line.split(" ")
-    first = _LISTED.match(line)
-    indent = len(first[0]) if first and len(first[0]) <= columns // 2 else len(line) - len(line.lstrip(" "))
-    lines = [words[0]]
-    for word in words[1:]:
-        if lines[-1].strip() and width(lines[-1]) + 1 + width(word) > columns:
-            lines.append(" " * indent + word)
-        else:
-            lines[-1] += f" {word}"
-    return "\n".join(lines)
+    """Breaks lines between words, where there are any. Continuations are indented as the line is, or to
+    the second column of a two-column list."""
+    wrapped = list[str]()
+    for line in text.split("\n"):
+        first = _LISTED.match(line)
+        indent = len(first[0]) if first and len(first[0]) <= columns // 2 else len(line) - len(line.lstrip(" "))
+        row, *words = line.split(" ")
+        for word in words:
+            if row.strip() and width(row) + 1 + width(word) > columns:
+                wrapped.append(row)
+                row = " " * indent + word
+            else:
+                row += f" {word}"
+        wrapped.append(row)
+    return "\n".join(wrapped)
