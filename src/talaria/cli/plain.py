@@ -143,7 +143,7 @@ async def run_interruptible(work: Coroutine[Any, Any, T], interrupt: Callable[[]
 
     def stop() -> None:
         loop.remove_signal_handler(signal.SIGINT)
-        if not interrupt() and task is not None:  # no turn has begun, so no message was accepted
+        if not interrupt() and task is not None:  # no turn has started, so no message was accepted
             task.cancel()
 
     loop.add_signal_handler(signal.SIGINT, stop)

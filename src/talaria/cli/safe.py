@@ -25,8 +25,9 @@ _UNSEEN = re.compile(
 )
 """Characters that count as letters, but are invisible."""
 
-# The characters that joiners and selectors may stand next to. Ranges instead of the Unicode tables: a range that is
-# too wide shows a joiner of prose as nothing, which is what it looks like; commands and paths do not use these rules.
+# The characters that joiners and selectors may be next to. Ranges instead of the Unicode tables: a
+# range that is too wide shows a joiner of prose as nothing, which is what it looks like; commands
+# and paths do not use these rules.
 
 _ARABIC = (
     "\u0610-\u061a\u0620-\u0669\u066e-\u06dc\u06df-\u06fc\u06ff\u0750-\u077f\u0870-\u08ff\ufb50-\ufdfb\ufe70-\ufefc"

@@ -193,7 +193,7 @@ class ChatScreen(ScreenInterface):
             if is_again:
                 self.leave()
             else:
-                self.say("Press Ctrl-C again to leave, or Ctrl-D.")
+                self.say("Press Ctrl-C again, or Ctrl-D, to quit.")
             return
         self._stops += 1
         if self._stops > 1:

@@ -53,7 +53,7 @@ class Palette(NamedTuple):
     builtin: str
 
 
-def _fixed_palette(words: tuple[str, str], **colours: int) -> Palette:
+def _make_palette(words: tuple[str, str], **colours: int) -> Palette:
     codes = {name: f"38;5;{number}" for name, number in colours.items()}
     return Palette(
         is_fixed=True,
@@ -65,7 +65,7 @@ def _fixed_palette(words: tuple[str, str], **colours: int) -> Palette:
     )
 
 
-DARK = _fixed_palette(
+DARK = _make_palette(
     ("38;5;255;48;5;22", "38;5;255;48;5;52"),
     added=114,
     removed=210,
@@ -80,7 +80,7 @@ DARK = _fixed_palette(
     type=222,
     builtin=116,
 )
-LIGHT = _fixed_palette(
+LIGHT = _make_palette(
     ("38;5;16;48;5;157", "38;5;16;48;5;217"),
     added=22,
     removed=124,

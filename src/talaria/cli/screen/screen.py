@@ -230,7 +230,8 @@ class Screen:
             texts = [text, *(self._print_queue.get_nowait() for _ in range(self._print_queue.qsize()))]
             if self._editor_task is not None:
                 await asyncio.wait([self._editor_task])
-            # The terminal stays in raw mode: otherwise it would echo keys, and Enter would be a line break.
+            # The terminal stays in raw mode: otherwise it would echo keys, and Enter would be a
+            # line break.
             self._area.erase_for_print()
             self._write(texts)
             with set_app(self._app):

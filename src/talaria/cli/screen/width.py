@@ -77,8 +77,8 @@ def wrap(text: str, columns: int) -> list[str]:
 
 
 def wrap_words(text: str, columns: int) -> str:
-    """Breaks lines between words, where there are any. Continuations are indented as the line is, or to
-    the second column of a two-column list."""
+    """Breaks lines between words, where there are any. Continuations are indented as the line is,
+    or to the second column of a two-column list."""
     wrapped = list[str]()
     for line in text.split("\n"):
         first = _LISTED.match(line)
