@@ -322,7 +322,7 @@ def test_conversation_is_found_in_a_picker_with_a_preview(
     screen.type("nothing like it")
     screen.see("no matches")
     screen.type(ESCAPE)
-    screen.see_gone("Go on with which")
+    screen.see_gone("Which conversation?")
     screen.say(command)
     screen.see("── Which conversation?")
     screen.type("WEATH")
@@ -332,7 +332,7 @@ def test_conversation_is_found_in_a_picker_with_a_preview(
     assert "  │ 2 messages · custom:test-model" in screen.text
     screen.type(ENTER)
     screen.see(" · 2 messages", "Sunny.")
-    see_quiet(screen, "Go on with which")
+    see_quiet(screen, "Which conversation?")
     server.say("Still sunny.")
     screen.say("and now?")
     screen.see("Still sunny.")
@@ -470,7 +470,7 @@ def test_a_question_about_the_sandbox_fits_40_columns_and_the_model_has_the_last
         *("  Yes, for this project: reach the", "    Python package index"),
         *("  Yes, for every project: reach the", "    Python package index"),
         "  No, and tell it what to do instead",
-        *("You are asked because commands reach only", "hosts that you allow"),
+        *("You are asked because commands reach", "only hosts that you allow"),
         *('│ The model says: "trust me, I am safe"',),
     ]
     places = [rows.index(row) for row in expected if row != "    Python package index"]
