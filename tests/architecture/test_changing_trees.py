@@ -136,7 +136,7 @@ ELSEWHERE = {
         "tools/sandbox_permissions",
         "tools/sandbox_state",
     ),
-    "shows names to the person who types": ("cli/screen/completing",),
+    "shows names to the person who types": ("cli/screen/line_input",),
     "the folder that the settings name for chats": ("gateway/conversations",),
     "programs of MCP servers, which the person has chosen; a file in the project counts as its content was agreed to": (
         "tools/mcp/project_servers",
@@ -162,10 +162,9 @@ ELSEWHERE = {
         "cli/health/security",
     ),
     "opens no file: a session, a chat, a page, a stream": (
-        "cli/ask_person",
         "cli/command_name",
         "cli/notices",
-        "cli/question",
+        "cli/plain",
         "cli/screen/painting",
         "cli/sessions/session_commands",
         "gateway/dispatcher",
@@ -188,6 +187,7 @@ ALLOWED = {
     ("__init__.py", "files.replace_file"): "only exported",
     ("cli/references.py", ".resolve"): "a path that the person names outside of the folder they work in",
     ("cli/references.py", ".expanduser"): "looks at no file",
+    ("cli/references.py", "io"): "the type of standard input",
     ("gateway/retention.py", ".expanduser"): "looks at no file",
     ("gateway/attachments.py", ".expanduser"): "looks at no file",
     ("gateway/attachments.py", ".resolve"): "Talaria's own home",

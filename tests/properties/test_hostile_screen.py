@@ -21,11 +21,10 @@ from prompt_toolkit.input import create_pipe_input
 
 from talaria.cli.options import CliOptions
 from talaria.cli.safe import readable, visible
-from talaria.cli.screen.area import StatusLine
 from talaria.cli.screen.chat_screen import ChatScreen
-from talaria.cli.screen.clusters import ClusterOutput
-from talaria.cli.screen.completing import InputHistory, LineCompleter
+from talaria.cli.screen.line_input import InputHistory, LineCompleter
 from talaria.cli.screen.menu import Menu, MenuItem
+from talaria.cli.screen.rendering import ClusterOutput, StatusLine
 from talaria.cli.screen.screen import REDRAW_S, Screen
 from talaria.cli.screen.screen_interface import ScreenPerson
 from talaria.cli.screen.turn_view import ToolCallLines, TurnView
@@ -221,11 +220,15 @@ def test_what_tools_are_called_given_and_answer_steers_nothing(
 @settings(max_examples=60, deadline=None)
 def test_what_is_said_beside_a_turn_steers_nothing(columns: int, text: str) -> None:
     paper = Paper(columns)
-    talk = ChatScreen(
-        cast("Screen", paper), LineCompleter(Path()), InputHistory(Path(os.devnull), may_make=False), None, CliOptions()
+    chat = ChatScreen(
+        cast("Screen", paper),
+        LineCompleter(Path()),
+        InputHistory(Path(os.devnull), may_create=False),
+        None,
+        CliOptions(),
     )
-    talk.say(text)
-    talk.show_error(UserFacing(text))
+    chat.say(text)
+    chat.show_error(UserFacing(text))
     assert_only_written("\n".join(paper.printed), columns)
 
 
@@ -345,7 +348,7 @@ def test_questions_show_what_is_hidden_in_them(columns: int, text: str) -> None:
         await asked(screen, person.allow(Question("q", text, text, reason=text, in_session=text)), text)
         await asked(screen, person.choose(text, [text, "other"]), text)
         choices = [MenuItem(text, text, text, searched=text), MenuItem("other", "other")]
-        await asked(screen, screen.ask(Menu("Which?", choices, typing="search")), "")
+        await asked(screen, screen.ask(Menu("Which?", choices, mode="search")), "")
 
     assert_drawn_with_own_moves(asyncio.run(drawn(columns, use)), columns, STEERING)
 

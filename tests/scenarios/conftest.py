@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from tests.scenarios.forking import CommandServer
 
-from talaria.cli import risks
+from talaria.cli import context
 from talaria.testing.servers.model_server import ModelServer
 
 LANG = "C.UTF-8"
 COMMAND = (sys.executable, "-m", "talaria.cli.main")
-ROOT_WARNING = f"{risks.user_warning()}\n" if risks.user_warning() else ""
+ROOT_WARNING = f"{context.user_warning()}\n" if context.user_warning() else ""
 """Whoever runs the tests may be root. `test_cli_risks.py` looks at what is said then."""
 
 

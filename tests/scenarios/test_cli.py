@@ -261,7 +261,7 @@ def test_killed_turn_is_mentioned_and_finished_when_asked_for(
 
     ended = talaria("-q", "something else")
     assert ended.stdout == "other\n"
-    assert "1 interrupted conversation(s) wait: finish one with `talaria -r " in ended.stderr
+    assert "1 conversation was interrupted: finish one with `talaria -r " in ended.stderr
     id = ended.stderr.rpartition("-r ")[2].split("`")[0]
     assert "(interrupted)" in talaria("sessions", "list").stdout
     assert talaria("-r", id).stdout == "finished\n"

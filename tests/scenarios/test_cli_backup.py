@@ -248,7 +248,7 @@ async def test_nothing_is_replaced_while_a_terminal_is_open(talaria: Talaria, ar
 def test_person_is_asked_before_a_home_is_replaced(talaria: Talaria, archive: Path, home: Path) -> None:
     put(home, "SOUL.md", "now")
     nobody = talaria("restore", str(archive), input="y\n")
-    assert (nobody.returncode, f"nobody to ask whether {home} may be replaced" in nobody.stderr) == (2, True)
+    assert (nobody.returncode, f"Nobody can be asked whether {home} may be replaced" in nobody.stderr) == (2, True)
     assert at_terminal(home, "n\n", "restore", str(archive)).endswith("Nothing was changed.")
     assert (home / "SOUL.md").read_text() == "now"
     assert list(home.parent.glob("home.*")) == []

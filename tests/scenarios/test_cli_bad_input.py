@@ -22,7 +22,7 @@ Talaria = Callable[..., subprocess.CompletedProcess[str]]
 def sentence(ended: subprocess.CompletedProcess[str]) -> str:
     """The one that was said on stderr."""
     assert "Traceback" not in ended.stderr
-    assert "Something broke" not in ended.stderr
+    assert "Internal error" not in ended.stderr
     said = [line for line in ended.stderr.splitlines() if line.startswith(("talaria: ", "Error: "))]
     assert len(said) == 1, ended.stderr
     return said[0].partition(": ")[2]

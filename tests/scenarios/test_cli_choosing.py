@@ -9,14 +9,14 @@ from collections.abc import Iterator
 import pytest
 from tests.scenarios.typescript import Terminal
 
-from talaria.cli.ask_person import TerminalPerson
+from talaria.cli.plain import TerminalPerson
 from talaria.testing.patience import PATIENCE_S
 
 NUMBER = "A number, or your own words (Enter: no answer): "
 WORDS = "Your answer (Enter: no answer): "
 SCRIPT = """
 import asyncio
-from talaria.cli.ask_person import TerminalPerson
+from talaria.cli.plain import TerminalPerson
 from talaria.cli.plain import interruptible
 
 with asyncio.Runner() as runner:

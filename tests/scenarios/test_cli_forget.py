@@ -169,7 +169,7 @@ async def test_person_is_not_forgotten_while_their_turn_runs(talaria: Talaria, k
 
 async def test_person_at_the_terminal_is_asked(talaria: Talaria, known: SqliteStore, home: Path) -> None:
     nobody = talaria("forget", "telegram:42", input="y\n")
-    assert nobody.stderr == "talaria: There is nobody to ask whether telegram:42 may be forgotten: add --yes.\n"
+    assert nobody.stderr == "talaria: Nobody can be asked whether telegram:42 may be forgotten: add --yes.\n"
     refused = at_terminal(home, "n\n", "forget", "telegram:42")
     assert "Delete 1 conversation with 20 messages; 2 messages received; " in refused
     assert refused.endswith("Nothing was deleted.")

@@ -171,11 +171,14 @@ def test_flags_may_share_a_dash_with_an_option(talaria: Talaria) -> None:
         (["sesions", "list"], "No such command 'sesions'; did you mean 'sessions'? To ask a question: talaria -q "),
         (["what is new?"], "No such command 'what is new?'. To ask a question: talaria -q 'what is new?'"),
         (["what", "is", "new?"], "No such command 'what'. To ask a question: talaria -q 'what is new?'"),
-        (["-c", "a word"], "To ask it: talaria -c -q 'a word'; to go on with what is called so: talaria -r 'a word'"),
-        (["chat", "hello"], "'hello' is no option. To ask it: talaria -q hello"),
-        (["-m", "demo", "hello"], "'hello' is no option. To ask it: talaria -m demo -q hello"),
+        (
+            ["-c", "a word"],
+            "To send it as a question: talaria -c -q 'a word'; to resume that conversation: talaria -r 'a word'",
+        ),
+        (["chat", "hello"], "'hello' is not an option. To send it as a question: talaria -q hello"),
+        (["-m", "demo", "hello"], "'hello' is not an option. To send it as a question: talaria -m demo -q hello"),
         (["-m", "demo", "sessions", "list"], "-m is an option of `talaria chat`; without it: talaria sessions list"),
-        (["--json", "sessions", "list"], "Options stand behind the command: talaria sessions list --json"),
+        (["--json", "sessions", "list"], "Put options after the command: talaria sessions list --json"),
     ],
 )
 def test_words_in_nobodys_place_are_told_with_what_to_type(talaria: Talaria, arguments: list[str], says: str) -> None:
@@ -248,7 +251,7 @@ def test_an_answer_that_is_given_again_by_another_model_follows_what_was_printed
     assert talaria("-q", "count").stdout == "one\ntwo\nthree\n"
     ended = talaria("-q", "count")
     assert ended.stdout == "one\ntwo\nuno\ndue\n"
-    assert "What was printed of the answer so far is void; the whole answer follows.\n" in ended.stderr
+    assert "Ignore what was printed so far: the whole answer follows.\n" in ended.stderr
 
 
 def test_while_the_model_works_only_a_terminal_on_stderr_shows_how_far_it_is(

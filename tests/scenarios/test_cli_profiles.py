@@ -54,7 +54,7 @@ def test_a_profile_that_is_not_there_is_told_with_the_nearest(talaria: Talaria, 
     ended = talaria("-p", "wrok", *command)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == (
-        "talaria: There is no profile 'wrok'; did you mean 'work'? `talaria profiles create wrok` makes one.\n"
+        "talaria: There is no profile 'wrok'; did you mean 'work'? `talaria profiles create wrok` creates one.\n"
     )
     assert not (home / "profiles" / "wrok").exists()
 
@@ -67,7 +67,7 @@ def test_a_profile_that_is_not_there_is_told_with_the_nearest(talaria: Talaria, 
         (["create", "default"], "The profile 'default' is there already."),
         (["delete", "default", "-y"], "The usual home is no profile"),
         (["delete", "wrok", "-y"], "did you mean 'work'?"),
-        (["delete", "work"], "There is nobody to ask whether work may be deleted: add --yes."),
+        (["delete", "work"], "Nobody can be asked whether work may be deleted: add --yes."),
     ],
 )
 def test_what_cannot_be_done_is_told(talaria: Talaria, home: Path, arguments: list[str], says: str) -> None:

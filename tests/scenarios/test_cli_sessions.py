@@ -117,7 +117,7 @@ def test_delete_with_yes_is_for_good(talaria: Talaria, id: str, home: Path) -> N
 def test_delete_does_not_happen_when_nobody_can_be_asked(talaria: Talaria, id: str) -> None:
     ended = talaria("sessions", "delete", id, input="y\n")
     assert ended.returncode == 2
-    assert ended.stderr == f"talaria: There is nobody to ask whether {id} may be deleted: add --yes.\n"
+    assert ended.stderr == f"talaria: Nobody can be asked whether {id} may be deleted: add --yes.\n"
     assert talaria("sessions", "list").stdout.startswith(id)
 
 
@@ -208,7 +208,7 @@ def test_prune_wants_to_know_which_and_asks(talaria: Talaria, id: str) -> None:
     age = talaria("sessions", "prune", "--older-than", "soon", "--yes")
     assert age.stderr == "talaria: 'soon' is no age: say a number and h, d or w, as in 90d.\n"
     nobody = talaria("sessions", "prune", "--keep", "0", input="y\n")
-    assert nobody.stderr == "talaria: There is nobody to ask whether they may go: add --yes.\n"
+    assert nobody.stderr == "talaria: Nobody can be asked whether they may go: add --yes.\n"
     assert talaria("sessions", "list").stdout.startswith(id)
 
 

@@ -276,7 +276,7 @@ def test_an_image_goes_with_the_next_message_only(
     Path(environment["PWD"], "dot.png").write_bytes(pixel)
     server.say("I see it", "and now not")
     ended = talaria(input="/image dot.png\nwhat is it?\nand now?\n/image nowhere.png\n/image\n")
-    assert "dot.png goes with your next message." in ended.stderr
+    assert "dot.png will be sent with your next message." in ended.stderr
     assert "Cannot read the image nowhere.png" in ended.stderr
     assert "/image needs the path" in ended.stderr
     first, second = (request.json["messages"][-1]["content"] for request in server.requests)

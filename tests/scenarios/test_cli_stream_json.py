@@ -11,7 +11,7 @@ from typing import Any, Literal, NewType, Union, get_args, get_origin
 import msgspec
 import pytest
 
-from talaria.cli.output import SCHEMA
+from talaria.cli.answer_view import SCHEMA
 from talaria.core.events import Event
 from talaria.core.messages import Usage
 from talaria.testing.servers.model_server import ModelServer

@@ -13,7 +13,7 @@ import pytest
 from tests.contracts.sandboxes.conftest import desktop, store
 from tests.contracts.sandboxes.desktop import Ada, Desktop
 
-from talaria.cli.ask_person import TerminalPerson
+from talaria.cli.plain import TerminalPerson
 from talaria.cli.screen.menu import Menu
 from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.screen_interface import ScreenPerson

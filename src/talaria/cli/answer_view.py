@@ -1,19 +1,22 @@
-"""How a turn is shown: text as it comes, or as JSON. stdout carries only the answer; everything else goes to stderr.
+"""How a turn is shown without a screen: text as it comes, or JSON. stdout carries only the answer;
+everything else goes to stderr.
 
-An answer into a pipe or a file: line by line, as it comes. At the end of a turn without mishaps the output is the
-answer and a line break, as if it had been printed at once.
-
-What is printed cannot be taken back. So a line is printed once it is complete: the words with which a model announces a
-tool call are mostly one line, and those are dropped. When a model is asked again, the new answer goes on after what it
-has in common with the old one, or begins on a line of its own; then stderr says that what came before is void.
+Into a pipe or a file an answer goes line by line. At the end of a turn without mishaps the output
+is the answer and a line break, as if it had been printed at once. What is printed cannot be taken
+back, so a line is printed once it is complete: the words with which a model announces a tool call
+are mostly one line, and those are dropped. When a model is asked again, the new answer continues
+after what it has in common with the old one, or starts on its own line; then stderr says that what
+came before is void.
 """
 
 import sys
 from typing import Protocol, TextIO
 
+import msgspec
+
 from talaria.cli.notices import say
 from talaria.cli.options import Format
-from talaria.cli.output import JsonView, StreamJsonView, notice_text
+from talaria.cli.output import error_document, print_json
 from talaria.cli.safe import PrintableStream, brief, printable, visible
 from talaria.cli.tool_outcomes import CHECKLIST_TOOL, Excerpt, outcome, read_steps, refusal
 from talaria.core.events import (
@@ -25,94 +28,19 @@ from talaria.core.events import (
     TextDelta,
     ToolBegan,
     ToolEnded,
+    TurnBegan,
 )
 from talaria.core.messages import ToolResult
 from talaria.runtime.turn_runner import Report
 
-LONGEST_HELD_CHARS = 1_000
+SCHEMA = 1
+"""Grows when a line or a field is removed or changes its meaning, not when one is added."""
+MAX_HELD_CHARS = 1_000
 """A line that becomes longer is printed as it comes."""
-VOID = "What was printed of the answer so far is void; the whole answer follows."
-NOT_YET = "What was printed so far was not the answer yet; it follows."
-
-
-class PipedAnswer:
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._text = ""
-        """Of the round that is under way, or was the last."""
-        self._printed_chars = 0
-        """Of `_text`."""
-        self._void = ""
-        """What was printed of an answer that is given again."""
-        self._is_round_over = False
-
-    def show(self, event: Event) -> None:
-        match event:
-            case TextDelta(text):
-                if self._is_round_over:
-                    self._disown(NOT_YET)
-                self._add(text)
-            case AnswerRestarted():
-                self._void = self._void or self._text[: self._printed_chars]
-                self._text, self._printed_chars, self._is_round_over = "", 0, False
-            case RoundEnded(message) if message.calls:
-                self._disown(NOT_YET)
-            case RoundEnded():
-                self._is_round_over = True
-            case _:
-                pass
-
-    def finish(self, report: Report) -> None:
-        """A turn that did not come to its end leaves what was printed, to the end of what came."""
-        printed = self._void or self._text[: self._printed_chars]
-        if report.outcome != "completed":
-            if self._printed_chars:
-                self._write(self._text[self._printed_chars :])
-                self._printed_chars = len(self._text)
-            self._end_line()
-        elif report.text.startswith(printed):
-            self._write(f"{report.text[len(printed) :]}\n")
-        else:
-            self._disown(VOID)
-            self._write(f"{report.text}\n")
-
-    def _add(self, text: str) -> None:
-        self._text += text
-        if self._void:
-            if not self._void.startswith(self._text[: len(self._void)]):
-                text = self._text
-                self._disown(VOID)
-                self._text = text
-            elif len(self._text) < len(self._void):
-                return  # says the same again, so far
-            else:
-                self._printed_chars, self._void = len(self._void), ""
-        end = self._text.rfind("\n", self._printed_chars) + 1
-        if not end and len(self._text) - self._printed_chars > LONGEST_HELD_CHARS:
-            end = len(self._text)
-        if end:
-            self._write(self._text[self._printed_chars : end])
-            self._printed_chars = end
-
-    def _disown(self, why: str) -> None:
-        """The next text is another one; whoever has seen something of this one is told."""
-        if self._void or self._printed_chars:
-            self._end_line()
-            say(why)
-        self._text, self._printed_chars, self._void, self._is_round_over = "", 0, "", False
-
-    def _end_line(self) -> None:
-        printed = self._void or self._text[: self._printed_chars]
-        if printed and not printed.endswith("\n"):
-            self._write("\n")
-
-    def _write(self, text: str) -> None:
-        self._out.write(text)
-        self._out.flush()
-
-
+VOID = "Ignore what was printed so far: the whole answer follows."
+NOT_YET = "What was printed so far was not the answer; it follows."
 MAX_ARGUMENT_CHARS = 100
-MOST_OUTPUT_LINES = 5
+MAX_OUTPUT_LINES = 5
 
 
 class AnswerView(Protocol):
@@ -120,8 +48,18 @@ class AnswerView(Protocol):
     def finish(self, report: Report) -> None: ...
 
 
+def view_for(format: Format) -> AnswerView:
+    match format:
+        case "text":
+            return TextView()
+        case "json":
+            return JsonView()
+        case "stream-json":
+            return StreamJsonView()
+
+
 class TextView:
-    """On a terminal words appear as they come; into a pipe goes the answer, line by line."""
+    """Words as they come on a terminal; line by line into a pipe."""
 
     def __init__(self) -> None:
         self._is_live = sys.stdout.isatty()
@@ -173,7 +111,7 @@ class TextView:
         took = f" {'after' if label == 'stopped' else 'in'} {seconds:.1f} s" if result.disposition != "none" else ""
         words = f": {how.words}" if how.words not in ("", "exit 0", label) else ""
         say(f"  {label}{took}{words}")
-        excerpt = Excerpt(result.text[: how.output_chars], MOST_OUTPUT_LINES, is_failed=how.kind != "done")
+        excerpt = Excerpt(result.text[: how.output_chars], MAX_OUTPUT_LINES, is_failed=how.kind != "done")
         for line in (*excerpt.lines, *filter(None, [excerpt.more])):
             say(f"    {line}")
 
@@ -196,11 +134,130 @@ class TextView:
             self._write("\n")
 
 
-def view_for(format: Format) -> AnswerView:
-    match format:
-        case "text":
-            return TextView()
-        case "json":
-            return JsonView()
-        case "stream-json":
-            return StreamJsonView()
+class PipedAnswer:
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._text = ""
+        """Of the current round, or the last one."""
+        self._printed_chars = 0
+        """Of `_text`."""
+        self._void = ""
+        """What was printed of an answer that was restarted."""
+        self._is_round_over = False
+
+    def show(self, event: Event) -> None:
+        match event:
+            case TextDelta(text):
+                if self._is_round_over:
+                    self._discard(NOT_YET)
+                self._add(text)
+            case AnswerRestarted():
+                self._void = self._void or self._text[: self._printed_chars]
+                self._text, self._printed_chars, self._is_round_over = "", 0, False
+            case RoundEnded(message) if message.calls:
+                self._discard(NOT_YET)
+            case RoundEnded():
+                self._is_round_over = True
+            case _:
+                pass
+
+    def finish(self, report: Report) -> None:
+        """If the turn did not complete, all that arrived of its answer is printed."""
+        printed = self._void or self._text[: self._printed_chars]
+        if report.outcome != "completed":
+            if self._printed_chars:
+                self._write(self._text[self._printed_chars :])
+                self._printed_chars = len(self._text)
+            self._end_line()
+        elif report.text.startswith(printed):
+            self._write(f"{report.text[len(printed) :]}\n")
+        else:
+            self._discard(VOID)
+            self._write(f"{report.text}\n")
+
+    def _add(self, text: str) -> None:
+        self._text += text
+        if self._void:
+            if not self._void.startswith(self._text[: len(self._void)]):
+                text = self._text
+                self._discard(VOID)
+                self._text = text
+            elif len(self._text) < len(self._void):
+                return  # the same text again, so far
+            else:
+                self._printed_chars, self._void = len(self._void), ""
+        end = self._text.rfind("\n", self._printed_chars) + 1
+        if not end and len(self._text) - self._printed_chars > MAX_HELD_CHARS:
+            end = len(self._text)
+        if end:
+            self._write(self._text[self._printed_chars : end])
+            self._printed_chars = end
+
+    def _discard(self, why: str) -> None:
+        """Discard the text of this round, and say so if any of it was printed."""
+        if self._void or self._printed_chars:
+            self._end_line()
+            say(why)
+        self._text, self._printed_chars, self._void, self._is_round_over = "", 0, "", False
+
+    def _end_line(self) -> None:
+        printed = self._void or self._text[: self._printed_chars]
+        if printed and not printed.endswith("\n"):
+            self._write("\n")
+
+    def _write(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()
+
+
+class JsonView:
+    """One document at the end of the turn."""
+
+    def __init__(self) -> None:
+        self._refused: list[ToolResult] = []
+
+    def show(self, event: Event) -> None:
+        match event:
+            case Notice() | RouteSwitched():
+                say(notice_text(event))
+            case ToolEnded(result) if outcome(result).kind == "refused":
+                self._refused.append(result)
+                say(refusal(result))
+            case _:
+                pass
+
+    def finish(self, report: Report) -> None:
+        print_json(
+            {
+                "ok": report.outcome == "completed",
+                "session": report.session,
+                "turn": report.turn,
+                "outcome": report.outcome,
+                "model": report.model,
+                "text": report.text,
+                "usage": {**msgspec.structs.asdict(report.usage), "total": report.usage.total},
+                "refused": [
+                    {"call": result.call_id, "name": result.name, "reason": how.words, "by": how.refused_by}
+                    for result in self._refused
+                    for how in (outcome(result),)
+                ],
+                **({"error": error_document(report.error)} if report.error else {}),
+            }
+        )
+
+
+class StreamJsonView:
+    """Every event as a line (docs/reference/stream-json.md); the first of each turn has the schema
+    version."""
+
+    def show(self, event: Event) -> None:
+        print_json({**msgspec.to_builtins(event), "schema": SCHEMA} if isinstance(event, TurnBegan) else event)
+        if isinstance(event, ToolEnded) and outcome(event.result).kind == "refused":
+            say(refusal(event.result))
+
+    def finish(self, report: Report) -> None:
+        """`TurnDone` was the last line."""
+
+
+def notice_text(event: Notice | RouteSwitched) -> str:
+    return event.text if isinstance(event, Notice) else f"{event.reason} Continuing with {event.model}."

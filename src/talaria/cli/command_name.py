@@ -1,6 +1,8 @@
-"""How the person at this terminal can start this program, so that a hint can be typed as it is printed.
+"""How the person at this terminal can start this program, so that a hint can be typed as it is
+printed.
 
-Sentences everywhere say `talaria …`, as chats keep it; at the terminal `runnable` puts the right name there.
+Sentences everywhere say `talaria …`, as chats keep it; at the terminal `runnable` puts the right
+name there.
 """
 
 import os
@@ -12,12 +14,14 @@ from functools import cache
 NAME = "talaria"
 LINKS = "~/.local/bin"
 _IN_A_HINT = re.compile(r"(?<=[`(])talaria(?=[\s`])|(?<=[:;→] )talaria(?= )|(?<=^  )talaria(?= )", re.MULTILINE)
-"""A command in backticks or parentheses, after a colon, or on an indented line. Prose calls the program Talaria."""
+"""A command in backticks or parentheses, after a colon, or on an indented line. Prose calls the
+program Talaria."""
 
 
 @cache
 def name() -> str:
-    """`talaria` if the shell finds this installation under that name, else the path of this program."""
+    """`talaria` if the shell finds this installation under that name, else the path of this
+    program."""
     script = _script()
     if script is None:
         return f"{shlex.quote(_shorten(sys.executable))} -m talaria.cli.main"
@@ -30,7 +34,7 @@ def runnable(text: str) -> str:
 
 
 def link_advice() -> str:
-    """How `talaria` becomes a command in every folder; empty if it is one."""
+    """How to make `talaria` a command in every folder; empty if it is one."""
     script = _script()
     if script is None or name() == NAME:
         return ""
@@ -41,14 +45,15 @@ def link_advice() -> str:
     if os.path.realpath(link) == os.path.realpath(script):
         return f"`{NAME}` is a command in {LINKS}{missing}."
     if os.path.lexists(link):
-        return f"{LINKS}/{NAME} is another program. This one is: {name()}"
+        return f"{LINKS}/{NAME} is a different program. To run this one: {name()}"
     make = "" if os.path.isdir(folder) else f"mkdir -p {LINKS} && "  # noqa: PTH112
     link_it = f"{make}ln -s {shlex.quote(script)} {LINKS}/{NAME}"
     return f"To use Talaria in your own projects, make it a command once: {link_it}{missing}"
 
 
 def _script() -> str | None:
-    """The absolute path of the command that was typed, or of the one that was installed with this Python."""
+    """The absolute path of the command that was typed, or of the one that was installed with this
+    Python."""
     installed = os.path.join(os.path.dirname(sys.executable), NAME)  # noqa: PTH118, PTH120
     for path in (sys.argv[0], installed):
         if os.path.basename(path) == NAME and os.access(path, os.X_OK):  # noqa: PTH119

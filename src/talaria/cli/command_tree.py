@@ -1,45 +1,54 @@
-"""The tree of commands. Each lives in a module of its own, loaded when it is called; none named means `chat`."""
+"""The tree of commands. Each lives in a module of its own, loaded when it is called; the default is
+`chat`.
+
+Here every error becomes one sentence on stderr and an exit code: no traceback reaches a person.
+"""
 
 import importlib
+import logging
+import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from io import TextIOWrapper
 
 import click
 
 from talaria import __version__
 from talaria.cli import command_name
-from talaria.cli.arguments import add_default_command
-from talaria.cli.error_messages import run_guarded
-from talaria.core.errors import BadConfig, BadInput
+from talaria.cli.exits import BAD_INPUT, BUG, DONE, INTERRUPTED, code_for
+from talaria.cli.notices import complain, discard_output
+from talaria.core.errors import BadConfig, BadInput, TalariaError
+
+log = logging.getLogger(__name__)
 
 _COMMANDS = {
     "chat": ("chat", "Talk to the model (the default)."),
     "setup": ("first_run.setup", "Find or choose a model, try it, and make it the default."),
     "model": ("model", "List and try models, and choose the default."),
-    "sessions": ("sessions.session_commands", "List, show, search, export and change conversations."),
+    "sessions": ("sessions.session_commands", "List, show, search, export and edit conversations."),
     "rollback": ("rollback", "Put files back as they were before a turn changed them."),
-    "usage": ("usage", "What model calls have used and cost."),
-    "config": ("config", "Read and change settings."),
-    "profiles": ("profiles", "List, make and delete profiles: each a home of its own."),
-    "import": ("importing", "Bring along what another program keeps."),
-    "backup": ("backup.backup", "Write all that is yours into one file."),
-    "restore": ("backup.restore", "Make a backup the home again."),
-    "forget": ("backup.forget", "Delete what is kept about somebody."),
-    "tools": ("tools", "List tools, and choose which of them the model may use."),
-    "approvals": ("approvals", "List what was allowed beforehand, and take it back."),
+    "usage": ("usage", "Show what model calls have used and cost."),
+    "config": ("config", "Show and change settings."),
+    "profiles": ("profiles", "List, create and delete profiles; each has a home of its own."),
+    "import": ("importing", "Import your data from another program."),
+    "backup": ("backup.backup", "Write everything in your home to one file."),
+    "restore": ("backup.restore", "Restore your home from a backup."),
+    "forget": ("backup.forget", "Delete what is stored about a person."),
+    "tools": ("tools", "List tools, and choose which ones the model may use."),
+    "approvals": ("approvals", "List and revoke standing approvals."),
     "plugins": ("plugins", "List, install, enable and choose plugins."),
     "mcp": ("mcp", "List, add and try MCP servers."),
-    "gateway": ("gateway.gateway_commands", "Talk to the agent in chats: start, stop and look at it."),
-    "pairing": ("gateway.pairing_commands", "Let people in who wrote to the agent."),
+    "gateway": ("gateway.gateway_commands", "Start, stop and inspect the gateway, which answers chats."),
+    "pairing": ("gateway.pairing_commands", "Approve people who wrote to the agent."),
     "send": ("gateway.send", "Send a message to a chat."),
-    "doctor": ("health.doctor", "Check that everything is in order."),
-    "completion": ("completion.command", "Print what completes this command in your shell."),
+    "doctor": ("health.doctor", "Check that everything works."),
+    "completion": ("completion.command", "Print a completion script for your shell."),
 }
-"""Where each is in this package, and its help."""
+"""The module of each in this package, and its help."""
 _SUMMARIES = {name: summary for name, (_, summary) in _COMMANDS.items()}
 _ALIASES = {"message": "send", "onboard": "setup", "profile": "profiles"}
-"""As they are called elsewhere."""
+"""What other agents call these commands."""
+_TOP_LEVEL_FLAGS = ("-h", "--help", "-V", "--version")
 
 
 class HelpContext(click.Context):
@@ -49,12 +58,11 @@ class HelpContext(click.Context):
         return command_name.runnable(super().get_help())
 
 
-def _with_help(command: click.Command) -> click.Command:
-    command.context_class = HelpContext
-    if isinstance(command, click.Group):
-        for inner in command.commands.values():
-            _with_help(inner)
-    return command
+class ListingGroup(click.Group):
+    """Without a command it runs `list`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["list"])
 
 
 class LazyGroup(click.Group):
@@ -77,37 +85,42 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in (*_ALIASES, *self.summaries(ctx)):
-            raise BadInput(_unknown(args, self.summaries(ctx)))
+        known = [*_ALIASES, *self.summaries(ctx)]
+        if args[0] not in known:
+            from difflib import get_close_matches  # noqa: PLC0415  (only needed after a mistake)
+
+            near = get_close_matches(args[0], self.summaries(ctx), 1, 0.76)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            question = shlex.quote(" ".join(args))
+            raise BadInput(f"No such command {args[0]!r}{hint} To ask a question: talaria -q {question}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(_SUMMARIES.items()))
         if named := _plugin_commands(ctx):
-            with formatter.section("Commands of plugins"):
+            with formatter.section("Plugin commands"):
                 formatter.write_dl(list(named.items()))
 
     def summaries(self, ctx: click.Context) -> dict[str, str]:
-        """Every command with its help; none of them is loaded for that."""
+        """Every command with its help, without loading any of them."""
         return {**_SUMMARIES, **_plugin_commands(ctx)}
 
     def is_builtin(self, name: str) -> bool:
-        """No code of others is loaded for it."""
+        """It runs no plugin's code."""
         return _ALIASES.get(name, name) in _COMMANDS
 
 
-def _unknown(words: Sequence[str], known: Iterable[str]) -> str:
-    import shlex  # noqa: PLC0415  (only who errs waits for it)
-    from difflib import get_close_matches  # noqa: PLC0415
-
-    near = get_close_matches(words[0], list(known), 1, 0.76)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    return f"No such command {words[0]!r}{hint} To ask a question: talaria -q {shlex.quote(' '.join(words))}"
+def _with_help(command: click.Command) -> click.Command:
+    command.context_class = HelpContext
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            _with_help(inner)
+    return command
 
 
 def _plugin_commands(ctx: click.Context) -> dict[str, str]:
-    """With their help. What is ours is not theirs to name."""
+    """With their help. A plugin cannot take a built-in name."""
     from talaria.config import paths  # noqa: PLC0415
 
     file = paths.consents_file(paths.home(ctx.find_root().obj))
@@ -118,21 +131,24 @@ def _plugin_commands(ctx: click.Context) -> dict[str, str]:
 
     try:
         agreed = consent.read(file).values()
-    except BadConfig:  # told by whoever needs it; help is still help
+    except BadConfig:  # reported by whoever needs it; help is still help
         return {}
     return {
-        name: printable(told) for one in agreed for name, told in one.cli.items() if name not in (*_COMMANDS, *_ALIASES)
+        name: printable(about)
+        for one in agreed
+        for name, about in one.cli.items()
+        if name not in (*_COMMANDS, *_ALIASES)
     }
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", message="talaria %(version)s")
-@click.option("-p", "--profile", metavar="NAME", help="Use the home of this profile.")
+@click.option("-p", "--profile", metavar="NAME", help="Use this profile's home.")
 @click.pass_context
 def talaria(ctx: click.Context, profile: str | None) -> None:
     """A self-hosted AI agent that loses nothing and does nothing twice.
 
-    Without a command it is `chat`, whose options (-q, -c, -r, -m, …) `talaria chat --help` lists.
+    Without a command, `chat` runs; `talaria chat --help` lists its options (-q, -c, -r, -m, …).
     """
     ctx.obj = profile
 
@@ -142,10 +158,104 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # what the terminal's encoding cannot hold must not end a turn
             stream.reconfigure(errors="replace")
-    return run_guarded(lambda: _invoke(add_default_command(arguments, _COMMANDS)))
+
+    def invoke() -> object:
+        """Without click's `main`, which would swallow a broken pipe."""
+        with talaria.make_context(command_name.name(), add_default_command(arguments, _COMMANDS)) as ctx:
+            return talaria.invoke(ctx)
+
+    return run_guarded(invoke)
 
 
-def _invoke(arguments: list[str]) -> object:
-    """Without click's `main`, which would swallow a broken pipe."""
-    with talaria.make_context(command_name.name(), arguments) as ctx:
-        return talaria.invoke(ctx)
+def run_guarded(work: Callable[[], object]) -> int:
+    """Run a command; its int result, if any, is the exit code."""
+    try:
+        result = work()
+    except (Exception, KeyboardInterrupt) as fault:  # noqa: BLE001  (reported)
+        return report_error(fault)
+    return result if isinstance(result, int) else DONE
+
+
+def report_error(fault: BaseException) -> int:
+    match fault:
+        case TalariaError():
+            complain(str(fault))
+            return code_for(fault)
+        case click.exceptions.Exit():
+            return fault.exit_code
+        case click.ClickException():
+            fault.show()
+            return BAD_INPUT
+        case KeyboardInterrupt() | click.Abort():
+            complain("Interrupted.")
+            return INTERRUPTED
+        case BrokenPipeError():
+            discard_output()
+            return DONE
+        case _:
+            log.error("a command failed", exc_info=fault)
+            complain(f"Internal error ({type(fault).__name__}: {fault}). `talaria doctor` may say more.")
+            return BUG
+
+
+def add_default_command(arguments: Sequence[str], commands: Container[str]) -> list[str]:
+    """`talaria -c` means `talaria chat -c`. The profile and options of `chat` may come before the
+    command."""
+    start = profile_length(arguments)
+    before, rest = list(arguments[:start]), list(arguments[start:])
+    if rest[:1] == ["chat"]:
+        del rest[0]
+    elif rest and (not rest[0].startswith("-") or rest[0] in _TOP_LEVEL_FLAGS):
+        return [*before, *rest]
+    return [*before, "chat", *(_chat_arguments(rest, commands) if rest else ())]
+
+
+def profile_length(arguments: Sequence[str]) -> int:
+    """How many of them name the profile."""
+    first = arguments[0] if arguments else ""
+    if first in ("-p", "--profile"):
+        return 2
+    return 1 if first.startswith(("--profile=", "-p")) else 0
+
+
+def _chat_arguments(arguments: Sequence[str], commands: Container[str]) -> Sequence[str]:
+    """Without the word `chat`, if it comes after some of them."""
+    from talaria.cli.chat import command  # noqa: PLC0415  (it is what will run)
+
+    flags = {name: one.is_flag for one in command.params if isinstance(one, click.Option) for name in one.opts}
+    found = next(_words(arguments, flags), None)
+    if found is None:
+        return arguments
+    options, word, rest = arguments[:found], arguments[found], arguments[found + 1 :]
+    if options and word == "chat":
+        return _chat_arguments([*options, *rest], commands)
+    is_known = all(_option_name(one) in flags for one in options if one.startswith("-"))
+    if options and word in commands:
+        plain = shlex.join(["talaria", word, *rest])
+        if is_known:
+            raise BadInput(f"{_option_name(options[0])} is an option of `talaria chat`; without it: {plain}")
+        raise BadInput(f"Put options after the command: {plain} {shlex.join(options)}")
+    if not is_known:  # click says which
+        return arguments
+    question = shlex.join(["talaria", *options, "-q", word])
+    resume = f"; to resume that conversation: talaria -r {shlex.quote(word)}" if "-c" in options else ""
+    raise BadInput(f"{word!r} is not an option. To send it as a question: {question}{resume}")
+
+
+def _words(arguments: Sequence[str], flags: Mapping[str, bool]) -> Iterator[int]:
+    """The places of what is neither an option nor the value of one."""
+    is_value = False
+    for number, one in enumerate(arguments):
+        if is_value:
+            is_value = False
+        elif one == "-" or not one.startswith("-"):
+            yield number
+        elif one.startswith("--"):
+            is_value = not flags.get(one, True)
+        else:  # several flags may share a dash, and the last of them have a value
+            is_value = next((at for at, char in enumerate(one) if flags.get(f"-{char}") is False), 0) == len(one) - 1
+
+
+def _option_name(option: str) -> str:
+    """`--model` of `--model=x`, `-m` of `-mx`."""
+    return option.partition("=")[0] if option.startswith("--") else option[:2]

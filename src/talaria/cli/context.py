@@ -1,9 +1,10 @@
-"""What every command needs first: the home of the chosen profile, with its settings and its store, and a log that is
-written only when needed."""
+"""What every command needs first: the home of the chosen profile, its settings and its store, a log
+that is written only when needed, and warnings about running as root or in a weak sandbox."""
 
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,6 +20,8 @@ from talaria.config.secrets import is_safe_mode
 from talaria.core.errors import BadConfig, BadInput
 from talaria.core.redaction import Redactor
 from talaria.store.sqlite.store import SqliteStore
+from talaria.tools.sandbox.base import Sandbox
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 
 T = TypeVar("T")
 
@@ -29,29 +32,25 @@ def home(ctx: click.Context) -> Path:
 
 def _enter_home(profile: str | None) -> Path:
     found = home_of(profile)
-    _log_to_file(found)
+    logging.basicConfig(level=logging.WARNING, handlers=[_LazyFileHandler(paths.log_file(found))])
+    _redact_log(Redactor())
     return found
 
 
 def home_of(profile: str | None) -> Path:
     found = paths.home(profile)
     if profile is not None and found != paths.home() and not found.is_dir():
-        raise BadInput(_unknown_profile(profile))
+        near = get_close_matches(profile, profiles(), 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise BadInput(f"There is no profile {profile!r}; {hint}`talaria profiles create {profile}` creates one.")
     return found
 
 
 def profiles() -> Sequence[str]:
-    """Those that were made."""
     try:
         return sorted(one.name for one in (paths.home() / "profiles").iterdir() if one.is_dir() and "." not in one.name)
     except OSError:
         return ()
-
-
-def _unknown_profile(profile: str) -> str:
-    near = get_close_matches(profile, profiles(), 1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"There is no profile {profile!r}; {hint}`talaria profiles create {profile}` makes one."
 
 
 def settings(ctx: click.Context) -> Settings:
@@ -59,7 +58,7 @@ def settings(ctx: click.Context) -> Settings:
 
 
 def settings_of(profile: str | None) -> Settings:
-    """In safe mode as far as they can be read; what is wrong is told with what else the person should know."""
+    """In safe mode, mistakes in them are reported later, and everything else applies."""
     home = _enter_home(profile)
     try:
         found = read_settings(home)
@@ -72,13 +71,14 @@ def settings_of(profile: str | None) -> Settings:
 
 
 def lenient_settings(ctx: click.Context) -> Settings:
-    """For commands that put things right: what is wrong is said once, and the rest counts."""
+    """For commands that repair settings: each mistake is reported once, and everything else
+    applies."""
     found = read_settings_leniently(home(ctx))
     _redact_log(found.redactor)
-    told: set[str] = ctx.find_root().meta.setdefault("talaria.problems", set())
+    reported: set[str] = ctx.find_root().meta.setdefault("talaria.problems", set())
     for problem in found.problems:
-        if problem.sentence not in told:
-            told.add(problem.sentence)
+        if problem.sentence not in reported:
+            reported.add(problem.sentence)
             complain(problem.sentence)
     return found
 
@@ -91,11 +91,6 @@ def with_store(home: Path, work: Callable[[SqliteStore], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-def _log_to_file(home: Path) -> None:
-    logging.basicConfig(level=logging.WARNING, handlers=[_LazyFileHandler(paths.log_file(home))])
-    _redact_log(Redactor())
-
-
 def _redact_log(redactor: Redactor) -> None:
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _LazyFileHandler):
@@ -103,7 +98,7 @@ def _redact_log(redactor: Redactor) -> None:
 
 
 class RedactingFormatter(logging.Formatter):
-    """Without known secrets, whether they come with the message, its arguments or an exception."""
+    """Removes known secrets from the message, its arguments and exceptions."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -114,7 +109,7 @@ class RedactingFormatter(logging.Formatter):
 
 
 class _LazyFileHandler(logging.Handler):
-    """Makes the file with the first record; a log that cannot be written never gets in the way."""
+    """Creates the file with the first record, and ignores a log that cannot be written."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -128,3 +123,32 @@ class _LazyFileHandler(logging.Handler):
                 stream.write(self.format(record) + "\n")
         except OSError:
             return
+
+
+ROOT = (
+    "Warning: Talaria is running as root. Plugins, MCP servers and commands you allow outside the sandbox can do "
+    "anything on this machine. Run it as a normal user."
+)
+
+WITHOUT_BUBBLEWRAP = "have no network, cannot reach services on this machine, and cannot use multiprocessing"
+"""At level landlock."""
+BUBBLEWRAP = "install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
+
+
+def user_warning() -> str:
+    """Empty if there is none."""
+    return ROOT if os.geteuid() == 0 else ""
+
+
+def sandbox_warning(settings: TerminalSettings, sandbox: Sandbox) -> str:
+    """Empty if the sandbox is the one that was configured, or the best one there is."""
+    best = "seatbelt" if sys.platform == "darwin" else "strict"
+    if settings.backend != "auto" or sandbox.level == best:
+        return ""
+    if sandbox.level == "none":
+        return f"Warning: commands run without a sandbox ({sandbox.about}). You will be asked about each one."
+    return (
+        f"Warning: commands run in a weaker sandbox, level {sandbox.level} ({sandbox.about}). They "
+        f"{WITHOUT_BUBBLEWRAP}. This level does not protect git hooks, .vscode and similar files in the project, and "
+        "does not limit /tmp."
+    )

@@ -1,6 +1,7 @@
-"""A conversation at the terminal: heeds line after line, runs turns, and goes over to another one.
+"""A conversation at the terminal: handles line after line, runs turns, and switches to other
+conversations.
 
-Where the person of a conversation at the terminal is: a screen, or lines.
+It knows a `UserInterface`: the screen, or plain lines.
 """
 
 from collections import deque
@@ -12,7 +13,8 @@ from typing import Protocol
 from talaria import __version__
 from talaria.app.build import Application, open_application, with_model
 from talaria.app.settings import Settings
-from talaria.cli import command_name, exits, risks
+from talaria.cli import command_name, exits
+from talaria.cli.context import sandbox_warning, user_warning
 from talaria.cli.options import CliOptions
 from talaria.cli.references import list_references, read_image, with_references
 from talaria.cli.safe import visible
@@ -23,7 +25,7 @@ from talaria.core.errors import BadInput, TalariaError, UnknownSession
 from talaria.core.events import Event, ToolEnded
 from talaria.core.ids import SessionId
 from talaria.core.messages import Image, Text, User, user
-from talaria.runtime.chat import Ask, Leave, Outcome, Say
+from talaria.runtime.chat import Ask, Leave, Say
 from talaria.runtime.commands import obey
 from talaria.runtime.handoff import hand_off
 from talaria.runtime.open_chat import OpenChat, Reason
@@ -31,7 +33,7 @@ from talaria.runtime.recorder import Observer
 from talaria.runtime.session import LiveSession
 from talaria.runtime.transcript import read_latest_turns
 from talaria.runtime.turn_runner import Report
-from talaria.store.base import Session, Sessions
+from talaria.store.base import Session
 from talaria.tools.person import Person
 from talaria.tools.sandbox.base import Sandbox
 
@@ -44,24 +46,24 @@ class UserInterface(Protocol):
 
     def say(self, text: str) -> None: ...
     def show_error(self, error: TalariaError) -> None:
-        """A line could not be heeded, or a turn not be taken."""
+        """A line that failed, or a turn that could not start."""
         ...
 
     def observer(self) -> Observer:
-        """Of the turn that begins."""
+        """For the turn that starts now."""
         ...
 
     def on_switch(self, reason: Reason) -> None:
-        """The conversation is another one from now on."""
+        """Called after a switch to another conversation."""
         ...
 
     async def repaint(self, row: Session, entries: Sequence[Recorded]) -> bool:
-        """Show the end of a conversation that somebody comes back to. False: nothing is painted here; a few words must
-        do."""
+        """Show the end of a conversation that is resumed. False: this interface cannot; a few words
+        must do."""
         ...
 
     def show_report(self, report: Report) -> None:
-        """So did the turn that was observed."""
+        """Called after the observed turn."""
         ...
 
 
@@ -71,25 +73,19 @@ INTERRUPTED = "Interrupted."
 
 @asynccontextmanager
 async def open_conversation(
-    settings: Settings, options: CliOptions, front: UserInterface
+    settings: Settings, options: CliOptions, ui: UserInterface
 ) -> "AsyncGenerator[Conversation]":
     async with open_application(settings, model=options.model, program=command_name.name()) as app:
-        conversation = Conversation(app, options, front, await _find_row(app.store.sessions, options))
+        row: Session | None = None
+        if options.resume is not None:
+            row = await app.store.sessions.find(options.resume)
+        elif options.is_continuing and (row := await app.store.sessions.latest("terminal")) is None:
+            raise UnknownSession("There is no conversation to continue yet.")
+        conversation = Conversation(app, options, ui, row)
         try:
             yield conversation
         finally:
             await conversation.close()
-
-
-async def _find_row(sessions: Sessions, options: CliOptions) -> Session | None:
-    if options.resume is not None:
-        return await sessions.find(options.resume)
-    if not options.is_continuing:
-        return None
-    row = await sessions.latest("terminal")
-    if row is None:
-        raise UnknownSession("There is no conversation to continue yet.")
-    return row
 
 
 class Conversation(OpenChat):
@@ -97,29 +93,30 @@ class Conversation(OpenChat):
 
     surface = "terminal"
 
-    def __init__(self, app: Application, options: CliOptions, front: UserInterface, row: Session | None) -> None:
-        """`row` is that of the conversation to go on with; None begins one."""
+    def __init__(self, app: Application, options: CliOptions, ui: UserInterface, row: Session | None) -> None:
+        """`row` is the conversation to resume; None starts one."""
         super().__init__(app)
         self.app = app
         self._options = options
-        self._ui = front
+        self._ui = ui
         self._injected: deque[str] = deque()
         self._images: list[Image] = []
-        """To go with the person's next message."""
+        """For the person's next message."""
         self._row = row
         self._live = self._new_session(row)
         if app.extensions is not None:
             app.extensions.services.inject_into = self._inject
-        if app.hands is not None and not options.is_interactive:  # else it is tried at the beginning anyway
+        if app.hands is not None and not options.is_interactive:  # otherwise `mention_sandbox` is called
             app.hands.workspaces.on_sandbox_chosen(self._mention_sandbox)
 
     async def close(self) -> None:
         await self._live.close()
 
     def _inject(self, content: str, role: str) -> bool:
-        """By a plugin, from any thread: a note in the turn that runs, or else a message when it is our turn again.
+        """A plugin's message, from any thread: steers the turn that runs, or else is queued as a
+        message.
 
-        False: nobody would read it.
+        False: it will not be read.
         """
         text = content if role == "user" else f"[{role}] {content}"
         if self._live.steer(text):
@@ -132,16 +129,22 @@ class Conversation(OpenChat):
     # Lines
 
     async def handle_line(self, line: str) -> int | None:
-        """The exit code of what a line brought about; None to leave."""
+        """The exit code of what the line did; None to leave."""
         row = self._row
         try:
-            outcome = await self._run_line(line)
+            with self._live.serving():
+                outcome = await obey(line, self, self.app.commands, "terminal")
         except TalariaError as error:
             self._ui.show_error(error)
             return exits.DONE
         match outcome:
             case Ask(text):
-                return await self._ask_text(text)
+                try:
+                    message = await self._build_message(text)
+                except BadInput as error:
+                    self._ui.show_error(error)
+                    return exits.BAD_INPUT
+                return await self.ask(message)
             case Leave(text):
                 if text:
                     self._ui.say(text)
@@ -152,32 +155,26 @@ class Conversation(OpenChat):
                 pass
         return exits.DONE if self._row is row else await self.finish_interrupted()
 
-    async def _ask_text(self, text: str) -> int:
-        try:
-            message = await self._build_message(text)
-        except BadInput as error:
-            self._ui.show_error(error)
-            return exits.BAD_INPUT
-        return await self.ask(message)
-
-    async def _run_line(self, line: str) -> Outcome:
-        with self._live.serving():
-            return await obey(line, self, self.app.commands, "terminal")
-
     async def run_injected(self) -> int:
-        """Those that are there by now: what they bring about in turn waits for the person's next word."""
+        """Messages of plugins that are queued by now. What they lead to waits for the person's next
+        line."""
         code = exits.DONE
         for _ in range(len(self._injected)):
             code = exits.of_all(code, await self.ask(user(self._injected.popleft())))
         return code
 
     async def _build_message(self, text: str) -> User:
-        """With the images that were added, and the files that are named in it."""
+        """With the attached images, and the files named in the text."""
         images, self._images = tuple(self._images), []
         message = User((*images, Text(text)))
-        if taken := await in_thread(lambda: list_references(text, Path.cwd())):
-            self._ui.say(f"Taken along: {', '.join(map(visible, taken))}")
+        if named := await in_thread(lambda: list_references(text, Path.cwd())):
+            self._ui.say(f"Attached: {', '.join(map(visible, named))}")
         return await in_thread(lambda: with_references(message, Path.cwd()))
+
+    def complete_command(self, start: str) -> list[str]:
+        if not start.startswith("/") or " " in start:
+            return []
+        return [f"/{word} " for word, _ in self.app.commands.completions(start)]
 
     # Turns
 
@@ -185,15 +182,20 @@ class Conversation(OpenChat):
         return await self._run_turn(lambda show: self._live.ask(message, show))
 
     async def finish_interrupted(self) -> int:
-        """What a crash or a kill left open in the conversation that is gone on with."""
+        """What a crash or a kill left open in the conversation that is resumed."""
         if self._row is None:
             return exits.DONE
         if self._row.open_turn is not None:
             self._ui.say("The last turn was interrupted; finishing it.")
         return await self._run_turn(self._live.resume)
 
+    def interrupt(self) -> bool:
+        """False: no turn is running."""
+        return self._live.interrupt()
+
     async def _run_turn(self, turn: Callable[[Observer], Awaitable[Report | None]]) -> int:
-        """The exit code. A turn that is not taken (busy elsewhere, store away) does not end the chat."""
+        """The exit code. A turn that cannot start (busy elsewhere, store unavailable) does not end
+        the chat."""
         observe = self._ui.observer()
         has_refused = False
 
@@ -214,7 +216,7 @@ class Conversation(OpenChat):
             return exits.REFUSED if has_refused else exits.DONE
         return exits.INTERRUPTED if report.error is None else exits.code_for(report.error)
 
-    # Of the chat
+    # As `Chat`
 
     @property
     def live(self) -> LiveSession:
@@ -226,18 +228,18 @@ class Conversation(OpenChat):
     async def attach(self, path: str) -> str:
         image = await in_thread(lambda: read_image(Path(path).expanduser()))
         self._images.append(image)
-        return f"{path} goes with your next message."
+        return f"{path} will be sent with your next message."
 
     async def hand_off(self, platform: str) -> None:
-        from talaria.gateway.claims import gateway_file, holder  # noqa: PLC0415  (only who asks for it pays for it)
+        from talaria.gateway.claims import gateway_file, holder  # noqa: PLC0415  (rarely needed)
 
         if self._live.is_busy:
-            raise BadInput("This conversation is still working on an answer; hand it over when that has ended.")
+            raise BadInput("This conversation is still working on an answer; hand it off once that is done.")
         await self._kept()
         await self.app.check_handoff(platform)
         if await in_thread(lambda: holder(gateway_file(self.app.home))) is None:
-            raise BadInput("No gateway is running to take it: start one with `talaria gateway start`.")
-        self._ui.say(f"Waiting for the gateway to take this conversation to {platform} ...")
+            raise BadInput("No gateway is running: start one with `talaria gateway start`.")
+        self._ui.say(f"Waiting for the gateway to move this conversation to {platform} …")
         await hand_off(self.app.store, self.app.clock, self.session, platform)
 
     async def switch_to(self, row: Session | None, reason: Reason) -> None:
@@ -247,7 +249,7 @@ class Conversation(OpenChat):
         self._ui.on_switch(reason)
 
     async def recall(self) -> str:
-        """Painted, where that can be done; then there is nothing left to say."""
+        """Repainted where possible; then there is nothing left to say."""
         row = await self._kept()
         entries = await read_latest_turns(self.app.store.journal, self.session)
         return "" if await self._ui.repaint(row, entries) else await super().recall()
@@ -262,15 +264,14 @@ class Conversation(OpenChat):
         self._row, self._live = row or self._row, live
 
     async def export(self, file: str) -> str:
-        """Where it was written to."""
-        from talaria.cli.sessions import export  # noqa: PLC0415  (only who asks for it pays for it)
+        from talaria.cli.sessions import export  # noqa: PLC0415  (rarely needed)
 
         row = await self._kept()
         entries = await self.app.store.journal.entries(row.id)
-        return f"Written to {await in_thread(lambda: export.write_as_named(file, row, entries))}."
+        path = await in_thread(lambda: export.write_as_named(file, row, entries))
+        return f"Written to {path}."
 
     def new_background_session(self) -> LiveSession:
-        """A conversation beside this one, with nothing said in it yet."""
         return self._new_session(None)
 
     def _new_session(self, row: Session | None, id: SessionId | None = None) -> LiveSession:
@@ -284,41 +285,43 @@ class Conversation(OpenChat):
             max_rounds=self._options.max_turns,
         )
 
-    # What is said at the beginning
+    # What is said at the start
 
     async def greet(self) -> None:
-        self.mention_risks()
+        self.mention_root()
         self.mention_model()
         if self._options.is_interactive:
             self._ui.say(f"Talaria {__version__} · {self.model} · session {self.session} · /help")
-            if self._row is not None and (told := await self.recall()):
-                self._ui.say(told)
+            if self._row is not None and (recalled := await self.recall()):
+                self._ui.say(recalled)
         await self.mention_interrupted()
 
-    def mention_risks(self) -> None:
-        if sentence := risks.user_warning():
-            self._ui.say(sentence)
+    def mention_root(self) -> None:
+        if warning := user_warning():
+            self._ui.say(warning)
 
     async def mention_sandbox(self) -> None:
-        """Which is tried out for that: not before the person can type."""
+        """Choosing the sandbox tries it out, which takes a while: call this once the person can
+        type."""
         if self._options.is_interactive and (hands := self.app.hands) is not None:
             self._mention_sandbox(await in_thread(lambda: hands.workspaces.sandbox))
 
     def _mention_sandbox(self, sandbox: Sandbox) -> None:
-        if sentence := risks.sandbox_warning(self.app.settings.config.terminal, sandbox):
-            self._ui.say(sentence)
+        if warning := sandbox_warning(self.app.settings.config.terminal, sandbox):
+            self._ui.say(warning)
 
     def mention_model(self) -> None:
         if self.app.is_stand_in:
             self._ui.say(
                 "No API key and no local model server found: using the demo model, a scripted stand-in."
-                " `talaria setup` chooses a real one."
+                " Run `talaria setup` to choose a real model."
             )
         for sentence in self.app.left_out:
             self._ui.say(sentence)
 
     async def mention_interrupted(self) -> None:
-        """Of other conversations, to one who begins a new one."""
+        """Tells somebody who starts a new conversation about others that were interrupted."""
         waiting = () if self._row is not None else await self.app.store.journal.list_interrupted()
         if waiting:
-            self._ui.say(f"{len(waiting)} interrupted conversation(s) wait: finish one with `talaria -r {waiting[0]}`.")
+            what = "conversation was" if len(waiting) == 1 else "conversations were"
+            self._ui.say(f"{len(waiting)} {what} interrupted: finish one with `talaria -r {waiting[0]}`.")

@@ -1,4 +1,5 @@
-"""The entry point. `--version` is answered before anything is loaded; a command loads only what it needs."""
+"""The entry point. `--version` is answered before anything is loaded; a command loads only what it
+needs."""
 
 import gc
 import os
@@ -14,31 +15,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"talaria {__version__}\n")
         return 0
     _drop_project_path()
-    gc.set_threshold(50_000, 20, 20)  # loading makes what stays: collecting meanwhile finds nothing
+    gc.set_threshold(50_000, 20, 20)  # what is loaded stays: collecting meanwhile would find nothing
     try:
-        return _run(given)
+        if all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
+            from talaria.cli.options import read_plain_start  # noqa: PLC0415  (only a terminal can have a screen)
+
+            start = read_plain_start(given)
+            if start is not None and start.options.has_screen:
+                return start.run()
+        from talaria.cli.command_tree import run  # noqa: PLC0415  (loads click)
+
+        return run(given)
     finally:
-        gc.freeze()  # nor does a last collection before the exit
-
-
-def _run(given: Sequence[str]) -> int:
-    if all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
-        from talaria.cli import plain_start  # noqa: PLC0415  (without a terminal it would be in vain)
-
-        start = plain_start.read_plain_start(given)
-        if start is not None and start.options.has_screen:
-            return start.run()
-    from talaria.cli.command_tree import run  # noqa: PLC0415  (loads click)
-
-    return run(given)
+        gc.freeze()  # nor would a last collection before the exit
 
 
 def _drop_project_path() -> None:
-    """`python -m` looks for modules in the working directory first, where anybody may have put some of ours' names."""
+    """`python -m` looks for modules in the working directory first, where anybody may have put some
+    of our names."""
     try:
         here = os.getcwd()  # noqa: PTH109
     except FileNotFoundError:
-        sys.stderr.write("talaria: The working directory is gone: change to another.\n")
+        sys.stderr.write("talaria: The working directory no longer exists: change to another.\n")
         sys.exit(2)
     ours = os.path.abspath(f"{__file__}/../../..")  # noqa: PTH100
     if sys.path and sys.path[0] in ("", here) and here != ours:

@@ -15,8 +15,8 @@ import msgspec
 from talaria.app.listed_servers import listed
 from talaria.app.settings import Settings
 from talaria.cli import context
-from talaria.cli.arguments import ListingGroup
 from talaria.cli.command_name import runnable
+from talaria.cli.command_tree import ListingGroup
 from talaria.cli.notices import say, show
 from talaria.cli.output import json_option, print_json, yes_option
 from talaria.cli.safe import brief, visible

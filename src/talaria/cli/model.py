@@ -8,7 +8,7 @@ import msgspec
 
 from talaria.app.settings import Settings
 from talaria.cli import context, model_status, model_trial
-from talaria.cli.arguments import ListingGroup
+from talaria.cli.command_tree import ListingGroup
 from talaria.cli.model_status import Default, KnownModel, Models, ProviderState
 from talaria.cli.model_trial import ModelTrial
 from talaria.cli.notices import say, show

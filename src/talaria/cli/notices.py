@@ -1,6 +1,7 @@
-"""What is said to a person: answers on stdout, and all that is said beside them on stderr.
+"""Output for people: answers on stdout, everything else on stderr.
 
-How far long work is: on a terminal one line that is rewritten and goes at the end, elsewhere a line now and then.
+Progress of long work: on a terminal one line that is rewritten and finally removed, elsewhere a
+line now and then.
 """
 
 import os
@@ -21,7 +22,7 @@ def show(*lines: str) -> None:
 
 
 def say(text: str) -> None:
-    """On stderr; commands in it are named so that they can be typed."""
+    """On stderr; commands in it are spelled so that they can be typed."""
     sys.stderr.write(f"{printable(runnable(text))}\n")
     sys.stderr.flush()
 
@@ -31,17 +32,18 @@ def complain(sentence: str) -> None:
 
 
 def discard_output() -> None:
-    """Whoever read stdout has left: what is written there from now on goes nowhere, and is no failure."""
+    """For when the reader of stdout has left: writing there is no error from now on, and goes
+    nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 REDRAW_S = 0.1
 LINE_EVERY_S = 10.0
-NARROWEST = 20
+MIN_COLUMNS = 20
 
 
 class Progress:
-    """`with Progress("Copying") as show: show(3, 10)`: so much is done, of so much. Without the latter it counts."""
+    """`with Progress("Copying") as show: show(3, 10)` is 3 of 10 done; without a total it counts."""
 
     def __init__(self, what: str, *, stream: TextIO | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self._what = what
@@ -59,7 +61,9 @@ class Progress:
     def __call__(self, done: int, total: int | None = None) -> None:
         if self._now() - self._drawn_at < (REDRAW_S if self._is_terminal else LINE_EVERY_S):
             return
-        line = f"{self._what} · {_how_far(done, total)} · {_clock(self._now() - self._began_at)}"
+        share = 100 * done // total if total else 100
+        minutes, seconds = divmod(int(self._now() - self._began_at), 60)
+        line = f"{self._what} · {f'{done:,}' if total is None else f'{min(share, 100)} %'} · {minutes}:{seconds:02}"
         if self._is_terminal:
             self._draw(line)
         else:
@@ -72,31 +76,17 @@ class Progress:
             self._write(f"\r{' ' * self._drawn_chars}\r")
 
     def _draw(self, line: str) -> None:
-        """Over what is there, without escape sequences: the simplest terminal can do it."""
-        shown = " ".join(printable(line).split())[: self._columns() - 1]
-        self._write(f"\r{shown.ljust(self._drawn_chars)}")
-        self._drawn_chars = len(shown)
-
-    def _columns(self) -> int:
+        """Over the last one, without escape sequences: that works on the simplest terminal."""
         try:
             columns = os.get_terminal_size(self._stream.fileno()).columns
         except (OSError, ValueError):
             columns = 0
-        return max(NARROWEST, columns or 80)  # some terminals do not know their size
+        columns = max(MIN_COLUMNS, columns or 80)  # some terminals do not know their size
+        shown = " ".join(printable(line).split())[: columns - 1]
+        self._write(f"\r{shown.ljust(self._drawn_chars)}")
+        self._drawn_chars = len(shown)
 
     def _write(self, text: str) -> None:
         self._drawn_at = self._now()
         self._stream.write(text)
         self._stream.flush()
-
-
-def _how_far(done: int, total: int | None) -> str:
-    if total is None:
-        return f"{done:,}"
-    share = 100 * done // total if total else 100
-    return f"{min(share, 100)} %"
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02}"

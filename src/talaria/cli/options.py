@@ -1,7 +1,9 @@
-"""What was asked for on the command line of a chat."""
+"""The options of a chat, and a plain `talaria` read without click, so that the prompt is there
+sooner."""
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 Format = Literal["text", "json", "stream-json"]
@@ -22,7 +24,7 @@ class CliOptions(NamedTuple):
 
     @property
     def has_screen(self) -> bool:
-        """A terminal that can move its cursor, on both sides."""
+        """Both ends are a terminal that can move its cursor."""
         return (
             self.is_interactive
             and self.format == "text"
@@ -30,3 +32,46 @@ class CliOptions(NamedTuple):
             and sys.stdout.isatty()
             and os.environ.get("TERM", "dumb") != "dumb"
         )
+
+
+_SHORT = {"-c": "--continue", "-m": "--model", "-r": "--resume", "-p": "--profile"}
+_FLAGS = ("--continue", "--yolo")
+_VALUES = ("--model", "--resume", "--profile")
+
+
+class PlainStart(NamedTuple):
+    profile: str | None
+    options: CliOptions
+
+    def run(self) -> int:
+        from talaria.cli.screen.startup import run_screen  # noqa: PLC0415  (only needed with a screen)
+
+        try:
+            return run_screen(self.profile, self.options)
+        except (Exception, KeyboardInterrupt) as fault:  # noqa: BLE001  (reported)
+            from talaria.cli.command_tree import report_error  # noqa: PLC0415  (loads click)
+
+            return report_error(fault)
+
+
+def read_plain_start(arguments: Sequence[str]) -> PlainStart | None:
+    """None: click must read them."""
+    flags: set[str] = set()
+    values: dict[str, str] = {}
+    left = list(arguments)
+    while left:
+        word = left.pop(0)
+        name = _SHORT.get(word, word)
+        if name in _FLAGS:
+            flags.add(name)
+        elif name in _VALUES and left and not left[0].startswith("-"):
+            values[name] = left.pop(0)
+        else:
+            return None
+    options = CliOptions(
+        model=values.get("--model"),
+        resume=values.get("--resume"),
+        is_continuing="--continue" in flags,
+        yolo="--yolo" in flags,
+    )
+    return PlainStart(values.get("--profile"), options)

@@ -1,23 +1,32 @@
-"""`@path` in what a person says: the file goes along with the words.
-
-Images that a person adds to a question.
-"""
+"""What goes along with the person's words: files named by `@path`, images, and standard input."""
 
 import os
 import re
+import select
 import stat
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
+from talaria.cli.notices import say
 from talaria.core.errors import BadInput
 from talaria.core.messages import Context, Image, Text, User
 from talaria.core.pictures import NO_IMAGE, encode_image, media_type
 from talaria.core.trees import Root, read_file
 
 MAX_IMAGE_BYTES = 20 << 20
+MAX_FILES = 8
+MAX_FILE_BYTES = 100_000
+MAX_NAMES = 200
+MAX_INPUT_BYTES = 4 << 20
+"""More than any model reads at once."""
+SILENCE_S = 2.0
+_REFERENCE = re.compile(r"(?<![\w@/.])@(\"[^\"]+\"|[^\s\"'`,;()<>]+)")
 
 
 def read_image(file: Path) -> Image:
@@ -29,7 +38,6 @@ def read_image(file: Path) -> Image:
 
 
 def decode_image(content: bytes, file: str) -> Image:
-    """Of what is in a file."""
     if len(content) > MAX_IMAGE_BYTES:
         raise BadInput(f"The image {file} is larger than {MAX_IMAGE_BYTES >> 20} MB.")
     found = media_type(content)
@@ -38,20 +46,14 @@ def decode_image(content: bytes, file: str) -> Image:
     return encode_image(content, found)
 
 
-MOST_FILES = 8
-MAX_FILE_BYTES = 100_000
-MOST_NAMES = 200
-_REFERENCE = re.compile(r"(?<![\w@/.])@(\"[^\"]+\"|[^\s\"'`,;()<>]+)")
-
-
 def with_references(message: User, folder: Path) -> User:
-    """Files that are there; any other word with an @ is just a word. Reads the disk."""
+    """Adds the files that exist; any other word with an @ is just a word. Reads the disk."""
     found = dict.fromkeys(
         path for part in message.parts if isinstance(part, Text) for path in _find_paths(part.text, folder)
     )
-    if len(found) > MOST_FILES:
+    if len(found) > MAX_FILES:
         raise BadInput(
-            f"More than {MOST_FILES} files are too many for one message; name a folder, or say where they are."
+            f"A message can take at most {MAX_FILES} files: name a folder instead, or say where the files are."
         )
     parts = [part for path in found for part in _read_reference(path, folder)]
     images = tuple(part for part in parts if isinstance(part, Image))
@@ -60,7 +62,7 @@ def with_references(message: User, folder: Path) -> User:
 
 
 def list_references(text: str, folder: Path) -> list[str]:
-    """The files and folders that are named in it, as people write them. Looks at the disk."""
+    """The files and folders named in the text, as people write them. Reads the disk."""
     return [_display_path(path, folder) for path in dict.fromkeys(_find_paths(text, folder))]
 
 
@@ -69,18 +71,17 @@ def _display_path(path: Path, folder: Path) -> str:
 
 
 def _find_paths(text: str, folder: Path) -> list[Path]:
-    words = (word.strip('"') for word in _REFERENCE.findall(text))
-    paths = (next((path for path in _candidates(word, folder) if _is_there(path, folder)), None) for word in words)
-    return [path for path in paths if path is not None]
+    """Each word as it is, or without the punctuation that ends a sentence."""
+    paths = list[Path]()
+    for word in (word.strip('"') for word in _REFERENCE.findall(text)):
+        names = (name for name in (word, word.rstrip(".:!?")) if name)
+        candidates = (Path(os.path.normpath(folder / Path(name).expanduser())) for name in names)
+        paths += [path for path in candidates if _exists(path, folder)][:1]
+    return paths
 
 
-def _candidates(word: str, folder: Path) -> list[Path]:
-    """As it stands, or without what ends a sentence."""
-    return [Path(os.path.normpath(folder / Path(name).expanduser())) for name in (word, word.rstrip(".:!?")) if name]
-
-
-def _is_there(path: Path, folder: Path) -> bool:
-    """Also what leads elsewhere: that is told when it is read."""
+def _exists(path: Path, folder: Path) -> bool:
+    """True also for a link that leads out of the folder: reading it reports that."""
     try:
         with _open_parent(path, folder) as (root, name):
             try:
@@ -93,8 +94,9 @@ def _is_there(path: Path, folder: Path) -> bool:
 
 @contextmanager
 def _open_parent(path: Path, folder: Path) -> Generator[tuple[Root, str]]:
-    """A folder and the name of something in it. In the folder that the agent works in, its commands may have put links
-    anywhere, and none is followed that leads out; elsewhere the person has."""
+    """A folder and the name of something in it. Commands of the agent may have put links anywhere
+    in the folder it works in, so none that leads out is followed there; elsewhere the links are the
+    person's own."""
     if path.is_relative_to(folder):
         with Root.open(folder) as root:
             yield root, str(path.relative_to(folder))
@@ -105,7 +107,7 @@ def _open_parent(path: Path, folder: Path) -> Generator[tuple[Root, str]]:
 
 
 def _read_reference(path: Path, folder: Path) -> tuple[Context | Image, ...]:
-    """What is elsewhere is told by its true path, too: tools may read it from now on."""
+    """A file outside the folder is named by its real path, too: tools may read it from now on."""
     shown = _display_path(path, folder)
     try:
         with _open_parent(path, folder) as (root, name):
@@ -114,7 +116,9 @@ def _read_reference(path: Path, folder: Path) -> tuple[Context | Image, ...]:
             file = "" if path.is_relative_to(folder) else real
             if stat.S_ISDIR(root.info(true_name).st_mode):
                 with root.folder(true_name) as inner:
-                    return (Context(f"[The folder {shown}:]\n{_list_folder(inner)}", file),)
+                    names = sorted(f"{one.name}/" if one.is_folder else one.name for one in inner.entries())
+                more = f"\n… and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+                return (Context(f"[The folder {shown}:]\n" + "\n".join(names[:MAX_NAMES]) + more, file),)
             data = root.read(true_name, MAX_FILE_BYTES + 1)
             if media_type(data) is not None:
                 image = decode_image(root.read(true_name, MAX_IMAGE_BYTES + 1), shown)
@@ -122,13 +126,45 @@ def _read_reference(path: Path, folder: Path) -> tuple[Context | Image, ...]:
     except OSError as fault:
         raise BadInput(f"Cannot read {shown}: {fault.strerror}.") from fault
     if len(data) > MAX_FILE_BYTES:
-        return (Context(f"[The file {shown} is long; read what you need of it.]", file),)
+        return (Context(f"[The file {shown} is long; read the parts you need.]", file),)
     if b"\0" in data:
-        return (Context(f"[The file {shown} is no text.]", file),)
+        return (Context(f"[The file {shown} is not text.]", file),)
     return (Context(f"[The file {shown}:]\n{data.decode('utf-8', 'replace')}", file),)
 
 
-def _list_folder(folder: Root) -> str:
-    names = sorted(f"{one.name}/" if one.is_folder else one.name for one in folder.entries())
-    left = f"\n… and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return "\n".join(names[:MOST_NAMES]) + left
+def is_piped() -> bool:
+    return sys.stdin is not None and not sys.stdin.isatty()
+
+
+def read_stdin() -> str:
+    """Standard input to its end. Waits for a slow writer, and says so."""
+    if sys.stdin is None:
+        return ""
+    if is_piped() and not _has_input(SILENCE_S):
+        say("Waiting for standard input to end; add `< /dev/null` if there is none.")
+    content = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
+    _refuse_binary(content)
+    if len(content) > MAX_INPUT_BYTES:
+        raise BadInput(
+            f"Standard input is larger than {MAX_INPUT_BYTES >> 20} MB, more than a model can read at once: "
+            "pipe only a part of it, or save it to a file and ask about that."
+        )
+    return content.decode(sys.stdin.encoding, "replace").replace("\r\n", "\n").strip()
+
+
+def refuse_binary_lines() -> None:
+    """For input whose lines are turns: looks only at what has arrived."""
+    if is_piped() and _has_input(0):
+        _refuse_binary(cast("BufferedReader", sys.stdin.buffer).peek())
+
+
+def _has_input(within_s: float) -> bool:
+    return bool(select.select([sys.stdin], [], [], within_s)[0])
+
+
+def _refuse_binary(content: bytes) -> None:
+    if b"\0" not in content:
+        return
+    found = media_type(content)
+    what = f"an image ({found}): add it with --image FILE" if found else "not text (UTF-8)"
+    raise BadInput(f"Standard input is {what}.")

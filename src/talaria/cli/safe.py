@@ -1,8 +1,10 @@
-"""Text from elsewhere, made harmless for a terminal: no escape sequences, no signs that reorder or hide text.
+"""Text from elsewhere, made harmless for a terminal: no escape sequences, no characters that
+reorder or hide text.
 
-Two readers, two rules. Whoever decides about a command, a path or a file name sees every invisible character as an
-escape (`visible`, `decidable`). Prose keeps those that writing needs (`readable`, `printable`): the joiners of Persian,
-Hindi and emoji families, the selectors that tell a red heart from a black one.
+Two readers, two rules. Whoever decides about a command, a path or a file name sees every invisible
+character as an escape (`visible`, `decidable`). Prose keeps those that writing needs (`readable`,
+`printable`): the joiners of Persian, Hindi and emoji families, the selectors that tell a red heart
+from a black one.
 """
 
 import json
@@ -17,14 +19,15 @@ _HIDDEN = (
     *(range(0xFEFF, 0xFF00), range(0xFFF9, 0xFFFC), range(0xE0000, 0xE0080)),
 )
 _SELECTORS = (range(0x180B, 0x180E), range(0x180F, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
-"""Of one form of the character before them."""
+"""Variation selectors."""
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-"""Signs that count as letters, and that nobody sees."""
+"""Characters that count as letters, but are invisible."""
 
-# The characters that joiners and selectors may stand next to. Ranges instead of the Unicode tables: a range that is
-# too wide shows a joiner of prose as nothing, which is what it looks like; commands and paths do not use these rules.
+# The characters that joiners and selectors may be next to. Ranges instead of the Unicode tables: a
+# range that is too wide shows a joiner of prose as nothing, which is what it looks like; commands
+# and paths do not use these rules.
 
 _ARABIC = (
     "\u0610-\u061a\u0620-\u0669\u066e-\u06dc\u06df-\u06fc\u06ff\u0750-\u077f\u0870-\u08ff\ufb50-\ufdfb\ufe70-\ufefc"
@@ -39,8 +42,9 @@ _SCRIPTS = (
     *("\u0f40-\u0fbc", "\u1000-\u109f\uaa60-\uaa7f", "\u1780-\u17d3", "\u1b00-\u1b4b", "\ua980-\ua9c0"),
     *("\U00010d00-\U00010d27", "\U00011000-\U00011046", "\U00011080-\U000110ba", "\U0001e900-\U0001e94b"),
 )
-"""Whose letters join, so that somebody may want to join or part them: Arabic, Syriac, Mandaic, N'Ko, Mongolian, the
-scripts of India and those that come from them, Adlam. A joiner stands between two letters of the same one."""
+"""Scripts whose letters join, so that writers may want to join or separate them: Arabic, Syriac,
+Mandaic, N'Ko, Mongolian, the scripts of India and their descendants, Adlam. A joiner is between two
+letters of the same one."""
 _VIRAMA = (
     "\u094d\u09cd\u0a4d\u0acd\u0b4d\u0bcd\u0c4d\u0ccd\u0d3b\u0d3c\u0d4d\u0dca\u1039\u103a\u17d2\u1b44\ua9c0\U00011046"
 )
@@ -51,7 +55,7 @@ _EMOJI = (
 )
 _IDEOGRAPHS = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _FLAGS_OF_LETTERS = ("gbeng", "gbsct", "gbwls")
-"""England, Scotland and Wales: the only ones that are drawn."""
+"""England, Scotland and Wales, the only ones that terminals draw."""
 
 
 def _class(*groups: range) -> str:
@@ -66,14 +70,15 @@ _UNFINISHED = re.compile(
     f"(?:[{_JOINED_EMOJI}]?[\ufe0f\U0001f3fb-\U0001f3ff]?[\u200c\u200d]"
     "|\U0001f3f4[\U000e0020-\U000e007e]*|[0-9#*]\ufe0f)\\Z"
 )
-"""What the next character may make a sequence of."""
+"""Text that the next character may turn into a sequence."""
 _CONTEXT_CHARS = 16
 """More than the longest sequence has."""
 
 
 @cache
 def _in_prose() -> re.Pattern[str]:
-    """Finds invisible characters, and as `kept` the sequences that need theirs. Compiled for whoever meets one."""
+    """Finds invisible characters, and as `kept` the sequences that need theirs. Compiled when first
+    needed."""
     element = f"[{_JOINED_EMOJI}][\ufe0f\U0001f3fb-\U0001f3ff]?"
     flags = ("".join(chr(0xE0000 + ord(letter)) for letter in flag) for flag in _FLAGS_OF_LETTERS)
     sequences = (
@@ -93,33 +98,34 @@ def _in_prose() -> re.Pattern[str]:
 
 
 def readable(text: str) -> str:
-    """Prose, for people: invisible characters are shown as escapes, but for those that its writing needs."""
+    """Prose, for people: invisible characters are shown as escapes, except those that its script
+    needs."""
     if _ANY_INVISIBLE.search(text) is None:
         return text
     return _in_prose().sub(lambda found: found[0] if found["kept"] else _escape(found[0]), text)
 
 
 def printable(text: str) -> str:
-    """As `readable`, but what is not needed is left out. Newlines and tabs stay."""
+    """Like `readable`, but drops the others. Newlines and tabs stay."""
     if _ANY_INVISIBLE.search(text) is None:
         return text
     return _in_prose().sub(lambda found: found["kept"] or "", text)
 
 
 def drop_unfinished(text: str) -> str:
-    """Text that still grows, without a sequence at its end that has only begun."""
+    """Text that is still being streamed, without an incomplete sequence at its end."""
     return _UNFINISHED.sub("", text)
 
 
 class PrintableStream:
-    """`printable` for text that comes in pieces: a piece may end inside of a sequence."""
+    """`printable` for streamed text: a piece may end inside a sequence."""
 
     def __init__(self) -> None:
         self._before = ""
         self._held = ""
 
     def add(self, piece: str) -> str:
-        """What can be printed by now."""
+        """What can be printed so far."""
         text = self._held + piece
         ready = drop_unfinished(text)
         self._held = text[len(ready) :]
@@ -137,27 +143,28 @@ class PrintableStream:
 
 
 def visible(text: str) -> str:
-    """For a person who must decide about it, such as a command or a path: every invisible character is an escape."""
+    """For text that people decide about, such as a command or a path: every invisible character is
+    an escape."""
     return _ANY_INVISIBLE.sub(lambda found: _escape(found[0]), text)
 
 
 def decidable(text: str) -> str:
-    """For a question: all of it can be seen. Nothing in it is invisible, and no run of blank lines hides the rest."""
-    seen = "".join(sign if sign.isprintable() or sign in "\n\t" else _escape(sign) for sign in text)
+    """For a question: nothing in it is invisible, and no run of blank lines hides the rest."""
+    seen = "".join(char if char.isprintable() or char in "\n\t" else _escape(char) for char in text)
     return without_blank_runs(_UNSEEN.sub(lambda found: _escape(found[0]), seen))
 
 
 def escape_json(document: bytes) -> bytes:
-    """JSON that says the same, with invisible characters as escapes: it may be read at a terminal."""
+    """The same JSON with invisible characters as escapes: it may be read at a terminal."""
     text = document.decode()
     return _OF_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text).encode()
 
 
-def _escape(sign: str) -> str:
-    return sign.encode("unicode_escape").decode()
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode()
 
 
 def brief(text: str, chars: int) -> str:
-    """On one line, of which so much is left."""
+    """On one line, cut to so many characters."""
     line = " ".join(text.split())
     return line if len(line) <= chars else f"{line[:chars]}…"

@@ -1,7 +1,7 @@
-"""How a call ended, for people: told by its result, or read from the text of one that an earlier version wrote.
+"""What people are told of a tool call: how it ended, an excerpt of its output, and the steps of the
+model's checklist.
 
-The model's list of steps as people read it: a mark for each, and no ids.
-What a command has printed, as lines that can be shown: harmless, and as a terminal would have left them.
+Results of earlier versions do not say how they ended; that is read from their text.
 """
 
 import re
@@ -25,7 +25,7 @@ class ChecklistStep(NamedTuple):
 
 
 def read_steps(result: str) -> list[ChecklistStep]:
-    """From what the tool tells the model. Empty: that is not a list."""
+    """Empty if the result is not a list of steps."""
     found = (_STEP.fullmatch(line) for line in result.split("\n"))
     return [
         ChecklistStep(_MARKS[one[1]], one[2], one[1] in " >", is_current=one[1] == ">", is_cancelled=one[1] == "-")
@@ -41,51 +41,52 @@ def summarise(steps: list[ChecklistStep]) -> str:
 
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
-_EMPTY_WORDS = re.compile(r"\s*(?:[.sxXFEpP]{5,}\s*(?:\[\s*\d+%\])?|[-=_*~#]{4,})\s*")
-"""Progress of tests, rules between parts."""
-_WRONG = re.compile(
+_UNINFORMATIVE = re.compile(r"\s*(?:[.sxXFEpP]{5,}\s*(?:\[\s*\d+%\])?|[-=_*~#]{4,})\s*")
+"""Test progress, horizontal rules."""
+_ERROR_WORDS = re.compile(
     r"\b(?:errors?|fail|failed|failures?|fatal|exception|panic(?:ked)?|denied|not found|no such|cannot|"
     r"undefined)\b|\w(?:error|exception)\b|^E\s",
     re.IGNORECASE,
 )
-_LEFT_OUT = re.compile(r"\[… [\d,]+ bytes left out; .* …\]")
+_OMISSION = re.compile(r"\[… [\d,]+ bytes left out; .* …\]")
 
 
 def output_lines(text: str) -> list[str]:
-    """Without escape sequences; of a line that was written over again and again, such as a progress bar, the end."""
+    """Without escape sequences; of a line that was overwritten, such as a progress bar, only the
+    last state."""
     lines = _ESCAPES.sub("", text).split("\n")
     return [visible(line.rstrip("\r").rpartition("\r")[2].expandtabs()) for line in lines]
 
 
 class Excerpt:
-    """The few lines of an output that tell most."""
+    """The few most informative lines of an output."""
 
     def __init__(self, text: str, most: int, *, is_failed: bool) -> None:
         full = [line for line in output_lines(text) if line.strip()]
-        printed = [line for line in full if not _LEFT_OUT.fullmatch(line)]
-        room = most + 1 if len(printed) == most + 1 else most  # a line takes no more room than saying that there is one
+        printed = [line for line in full if not _OMISSION.fullmatch(line)]
+        room = most + 1 if len(printed) == most + 1 else most  # one more line takes no more room than the note about it
         self.lines = pick_lines(printed, room, is_failed=is_failed)
         self._left = len(printed) - len(self.lines)
         self._is_cut = len(full) > len(printed)
 
     @property
     def more(self) -> str:
-        """How much there is besides; empty: nothing."""
+        """How much was left out; empty if nothing."""
         if self._is_cut:
-            return f"… more than {self._left:,} other lines"
+            return f"… more than {self._left:,} more lines"
         return f"… {self._left:,} more line{'s' if self._left > 1 else ''}" if self._left else ""
 
 
 def pick_lines(lines: Sequence[str], most: int, *, is_failed: bool) -> list[str]:
-    """The last lines; of a command that failed, the last one and those before it that say what is wrong."""
-    told = [line for line in lines if not _EMPTY_WORDS.fullmatch(line)] or list(lines)
-    if not is_failed or len(told) <= most:
-        return told[-most:]
-    last = len(told) - 1
-    wrong = [place for place in range(last) if _WRONG.search(told[place])][-(most - 1) :]
+    """The last lines; after a failure, the last one and those before it that name an error."""
+    useful = [line for line in lines if not _UNINFORMATIVE.fullmatch(line)] or list(lines)
+    if not is_failed or len(useful) <= most:
+        return useful[-most:]
+    last = len(useful) - 1
+    wrong = [place for place in range(last) if _ERROR_WORDS.search(useful[place])][-(most - 1) :]
     others = [place for place in range(last) if place not in wrong]
     rest = others[len(others) - (most - 1 - len(wrong)) :]
-    return [told[place] for place in sorted((*wrong, *rest, last))]
+    return [useful[place] for place in sorted((*wrong, *rest, last))]
 
 
 _COMMANDS = ("terminal", "execute_code", "process")
@@ -94,14 +95,19 @@ _END = re.compile(
     r"|(?P<stopped>stopped, because .*|killed: .*|lost: .*))\]$",
     re.MULTILINE,
 )
-"""What stands behind a command's output."""
+"""The last line of a command's result."""
 
 
 def outcome(result: ToolResult) -> Outcome:
     if result.outcome is not None:
         return result.outcome
     if result.is_error:
-        return _failure(result)
+        if result.disposition == "unknown":
+            return Outcome("cancelled", "stopped")
+        if result.text.startswith("Not started: "):
+            return Outcome("cancelled", "not started")
+        first = next((line for line in result.text.split("\n") if line.strip()), "").strip()
+        return Outcome("failed", first.removeprefix("Error: ").partition(". ")[0].removesuffix("."))
     ends = list(_END.finditer(result.text)) if result.name in _COMMANDS else []
     if not ends:
         return Outcome()
@@ -114,20 +120,11 @@ def outcome(result: ToolResult) -> Outcome:
     return Outcome("failed", words, output_chars=chars)
 
 
-def _failure(result: ToolResult) -> Outcome:
-    if result.disposition == "unknown":
-        return Outcome("cancelled", "stopped")
-    if result.text.startswith("Not started: "):
-        return Outcome("cancelled", "not started")
-    first = next((line for line in result.text.split("\n") if line.strip()), "").strip()
-    return Outcome("failed", first.removeprefix("Error: ").partition(". ")[0].removesuffix("."))
-
-
 def refusal(result: ToolResult) -> str:
     """One line, for standard error."""
     return f"{result.name} refused: {' '.join(outcome(result).words.split())}"
 
 
 def is_unasked(result: ToolResult) -> bool:
-    """It was refused because nobody was there to allow it."""
+    """It was refused because nobody could be asked."""
     return result.outcome is not None and result.outcome.refused_by == "nobody"

@@ -150,5 +150,5 @@ async def test_with_no_gateway_running_it_is_said_at_once(station: Station, sit_
     station.model.say("Noted.")
     await person.types("the cat is white", "Noted.")
     await person.sees(PROMPT)
-    assert "Waiting" not in await person.types("/handoff telegram", "No gateway is running to take it")
+    assert "Waiting" not in await person.types("/handoff telegram", "No gateway is running: start one")
     assert await state(station, found[1]) == HandoffState(None, None, None)

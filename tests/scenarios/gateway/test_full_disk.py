@@ -83,5 +83,5 @@ async def test_start_says_that_the_disk_is_full(station: Station, is_new: bool) 
     assert "No space left on device" in started.err or "the disk is full" in started.err, started.err
     ran = await station.talaria("gateway", "run")
     assert ran.code != 0
-    assert "Something broke" not in ran.err
+    assert "Internal error" not in ran.err
     assert "No space left on device" in ran.err or "the disk is full" in ran.err, ran.err

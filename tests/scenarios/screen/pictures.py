@@ -201,7 +201,7 @@ def approval(studio: Studio) -> Picture:
     studio.server.say(Reply(calls=(install,)))
     with studio.screen(84, 24) as screen:
         screen.say("Run the tests with pytest.")
-        screen.see("the Python package index", "Enter answers")
+        screen.see("the Python package index", "Enter: answer")
         return _picture(screen)
 
 
@@ -228,7 +228,7 @@ def picker(studio: Studio) -> Picture:
             screen.end()
     with studio.screen(100, 20) as screen:
         screen.say("/resume")
-        screen.see("Go on with which conversation?", "Enter takes it")
+        screen.see("Which conversation?", "Enter: select")
         return _picture(screen)
 
 
@@ -289,7 +289,7 @@ def session(studio: Studio, columns: int, theme: Theme) -> Iterator[tuple[str, "
     rows = 50 if columns >= 100 else 76
     with studio.screen(columns, rows, COLORFGBG="15;0" if theme == "dark" else "0;15") as screen:
         screen.say("The total ignores the discount. Fix it?")
-        screen.see("May patch do this?", "a i choose")
+        screen.see("May patch do this?", "a i · Enter")
         yield f"question-{columns}-{theme}", screen
         screen.type(f"y{ENTER}")
         screen.see("Now the build.")

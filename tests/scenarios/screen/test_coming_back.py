@@ -49,11 +49,11 @@ def test_conversation_is_painted_again_with_its_tools(
     assert "sessions show" not in told
     assert "· 1,234 tokens ·" in screen.status
     screen.type(DETAILS)
-    screen.see("✻ Thought:", "Where might it be?", "● terminal", '    {"command": "echo found; echo it"}', "    found")
+    screen.see("✻ Thinking:", "Where might it be?", "● terminal", '    {"command": "echo found; echo it"}', "    found")
     screen.say("/new")
     screen.wait(lambda: "· 0 tokens ·" in screen.status, "nothing is said yet")
     screen.say("/details")
-    screen.see("No tool was used")
+    screen.see("No tools were used")
     server.say("Another talk.")
     screen.say("hi")
     screen.see("Another talk.")

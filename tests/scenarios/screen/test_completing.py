@@ -89,7 +89,7 @@ def test_too_many_files_are_refused_in_a_sentence(open_screen: OpenScreen, serve
         (work / f"f{number}").write_text("x")
     screen = open_screen()
     screen.say(" ".join(f"@f{number} " for number in range(9)))
-    screen.see("More than 8 files are too many for one message")
+    screen.see("A message can take at most 8 files")
     assert server.requests == []
 
 
@@ -103,7 +103,7 @@ def test_model_that_its_endpoint_does_not_list_is_taken_with_a_warning(
         screen.say("/model two")
         screen.wait(lambda: screen.status.startswith("custom:two"), "the model")
         screen.say("/model three")
-        screen.see("custom:three is not in its endpoint's list of models; `/model` alone offers those.")
+        screen.see("custom:three is not in its endpoint's list of models; run `/model` to choose from that list.")
         screen.wait(lambda: screen.status.startswith("custom:three"), "the model")
         server.say("I am here.")
         screen.say("who are you")

@@ -25,7 +25,7 @@ SystemClock.monotonic = lambda _: seconds
 signal.signal(signal.SIGUSR1, pass_two_seconds)
 runpy.run_module("talaria.cli.main", run_name="__main__")
 """
-HINT = "Ctrl-C again leaves"
+HINT = "Press Ctrl-C again"
 
 
 @pytest.fixture

@@ -45,11 +45,11 @@ def test_long_paste_is_one_word_on_the_line_and_reaches_the_model_whole(
     screen.see("Read again.")
     assert said_to(server.requests[1]) == [whole, whole]
     screen.type(SEARCH)
-    screen.see("── Typed before")
+    screen.see("── Input history")
     screen.type("line 17 of")
     screen.see("search: line 17 of", "▸ what is wrong in [pasted #1: 40 lines]")
     screen.type(ENTER)
-    screen.see_gone("Typed before")
+    screen.see_gone("Input history")
     screen.type(f"{INTERRUPT}{END}")
     assert screen.end() == 0
 

@@ -29,7 +29,7 @@ def test_the_screen_opens_with_its_own_commands_beside_those_of_a_plugin(
         config.write("plugins: {enabled: [grabber]}\n")
     screen = open_screen()
     screen.type("/stop\r")
-    screen.see("Nothing runs.")
+    screen.see("Nothing is running.")
     screen.type("/mine\r")
     screen.see("the plugin heard it")
 

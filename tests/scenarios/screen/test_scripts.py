@@ -35,7 +35,7 @@ def test_joiners_are_printed_in_prose_and_shown_in_latin_words_commands_and_ques
     screen.say(f"/title {FAMILY}")
     screen.wait(lambda: screen.raw.decode().rpartition("is called")[2].count(FAMILY) > 1, "the title in the status")
     screen.type("/new\r/resume\r")
-    screen.see("Go on with which conversation?")
+    screen.see("Which conversation?")
     screen.wait(lambda: f" {FAMILY}" in screen.raw.decode().rpartition("Go on with which")[2], "the title in the list")
 
 

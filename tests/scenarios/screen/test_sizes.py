@@ -148,7 +148,7 @@ def test_without_a_terminal_each_line_is_a_turn(server: ModelServer, environment
     [
         ((), "model: [", "talaria: "),
         ((), "nonsense: 1\n", "talaria: "),
-        ((), "display: {steer_key: c-nonsense}\n", "'c-nonsense' is no key"),
+        ((), "display: {steer_key: c-nonsense}\n", "'c-nonsense' is not a key"),
         (("-c",), "", "There is no conversation to continue yet."),
         (("-r", "nothing like it"), "", "nothing like it"),
     ],

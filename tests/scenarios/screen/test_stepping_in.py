@@ -73,9 +73,9 @@ def test_steering_reaches_the_model_at_its_next_step(
 ) -> None:
     screen = working()
     screen.type(f"rather quickly{STEER}")
-    screen.see("  ↪ rather quickly  (told at its next step)")
+    screen.see("  ↪ rather quickly  (sent at its next step)")
     screen.say("/steer and in blue")
-    screen.see("  ↪ and in blue  (told at its next step)")
+    screen.see("  ↪ and in blue  (sent at its next step)")
     screen.see_typed("")
     server.say("Quick and blue.")
     held.let_go()
@@ -104,7 +104,7 @@ def test_steering_is_noted_behind_the_block_that_is_being_written(
     screen.say("go")
     screen.see("row_40")
     screen.type(f"in blue{STEER}")
-    screen.see("  ↪ in blue  (told at its next step)")
+    screen.see("  ↪ in blue  (sent at its next step)")
     screen.see("The end.", "Blue.")
     see_quiet(screen)
     lines = screen.scrollback
@@ -118,7 +118,7 @@ def test_steering_is_noted_behind_the_block_that_is_being_written(
 def test_call_that_is_stopped_has_its_line(working: Callable[..., Terminal], way: str) -> None:
     screen = working(rows=40)
     screen.type(way)
-    screen.see("stopped", "Go on with it: " if way == END else "Interrupted.")
+    screen.see("stopped", "To resume: " if way == END else "Interrupted.")
     (stopped,) = [line for line in screen.scrollback if " terminal  until [ -e go ]" in line]
     assert stopped.startswith("  ✗ terminal  until [ -e go ]; do sleep")
     assert re.search(r"  stopped( · \d+\.\d s)?$", stopped)
@@ -136,7 +136,7 @@ def test_stop_ends_the_turn_and_drops_what_waits(working: Callable[..., Terminal
     screen.say("never said")
     screen.see("queued: never said")
     screen.say("/stop")
-    screen.see("Stopping. 1 waiting message(s) dropped.", "Interrupted.")
+    screen.see("Stopping. Dropped 1 queued message.", "Interrupted.")
     see_quiet(screen)
     screen.see_typed("")
     server.say("Still here.")
@@ -148,8 +148,8 @@ def test_stop_ends_the_turn_and_drops_what_waits(working: Callable[..., Terminal
 def test_stop_says_that_nothing_runs(open_screen: OpenScreen, server: ModelServer) -> None:
     screen = open_screen()
     screen.say("/stop")
-    screen.wait(lambda: any(one in screen.text for one in ("Nothing runs.", "Stopping.")))
-    assert "Nothing runs." in screen.text
+    screen.wait(lambda: any(one in screen.text for one in ("Nothing is running.", "Stopping.")))
+    assert "Nothing is running." in screen.text
 
 
 def test_commands_that_only_look_are_heeded_while_it_works(working: Callable[..., Terminal]) -> None:
@@ -219,7 +219,7 @@ def test_background_turn_reports_when_it_is_done(
     server.say(held.reply)
     screen = open_screen()
     screen.say("/background count the **feathers**")
-    screen.see("Background #1 has begun.")
+    screen.see("Background #1 started.")
     screen.wait(lambda: "1 in the background" in screen.status, "what goes on beside")
     server.wait_for_requests(1)
     server.say("Meanwhile.")

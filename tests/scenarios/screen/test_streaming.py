@@ -132,7 +132,7 @@ def test_thoughts_are_folded_and_shown_on_demand(open_screen: OpenScreen, server
     see_quiet(screen)
     assert "wonder" not in "\n".join(screen.scrollback)
     screen.type(DETAILS)
-    screen.see("✻ Thought:", "First I wonder.", "Then I count.")
+    screen.see("✻ Thinking:", "First I wonder.", "Then I count.")
 
 
 def test_what_is_being_thought_stands_beside_the_spinner(open_screen: OpenScreen, server: ModelServer) -> None:

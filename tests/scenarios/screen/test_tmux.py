@@ -118,7 +118,7 @@ def test_nothing_of_the_area_is_kept_above_on_a_cleared_screen(tmux: Tmux, serve
     tmux.type("C-l")
     tmux.wait(lambda _: tmux("capture-pane", "-p").startswith("›"), "the line at the top")
     tmux.type("/stop", "Enter")
-    lines = tmux.see("Nothing runs.", " · sandbox")
+    lines = tmux.see("Nothing is running.", " · sandbox")
     assert prompts(lines) == ["› /stop", "›"]
     assert sum(" · sandbox" in line for line in lines) == 1
 

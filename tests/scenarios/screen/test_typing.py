@@ -74,20 +74,20 @@ def test_what_was_typed_comes_back_over_restarts(open_screen: OpenScreen, server
     screen.type(INTERRUPT)
     screen.see_typed("")
     screen.type(SEARCH)
-    screen.see("── Typed before")
+    screen.see("── Input history")
     screen.type("first")
     screen.see("search: first", "▸ the first words")
     screen.see_gone("the last words")
     screen.type(ENTER)
-    screen.see_gone("Typed before")
+    screen.see_gone("Input history")
     screen.see_typed("the first words")
     screen.type(f"{INTERRUPT}kept{SEARCH}")
-    screen.see("── Typed before")
+    screen.see("── Input history")
     screen.type("nowhere")
-    screen.see("nothing fits")
+    screen.see("no matches")
     screen.type(ENTER)  # chooses nothing
     screen.type(ESCAPE)
-    screen.see_gone("Typed before")
+    screen.see_gone("Input history")
     screen.see_typed("kept")
 
 
@@ -118,7 +118,7 @@ def test_control_c_empties_the_line_and_leaves_only_the_second_time(
     screen.type(INTERRUPT)
     screen.see_typed("")
     screen.type(INTERRUPT)
-    screen.see("Ctrl-C again leaves")
+    screen.see("Press Ctrl-C again")
     screen.wait(lambda: screen.takes_pastes)
     assert not screen.is_restored
     screen.type(INTERRUPT)
@@ -141,7 +141,7 @@ def test_control_d_deletes_a_letter_and_leaves_an_empty_line(open_screen: OpenSc
 def test_details_of_nothing_are_said_to_be_none(open_screen: OpenScreen, server: ModelServer) -> None:
     screen = open_screen()
     screen.type(DETAILS)
-    screen.see("No tool was used")
+    screen.see("No tools were used")
 
 
 def test_a_slash_command_that_does_not_exist_is_told(open_screen: OpenScreen, server: ModelServer) -> None:

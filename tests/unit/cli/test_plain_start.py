@@ -3,8 +3,8 @@
 import click
 import pytest
 
-from talaria.cli import chat, plain_start
-from talaria.cli.arguments import add_default_command
+from talaria.cli import chat, options
+from talaria.cli.command_tree import add_default_command
 from talaria.cli.options import CliOptions
 
 
@@ -34,7 +34,7 @@ def by_click(arguments: list[str]) -> tuple[str | None, CliOptions]:
     ],
 )
 def test_it_reads_as_click_does(arguments: list[str]) -> None:
-    start = plain_start.read_plain_start(arguments)
+    start = options.read_plain_start(arguments)
     assert start is not None
     assert (start.profile, start.options) == by_click(arguments)
 
@@ -44,7 +44,7 @@ def test_it_reads_as_click_does(arguments: list[str]) -> None:
     [["-q", "hi"], ["chat"], ["sessions", "list"], ["-h"], ["-m"], ["-m", "-c"], ["--model=demo"], ["-cq"], ["hello"]],
 )
 def test_whatever_is_not_plain_is_left_to_click(arguments: list[str]) -> None:
-    assert plain_start.read_plain_start(arguments) is None
+    assert options.read_plain_start(arguments) is None
 
 
 def test_click_knows_every_option_of_it() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.cli.references import MAX_FILE_BYTES, MOST_FILES, read_image, with_references
+from talaria.cli.references import MAX_FILE_BYTES, MAX_FILES, read_image, with_references
 from talaria.core.errors import BadInput
 from talaria.core.messages import Context, Image, Text, User, user
 
@@ -40,8 +40,8 @@ def added(text: str, folder: Path) -> list[str]:
         ("(@src/a.py) and @src/a.py again", ["[The file src/a.py:]\nprint(1)\n"]),
         ('read @"my notes.txt"', ["[The file my notes.txt:]\nbuy milk"]),
         ("what is in @src?", ["[The folder src:]\na.py"]),
-        ("@blob", ["[The file blob is no text.]"]),
-        ("@long.log", ["[The file long.log is long; read what you need of it.]"]),
+        ("@blob", ["[The file blob is not text.]"]),
+        ("@long.log", ["[The file long.log is long; read the parts you need.]"]),
         ("mail me@src/a.py or @nobody, @", []),
     ],
 )
@@ -60,10 +60,10 @@ def test_a_message_without_any_stays_the_same(folder: Path) -> None:
 
 
 def test_too_many_are_told(folder: Path) -> None:
-    for number in range(MOST_FILES + 1):
+    for number in range(MAX_FILES + 1):
         (folder / f"f{number}").touch()
-    with pytest.raises(BadInput, match=f"More than {MOST_FILES} files are too many"):
-        with_references(user(" ".join(f"@f{number}" for number in range(MOST_FILES + 1))), folder)
+    with pytest.raises(BadInput, match=f"A message can take at most {MAX_FILES} files"):
+        with_references(user(" ".join(f"@f{number}" for number in range(MAX_FILES + 1))), folder)
 
 
 def test_a_file_that_cannot_be_read_is_told(folder: Path) -> None:

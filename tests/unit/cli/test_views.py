@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from talaria.cli.answer_view import TextView
-from talaria.cli.output import JsonView
+from talaria.cli.answer_view import JsonView, TextView
 from talaria.core.events import ToolBegan, ToolEnded
 from talaria.core.ids import CallId, SessionId, TurnId
 from talaria.core.messages import Outcome, ToolResult, Usage

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import click
 from click.shell_completion import CompletionItem, ShellComplete, split_arg_string
 
-from talaria.cli.arguments import add_default_command, profile_length
+from talaria.cli.command_tree import add_default_command, profile_length
 from talaria.cli.safe import brief, printable
 from talaria.core.errors import TalariaError
 

@@ -13,7 +13,7 @@ import msgspec
 
 from talaria.app.build import open_store
 from talaria.app.settings import Settings
-from talaria.cli import context, exits, question
+from talaria.cli import context, exits, references
 from talaria.cli.notices import complain, say
 from talaria.cli.output import error_document, json_option, print_json
 from talaria.core.clock import SystemClock
@@ -105,8 +105,8 @@ def platforms(settings: Settings) -> Sequence[str]:
 
 
 def _words(text: str | None, *, may_be_none: bool) -> str:
-    is_read = text == "-" or (text is None and not may_be_none and question.is_piped())
-    words = question.read_stdin() if is_read else (text or "").encode("utf-8", "replace").decode().strip()
+    is_read = text == "-" or (text is None and not may_be_none and references.is_piped())
+    words = references.read_stdin() if is_read else (text or "").encode("utf-8", "replace").decode().strip()
     if not words and not may_be_none:
         raise BadInput("There is nothing to send: give the text, or pipe it in.")
     if len(words) > MAX_TEXT_CHARS:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from talaria import __version__
 from talaria.app.gateway_app import GatewayApp, open_switchboard
 from talaria.app.settings import read_settings
-from talaria.cli import risks
+from talaria.cli import context
 from talaria.cli.gateway import log as gateway_log
 from talaria.cli.notices import complain, say
 from talaria.config.secrets import known_secrets
@@ -86,10 +86,10 @@ def _check(board: GatewayApp) -> None:
 
 
 async def _mention_risks(board: GatewayApp) -> None:
-    sentences = [risks.user_warning()]
+    sentences = [context.user_warning()]
     if (hands := board.app.hands) is not None:
         sandbox = await in_thread(lambda: hands.workspaces.sandbox)
-        sentences.append(risks.sandbox_warning(board.app.settings.config.terminal, sandbox))
+        sentences.append(context.sandbox_warning(board.app.settings.config.terminal, sandbox))
     for sentence in filter(None, sentences):
         log.warning("%s", sentence.removeprefix("Warning: "))
         complain(sentence)

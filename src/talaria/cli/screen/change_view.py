@@ -1,7 +1,8 @@
-"""A change of a file as a person judges it: line numbers, colours of its language, and what is new within a line.
+"""A change of a file, for a person to judge: line numbers, syntax colours, and what is new within a
+line.
 
-Nothing of it can pass for anything else: control characters are shown as escapes, and every row of a line that is
-broken is below its number.
+Nothing in it can pass for something else: control characters are shown as escapes, and a line that
+is wrapped stays to the right of its number.
 """
 
 import re
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     from pygments.lexer import Lexer
 
 NARROW = 60
-"""With fewer columns a line has one number instead of two."""
+"""With fewer columns, a line has one number instead of two."""
 TAB = 4
 MAX_COLOURED_CHARS = 100_000
-"""What is longer is shown without the colours of its language: finding them takes too long."""
+"""Longer changes are shown without syntax colours: finding them takes too long."""
 MAX_WORDS = 400
-_ALIKE = 0.5
+MIN_SIMILARITY = 0.5
 """Lines that have less in common are new lines, not changed ones."""
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _OMITTED = re.compile(r"\[… ([\d,]+) more lines of this diff\]")
@@ -32,7 +33,7 @@ _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 _SGR = re.compile(r"\x1b\[[\d;]*m")
 
 Piece = tuple[str, str]
-"""Text, and the SGR codes that it is written with."""
+"""Text and its SGR codes."""
 
 
 class _Row(NamedTuple):
@@ -42,22 +43,22 @@ class _Row(NamedTuple):
     new: int | None
     text: str
     words: frozenset[int] = frozenset()
-    """Which characters of it are new, or were replaced."""
+    """Positions of characters that are new, or were replaced."""
 
 
 class RenderedChange(NamedTuple):
     header: str
     rows: list[str]
     omitted: int
-    """Lines of the diff that are not among the rows."""
+    """Lines of the diff that are not shown."""
     is_cut: bool
-    """More of them are known than are shown."""
+    """True if some of those are known, and details would show them."""
 
 
 def render_change(
-    change: FileChange, columns: int, palette: Palette, *, most_rows: int | None, has_colour: bool
+    change: FileChange, columns: int, palette: Palette, *, max_rows: int | None, has_colour: bool
 ) -> RenderedChange:
-    """`most_rows` None: all of it. No row is wider than `columns`."""
+    """`max_rows` None: all of it. No row is wider than `columns`."""
     rows, left = _parse_diff(change.diff)
     highest = max([number for row in rows for number in (row.old, row.new) if number is not None], default=0)
     digits, is_narrow = len(str(highest)), columns < NARROW
@@ -66,7 +67,7 @@ def render_change(
     shown, is_cut = list[str](), False
     for at, row in enumerate(rows):
         painted = list(_render_row(row, tokens.get(at), digits, room, palette, is_narrow=is_narrow))
-        if most_rows is not None and len(shown) + len(painted) > most_rows:
+        if max_rows is not None and len(shown) + len(painted) > max_rows:
             left, is_cut = left + sum(one.sign != "@" for one in rows[at:]), True
             break
         shown += painted
@@ -76,7 +77,7 @@ def render_change(
 
 
 def _render_header(change: FileChange, columns: int, palette: Palette) -> str:
-    """The path, how many lines came and went, and what a diff does not show."""
+    """The path, the counts of added and removed lines, and what a diff does not show."""
     counts = [
         *([f"\x1b[{palette.added}m+{change.added:,}\x1b[0m"] if change.added else []),
         *([f"\x1b[{palette.removed}m\N{MINUS SIGN}{change.removed:,}\x1b[0m"] if change.removed else []),
@@ -97,20 +98,20 @@ def strip_codes(line: str) -> str:
 
 
 def _strip_colour(line: str) -> str:
-    """Weight stays: bold for what is new within a line, and dim for what is beside the point."""
+    """Keeps bold, which marks what is new within a line, and dim."""
 
-    def kept(found: re.Match[str]) -> str:
+    def keep_weight(found: re.Match[str]) -> str:
         codes = found[0][2:-1]
         return found[0] if codes in ("0", "1", "2") else "\x1b[1m" if codes.startswith("1;") else ""
 
-    return _SGR.sub(kept, line)
+    return _SGR.sub(keep_weight, line)
 
 
 def _parse_diff(diff: str) -> tuple[list[_Row], int]:
-    """The lines of a diff with their numbers; and how many more there were."""
+    """The lines of a diff with their numbers, and how many more there were."""
     rows, left, old, new = list[_Row](), 0, 0, 0
     for line in diff.split("\n") if diff else ():
-        sign, text = line[:1], _harmless(line[1:])
+        sign, text = line[:1], decidable(line[1:].expandtabs(TAB))
         if found := _HUNK.match(line):
             if rows:
                 rows.append(_Row("@", None, None, ""))
@@ -131,13 +132,8 @@ def _parse_diff(diff: str) -> tuple[list[_Row], int]:
     return _mark_words(rows), left
 
 
-def _harmless(text: str) -> str:
-    """A tab is as wide as it looks, and nothing in the text is invisible."""
-    return decidable(text.expandtabs(TAB))
-
-
 def _mark_words(rows: list[_Row]) -> list[_Row]:
-    """Lines that were replaced one by one, with what is different in each."""
+    """For lines that were replaced one by one, mark what differs in each."""
     at = 0
     while at < len(rows):
         gone = _find_run(rows, at, "-")
@@ -150,7 +146,8 @@ def _mark_words(rows: list[_Row]) -> list[_Row]:
 
 
 def _find_run(rows: Sequence[_Row], start: int, sign: str) -> list[int]:
-    """Where neighbours with this sign are, from there on; what is said of a missing newline is passed over."""
+    """The places of neighbours with this sign, from `start` on; notes about a missing newline are
+    skipped."""
     found = list[int]()
     for at in range(start, len(rows)):
         if rows[at].sign == sign:
@@ -167,7 +164,7 @@ def _compare_words(old: str, new: str) -> tuple[frozenset[int], frozenset[int]]:
     matcher = SequenceMatcher(None, before, after, autojunk=False)
     codes = matcher.get_opcodes()
     same = sum(len("".join(before[i1:i2]).strip()) for kind, i1, i2, _, _ in codes if kind == "equal")
-    if same < _ALIKE * min(len(old.strip()), len(new.strip())):
+    if same < MIN_SIMILARITY * min(len(old.strip()), len(new.strip())):
         return frozenset(), frozenset()
     changed = [code[1:] for code in codes if code[0] != "equal"]
     return _char_positions(before, [code[:2] for code in changed]), _char_positions(
@@ -194,23 +191,17 @@ def _render_row(
     plain = {"+": palette.added_text, "-": palette.removed_text, "\\": palette.muted}.get(row.sign, "")
     pieces = [(text, code or plain) for text, code in tokens or [(row.text, plain)]]
     if row.words:
-        pieces = [*_emphasise(pieces, row.words, palette.added_word if row.sign == "+" else palette.removed_word)]
+        emphasis = palette.added_word if row.sign == "+" else palette.removed_word
+        chars = [(char, code) for text, code in pieces for char in text]
+        pieces = [(char, emphasis if at in row.words else code) for at, (char, code) in enumerate(chars)]
     for number, text in enumerate(_break_pieces(pieces, room)):
         start, sign = (gutter, row.sign) if not number else (" " * len(gutter), " ")
         yield f"\x1b[{ink}m{start} {sign}\x1b[0m{text}".rstrip()
 
 
-def _emphasise(pieces: Sequence[Piece], words: frozenset[int], code: str) -> Iterator[Piece]:
-    at = 0
-    for text, own in pieces:
-        for start, char in enumerate(text, at):
-            yield char, code if start in words else own
-        at += len(text)
-
-
 def _break_pieces(pieces: Sequence[Piece], room: int) -> Iterator[str]:
-    """In rows of at most so many columns, each with codes of its own."""
-    if len(pieces) == 1 and pieces[0][0].isascii():  # quickly: it may be very long
+    """Into rows of at most so many columns, each with its own codes."""
+    if len(pieces) == 1 and pieces[0][0].isascii():  # the fast way: it may be very long
         text, code = pieces[0]
         start, end = (f"\x1b[{code}m", "\x1b[0m") if code else ("", "")
         yield from (f"{start}{text[at : at + room]}{end}" for at in range(0, max(1, len(text)), room))
@@ -231,7 +222,8 @@ def _break_pieces(pieces: Sequence[Piece], room: int) -> Iterator[str]:
 
 
 def _lex_rows(path: str, rows: Sequence[_Row], palette: Palette) -> dict[int, list[Piece]]:
-    """Of each row, by its place. Each side is read on its own, hunk by hunk: so a string of several lines is one."""
+    """The tokens of each row, by its place. Each side of a hunk is lexed as a whole, for strings of
+    several lines."""
     lexer = _lexer(path.rpartition("/")[2])
     if lexer is None:
         return {}
@@ -253,19 +245,22 @@ def _lex_side(
     text = "\n".join(rows[at].text for at in side)
     lines: list[list[Piece]] = [[]]
     for kind, value in cast("Iterator[tuple[Any, str]]", lexer.get_tokens(text)):
-        code = _code(kind, palette)
+        known = kind
+        while known is not None and known not in token_roles():
+            known = known.parent
+        code = "" if known is None else cast("str", getattr(palette, token_roles()[known]))
         first, *others = value.split("\n")
         lines[-1].append((first, code))
         lines += [[(other, code)] for other in others]
     for at, pieces in zip(side, lines, strict=False):
-        if "".join(piece for piece, _ in pieces) == rows[at].text:  # else the lexer changed it
+        if "".join(piece for piece, _ in pieces) == rows[at].text:  # otherwise the lexer changed it
             yield at, pieces
 
 
 @cache
 def token_roles() -> "dict[Any, str]":
-    """Kinds of tokens by the colour of a palette that they have; those not named have that of the text."""
-    from pygments.token import Comment, Keyword, Literal, Name, Number, Operator, String  # noqa: PLC0415  (when painted)
+    """Token types by field of `Palette`; those not listed have no colour."""
+    from pygments.token import Comment, Keyword, Literal, Name, Number, Operator, String  # noqa: PLC0415  (once needed)
 
     return {
         Comment: "comment",
@@ -288,16 +283,9 @@ def token_roles() -> "dict[Any, str]":
     }
 
 
-def _code(kind: Any, palette: Palette) -> str:
-    known = token_roles()
-    while kind is not None and kind not in known:
-        kind = kind.parent
-    return "" if kind is None else cast("str", getattr(palette, known[kind]))
-
-
 @cache
 def _lexer(name: str) -> "Lexer | None":
-    from pygments.lexers import find_lexer_class_for_filename  # noqa: PLC0415  (when the first change is painted)
+    from pygments.lexers import find_lexer_class_for_filename  # noqa: PLC0415  (once needed)
 
     found = find_lexer_class_for_filename(name)
     return None if found is None else found(stripnl=False, ensurenl=False)

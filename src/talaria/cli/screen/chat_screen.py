@@ -1,20 +1,18 @@
-"""The talk on the screen: lines are heeded one after the other, and the person can step in.
-
-Conversations beside the one on the screen: each is asked once, and reports when it is done.
-The slash commands that only the screen has: what can be done while a turn runs, and beside it.
-"""
+"""The chat on the screen: handles lines one after the other, while the person can step in: stop or
+steer the turn, queue lines, ask in a background conversation."""
 
 import asyncio
 import shlex
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
 
 from talaria.cli import context, exits
 from talaria.cli.conversation import INTERRUPTED, Conversation, open_conversation
 from talaria.cli.options import CliOptions
 from talaria.cli.safe import readable, visible
-from talaria.cli.screen import pickers
-from talaria.cli.screen.completing import InputHistory, LineCompleter, Suggestion
+from talaria.cli.screen.line_input import InputHistory, LineCompleter, Suggestion
+from talaria.cli.screen.menu import Menu, MenuItem
 from talaria.cli.screen.painting import BOLD, DIM, RED, render_document, style, warm_up
 from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.screen_interface import ScreenInterface
@@ -28,133 +26,44 @@ from talaria.runtime.commands import SCREEN_COMMANDS, Command, GivenCommand, Pla
 from talaria.runtime.open_chat import Reason
 from talaria.runtime.session import LiveSession
 
-_NAME_CHARS = 50
-
-
-class BackgroundSessions:
-    def __init__(self, screen: Screen, changed: Callable[[], None]) -> None:
-        self._screen = screen
-        self._changed = changed
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._count = 0
-
-    @property
-    def running(self) -> int:
-        return len(self._tasks)
-
-    def start(self, live: LiveSession, text: str) -> int:
-        """Its number."""
-        self._count += 1
-        number = self._count
-        self._tasks[number] = asyncio.create_task(self._run(number, live, text), name=f"background {number}")
-        self._changed()
-        return number
-
-    async def close(self) -> None:
-        """What runs is stopped; it can be gone on with."""
-        for task in self._tasks.values():
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks.values())
-
-    async def _run(self, number: int, live: LiveSession, text: str) -> None:
-        try:
-            report = await live.ask(user(text))
-            name = " ".join(readable(text).split())[:_NAME_CHARS]
-            head = style(f"Background #{number}: {name}", BOLD) + style(f"  /resume {live.id} goes on with it", DIM)
-            failure = style(readable(str(report.error or "It was stopped.")), RED)
-            told = render_document(report.text, self._screen.columns) if report.text else failure
-            self._screen.print(f"\n{head}\n\n{told}\n")
-        except TalariaError as error:
-            self._screen.print(style(f"Background #{number}: {readable(str(error))}", RED))
-        finally:
-            del self._tasks[number]
-            self._changed()
-            await live.close()
-
-
-class ScreenCommands:
-    def __init__(self, chat: "ChatScreen") -> None:
-        self._chat = chat
-
-    def commands(self) -> tuple[Command, ...]:
-        return tuple(spec.command(getattr(self, f"_{spec.name}")) for spec in SCREEN_COMMANDS)
-
-    async def _stop(self, _: Chat, __: str) -> Outcome:
-        dropped = self._chat.drop_queue()
-        waited = f" {dropped} waiting message(s) dropped." if dropped else ""
-        return Say(f"{'Stopping.' if self._chat.stop() else 'Nothing runs.'}{waited}")
-
-    async def _queue(self, _: Chat, text: str) -> Outcome:
-        if not text:
-            raise BadInput("/queue needs words.")
-        self._chat.enqueue(text)
-        return None
-
-    async def _steer(self, _: Chat, text: str) -> Outcome:
-        if not text:
-            raise BadInput("/steer needs words.")
-        self._chat.steer(text)
-        return None
-
-    async def _background(self, _: Chat, text: str) -> Outcome:
-        if not text:
-            raise BadInput("/background needs words.")
-        number = self._chat.background.start(self._chat.conversation.new_background_session(), text)
-        return Say(f"Background #{number} has begun.")
-
-    async def _export(self, _: Chat, file: str) -> Outcome:
-        return Say(await self._chat.conversation.export(file))
-
-    async def _details(self, _: Chat, __: str) -> Outcome:
-        self._chat.show_details()
-        return None
-
-    async def _approve(self, _: Chat, __: str) -> Outcome:
-        return Say("A question that waits stands in place of the line: choose with ↑↓ or a letter, then Enter.")
-
-    async def _deny(self, chat: Chat, text: str) -> Outcome:
-        return await self._approve(chat, text)
-
-    async def _sethome(self, _: Chat, __: str) -> Outcome:
-        return Say("/sethome is said in the chat that should be home, such as on Telegram.")
-
-
+MAX_SESSIONS = 200
 LEAVE_TIMEOUT_S = 5.0
 REPEAT_S = 2.0
+"""Within which a second Ctrl-C counts as a repetition."""
 URGENT = frozenset(
     {"stop", "steer", "queue", "status", "usage", "help", "tools", "background", "approve", "deny", "details", "quit"}
-    | {"sandbox"}  # what is revoked is closed for what runs
+    | {"sandbox"}  # what is revoked is closed for running commands, too
     | {"handoff"}  # which says that it cannot be done now
 )
-"""Heeded at once, also while a turn runs."""
+"""Commands that run at once, also during a turn."""
+_NAME_CHARS = 50
 
 
 class ChatScreen(ScreenInterface):
     def __init__(
-        self, screen: Screen, completer: LineCompleter, typed: InputHistory, profile: str | None, options: CliOptions
+        self, screen: Screen, completer: LineCompleter, history: InputHistory, profile: str | None, options: CliOptions
     ) -> None:
         super().__init__(screen, SystemClock())
         self._completer = completer
-        self._history = typed
+        self._history = history
         self._profile = profile
         self._options = options
         self.resume_hint = ""
-        """For when the screen is closed."""
+        """Printed after the screen is closed."""
         self._has_line = asyncio.Event()
         self._conversation: Conversation | None = None
-        self._background = BackgroundSessions(screen, self._show_counts)
+        self.background = BackgroundSessions(screen, self._show_counts)
         self._stops = 0
         self._stopped_at = -REPEAT_S
         self._is_leaving = False
         self._is_clearing = False
-        """The line that is heeded wants an empty screen."""
+        """The current line is /clear."""
         self._busy_mode: Literal["queue", "steer", "interrupt"] = "queue"
         self._working: asyncio.Task[int | None] | None = None
-        self._arguments: pickers.ArgumentSuggestions | None = None
+        self._suggestions: ArgumentSuggestions | None = None
         self._side_tasks: set[asyncio.Task[None]] = set()
 
-    async def run(self, hand_over: "Callable[[ChatScreen], None]") -> int:
+    async def run(self, on_open: "Callable[[ChatScreen], None]") -> int:
         """Until the person leaves; the exit code."""
         settings = await in_thread(lambda: context.settings_of(self._profile))
         self._history.redact = settings.redactor.text
@@ -163,12 +72,17 @@ class ChatScreen(ScreenInterface):
         self._screen.set_steer_key(settings.config.display.steer_key)
         async with open_conversation(settings, self._options, self) as conversation:
             self._conversation = conversation
+            commands = conversation.app.commands
             for command in ScreenCommands(self).commands():
-                conversation.app.commands.add(command)
-            self._set_completions(conversation)
+                commands.add(command)
+            self._suggestions = ArgumentSuggestions(conversation)
+            self._completer.commands = lambda start: [
+                Suggestion(f"/{word} ", about) for word, about in commands.completions(start)
+            ]
+            self._completer.arguments = self._suggestions.suggest
             ticking = asyncio.create_task(self.tick(), name="tick")
             try:
-                hand_over(self)  # before the greeting: whoever sees it may press any key
+                on_open(self)  # before the greeting: whoever sees it may press any key
                 await conversation.greet()
                 self._screen.print("")
                 await self._update_status()
@@ -183,7 +97,7 @@ class ChatScreen(ScreenInterface):
                 self._screen.close()
                 self.resume_hint = await _find_resume_hint(conversation)
                 await in_thread(self._history.trim)
-                await self._background.close()
+                await self.background.close()
 
     async def _handle_lines(self, conversation: Conversation) -> None:
         while not self._is_leaving:
@@ -193,7 +107,9 @@ class ChatScreen(ScreenInterface):
                 continue
             line = self._queue.popleft()
             self._show_counts()
-            line = await self._ask_argument(line)
+            given = conversation.app.commands.parse(line, "terminal")
+            if isinstance(given, GivenCommand) and not given.argument:
+                line = await pick_argument(given.command.name, line, conversation, self._screen)
             self.echo(line)
             if line and await self._run_interruptible(self._handle_line(conversation, line)) is None:
                 break
@@ -214,12 +130,12 @@ class ChatScreen(ScreenInterface):
             self._screen.clear()
 
     async def _warn_if_unlisted(self, model: str) -> None:
-        """It is taken all the same: not every endpoint lists all that it has."""
-        if await pickers.is_unlisted(model, self.conversation):
-            self.say(f"{model} is not in its endpoint's list of models; `/model` alone offers those.")
+        """The model is used all the same: not every endpoint lists all its models."""
+        if await is_unlisted(model, self.conversation):
+            self.say(f"{model} is not in its endpoint's list of models; run `/model` to choose from that list.")
 
     async def _run_interruptible(self, work: Coroutine[Any, Any, int | None]) -> int | None:
-        """What a line brings about, until it is done or stopped."""
+        """Until it is done or stopped."""
         self._stops = 0
         self._working = task = asyncio.create_task(work, name="line")
         try:
@@ -231,13 +147,6 @@ class ChatScreen(ScreenInterface):
             self.say(INTERRUPTED)
             return exits.INTERRUPTED
         return task.result()
-
-    async def _ask_argument(self, line: str) -> str:
-        """A command that needs to know which one asks for it."""
-        given = self.conversation.app.commands.parse(line, "terminal")
-        if not isinstance(given, GivenCommand) or given.argument:
-            return line
-        return await pickers.pick_argument(given.command.name, line, self.conversation, self._screen)
 
     # What the person does
 
@@ -254,7 +163,7 @@ class ChatScreen(ScreenInterface):
         self.enqueue(text)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Whatever else is done."""
+        """Beside the line that is being handled."""
         task = asyncio.create_task(work, name="command")
         self._side_tasks.add(task)
         task.add_done_callback(self._side_tasks.discard)
@@ -276,6 +185,7 @@ class ChatScreen(ScreenInterface):
             self.enqueue(text)
 
     def interrupt(self) -> None:
+        """Ctrl-C: the first stops the turn and brings queued lines back to edit, the second leaves."""
         now = self._clock.monotonic()
         is_again = now - self._stopped_at < REPEAT_S
         self._stopped_at = now
@@ -283,41 +193,33 @@ class ChatScreen(ScreenInterface):
             if is_again:
                 self.leave()
             else:
-                self.say("Ctrl-C again leaves; so does Ctrl-D.")
+                self.say("Press Ctrl-C again, or Ctrl-D, to quit.")
             return
         self._stops += 1
         if self._stops > 1:
             self.leave()
             return
-        self._restore_queue()
+        lines = [(line, self.conversation.app.commands.parse(line, "terminal")) for line in self._queue]
+        self.drop_queue()
+        if messages := [line for line, parsed in lines if isinstance(parsed, PlainMessage)]:
+            self._screen.prepend("\n".join(messages))
+        if commands := [line for line, parsed in lines if not isinstance(parsed, PlainMessage)]:
+            self.say(f"Dropped: {', '.join(commands)}")
         self.stop()
 
     def stop(self) -> bool:
-        """False: nothing runs."""
+        """False: nothing is running."""
         if self.conversation.live.interrupt():
             return True
         working = self._working
         return working is not None and working is not asyncio.current_task() and working.cancel()
 
     def drop_queue(self) -> int:
-        """How many waited."""
+        """How many lines were in it."""
         count = len(self._queue)
         self._queue.clear()
         self._show_counts()
         return count
-
-    def _restore_queue(self) -> None:
-        """What waited comes back onto the line: whoever stops a turn does not want the next at once."""
-        said = [line for line in self._queue if not self._is_command(line)]
-        dropped = [line for line in self._queue if self._is_command(line)]
-        self.drop_queue()
-        if said:
-            self._screen.prepend("\n".join(said))
-        if dropped:
-            self.say(f"Not done: {', '.join(dropped)}")
-
-    def _is_command(self, line: str) -> bool:
-        return not isinstance(self.conversation.app.commands.parse(line, "terminal"), PlainMessage)
 
     def leave(self) -> None:
         self._is_leaving = True
@@ -326,37 +228,31 @@ class ChatScreen(ScreenInterface):
         if self._is_busy:
             self.stop()
             self.end_view()
-            asyncio.get_running_loop().call_later(LEAVE_TIMEOUT_S, self._leave_now)
+
+            def abandon() -> None:
+                self.conversation.live.abandon()
+
+            asyncio.get_running_loop().call_later(LEAVE_TIMEOUT_S, abandon)
         self._screen.close()
 
-    def _leave_now(self) -> None:
-        self.conversation.live.abandon()
-
-    # What is known
+    # The status line
 
     @property
     def conversation(self) -> Conversation:
-        assert self._conversation is not None  # noqa: S101  (nobody hears us before)
+        assert self._conversation is not None  # noqa: S101  (nobody calls before it is open)
         return self._conversation
-
-    @property
-    def background(self) -> BackgroundSessions:
-        return self._background
 
     @property
     def _is_busy(self) -> bool:
         return self._working is not None or self.is_turn_shown
 
     def _show_counts(self) -> None:
-        """What is known without asking anybody."""
-        self._screen.status = self._screen.status._replace(
-            waiting=len(self._queue), background=self._background.running
-        )
+        self._screen.status = self._screen.status._replace(waiting=len(self._queue), background=self.background.running)
         self._screen.redraw()
 
     async def _update_status(self) -> None:
-        if self._arguments is not None:
-            await self._arguments.refresh()
+        if self._suggestions is not None:
+            await self._suggestions.refresh()
         conversation = self.conversation
         row = await conversation.app.store.sessions.get(conversation.session)
         spent = total(
@@ -371,19 +267,168 @@ class ChatScreen(ScreenInterface):
         )
         self._show_counts()
 
-    def _set_completions(self, conversation: Conversation) -> None:
-        """The line knows commands now, and what some are given."""
-        commands = conversation.app.commands
-        self._completer.commands = lambda begun: [
-            Suggestion(f"/{word} ", about) for word, about in commands.completions(begun)
-        ]
-        self._arguments = pickers.ArgumentSuggestions(conversation)
-        self._completer.arguments = self._arguments.suggest
-
 
 async def _find_resume_hint(conversation: Conversation) -> str:
     row = await conversation.app.store.sessions.get(conversation.session)
     if row is None:
         return ""
-    is_typed_as_seen = row.title is not None and visible(row.title) == row.title
-    return f"Go on with it: talaria -r {shlex.quote((row.title if is_typed_as_seen else None) or row.id)}"
+    can_be_typed = row.title is not None and visible(row.title) == row.title
+    return f"To resume: talaria -r {shlex.quote((row.title if can_be_typed else None) or row.id)}"
+
+
+class BackgroundSessions:
+    """Each is asked once, and prints its answer when it is done."""
+
+    def __init__(self, screen: Screen, on_change: Callable[[], None]) -> None:
+        self._screen = screen
+        self._on_change = on_change
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._count = 0
+
+    @property
+    def running(self) -> int:
+        return len(self._tasks)
+
+    def start(self, live: LiveSession, text: str) -> int:
+        """Its number."""
+        self._count += 1
+        number = self._count
+        self._tasks[number] = asyncio.create_task(self._run(number, live, text), name=f"background {number}")
+        self._on_change()
+        return number
+
+    async def close(self) -> None:
+        """Stop all of them; they can be resumed."""
+        for task in self._tasks.values():
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())
+
+    async def _run(self, number: int, live: LiveSession, text: str) -> None:
+        try:
+            report = await live.ask(user(text))
+            name = " ".join(readable(text).split())[:_NAME_CHARS]
+            head = style(f"Background #{number}: {name}", BOLD) + style(f"  /resume {live.id} opens it", DIM)
+            failure = style(readable(str(report.error or "It was stopped.")), RED)
+            body = render_document(report.text, self._screen.columns) if report.text else failure
+            self._screen.print(f"\n{head}\n\n{body}\n")
+        except TalariaError as error:
+            self._screen.print(style(f"Background #{number}: {readable(str(error))}", RED))
+        finally:
+            del self._tasks[number]
+            self._on_change()
+            await live.close()
+
+
+class ScreenCommands:
+    """The slash commands that only the screen has: what can be done during a turn, and beside it."""
+
+    def __init__(self, chat: ChatScreen) -> None:
+        self._chat = chat
+
+    def commands(self) -> tuple[Command, ...]:
+        return tuple(spec.command(getattr(self, f"_{spec.name}")) for spec in SCREEN_COMMANDS)
+
+    async def _stop(self, _: Chat, __: str) -> Outcome:
+        dropped = self._chat.drop_queue()
+        queued = f" Dropped {dropped} queued message{'' if dropped == 1 else 's'}." if dropped else ""
+        return Say(f"{'Stopping.' if self._chat.stop() else 'Nothing is running.'}{queued}")
+
+    async def _queue(self, _: Chat, text: str) -> Outcome:
+        self._chat.enqueue(_require(text, "queue"))
+        return None
+
+    async def _steer(self, _: Chat, text: str) -> Outcome:
+        self._chat.steer(_require(text, "steer"))
+        return None
+
+    async def _background(self, _: Chat, text: str) -> Outcome:
+        question = _require(text, "background")
+        number = self._chat.background.start(self._chat.conversation.new_background_session(), question)
+        return Say(f"Background #{number} started.")
+
+    async def _export(self, _: Chat, file: str) -> Outcome:
+        return Say(await self._chat.conversation.export(file))
+
+    async def _details(self, _: Chat, __: str) -> Outcome:
+        self._chat.show_details()
+        return None
+
+    async def _approve(self, _: Chat, __: str) -> Outcome:
+        return Say("Answer a question where it is shown: choose with ↑↓ or a letter, then press Enter.")
+
+    async def _deny(self, chat: Chat, text: str) -> Outcome:
+        return await self._approve(chat, text)
+
+    async def _sethome(self, _: Chat, __: str) -> Outcome:
+        return Say("Send /sethome in the chat that should be your home chat, for example on Telegram.")
+
+
+def _require(text: str, command: str) -> str:
+    if not text:
+        raise BadInput(f"/{command} needs a message: /{command} TEXT")
+    return text
+
+
+async def pick_argument(command: str, line: str, conversation: Conversation, screen: Screen) -> str:
+    """The line with the argument that the person chose from a list; empty if they cancelled."""
+    match command:
+        case "resume" | "sessions":
+            title, items = "Which conversation?", list[MenuItem]()
+            for row in await conversation.sessions(MAX_SESSIONS):
+                when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated_at))
+                label = f"{when}  {row.title or row.preview or '(empty)'}{' (interrupted)' if row.open_turn else ''}"
+                about = f"{row.preview}\n{row.message_count} messages · {row.model} · {row.cwd} · {row.id}"
+                if row.id != conversation.session:
+                    items.append(MenuItem(str(row.id), label, about, searched=about))
+            line = "/resume"
+        case "model":
+            title, items = f"Which model? (now {conversation.model})", await _model_items(conversation)
+        case _:
+            return line
+    if not items:
+        return line
+    chosen = await screen.ask(Menu(title, items, mode="search"))
+    return f"{line.rstrip()} {chosen}" if chosen else ""
+
+
+async def _model_items(conversation: Conversation) -> list[MenuItem]:
+    from talaria.cli.model_status import usable_models  # noqa: PLC0415  (asks every endpoint that has a key)
+
+    names = await usable_models(conversation.app.settings)
+    now = conversation.model
+    return [MenuItem(name, f"{name}{'  (in use)' if name == now else ''}") for name in names]
+
+
+async def is_unlisted(model: str, conversation: Conversation) -> bool:
+    """Its endpoint lists its models, and this one is not among them."""
+    from talaria.cli.model_status import models  # noqa: PLC0415  (as above)
+
+    provider, _, name = model.partition(":")
+    try:
+        found = await models(provider, conversation.app.settings, is_live=True)
+    except TalariaError:
+        return False
+    return found.problem is None and not any(one.name == name and one.is_listed for one in found.models)
+
+
+class ArgumentSuggestions:
+    """Arguments of commands, as far as they are known without waiting."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._known: dict[str, list[Suggestion]] = {}
+        self._asking: asyncio.Task[None] | None = None
+
+    def suggest(self, command: str) -> Sequence[Suggestion]:
+        async def add_models() -> None:
+            self._known["model"] = [Suggestion(one.value) for one in await _model_items(self._conversation)]
+
+        if command == "model" and self._asking is None:  # asked once, when somebody wants to know
+            self._asking = asyncio.get_running_loop().create_task(add_models())
+        return self._known.get(command, ())
+
+    async def refresh(self) -> None:
+        rows = await self._conversation.sessions(MAX_SESSIONS)
+        self._known["resume"] = [Suggestion(row.title or str(row.id), row.preview) for row in rows]
+        self._known["handoff"] = [Suggestion(name) for name in self._conversation.app.settings.config.gateway.platforms]

@@ -1,4 +1,5 @@
-"""A question in place of the line: one of several answers is chosen, found by typing, or put in own words."""
+"""A question in place of the line: the person chooses an answer, searches for one, or types their
+own words."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,31 +14,37 @@ from talaria.core.text import without_blank_runs
 from talaria.tools.person import SHORT_LINES
 
 Fragments = StyleAndTextTuples
-Typing = Literal["keys", "search", "words"]
-"""What typing does: choose by a letter, search among the answers, or answer in own words."""
+InputMode = Literal["keys", "search", "words"]
+"""What typing does: choose by a letter, search the answers, or answer in the person's own words."""
 
-MOST_ROWS = 10
-MOST_LABEL_ROWS = 3
-"""Of an answer that is chosen by a letter: what it covers is seen whole, if there is room."""
+MAX_CHOICES = 10
+MAX_LABEL_ROWS = 3
+"""Of an answer that is chosen by a letter: what it covers is shown in full, if there is room."""
 MIN_BODY_ROWS = 3
 SMALL_ROWS = 16
-"""With fewer of them all that is not needed on every page is part of the body, which can be scrolled."""
+"""With fewer rows, what is not needed on every page becomes part of the body, which can be
+scrolled."""
 _RULE = "─"
+_HINTS: dict[InputMode, str] = {
+    "keys": "↑↓ or {letters} · Enter: answer · Esc: no",
+    "search": "↑↓ · Enter: select · Esc: cancel",
+    "words": "↑↓ · Enter: answer · Esc: no answer",
+}
 
 
 class MenuItem(NamedTuple):
     value: str
     label: str
     preview: str = ""
-    """Shown while it is the chosen one."""
+    """Shown while it is chosen."""
     key: str = ""
     """The letter that chooses it."""
     searched: str = ""
-    """What is searched besides the label."""
+    """Searched besides the label."""
 
 
 class Menu:
-    """The first choice is the default. None as its answer: it was left."""
+    """The first choice is the default. The answer is None if the person cancels."""
 
     def __init__(
         self,
@@ -45,40 +52,42 @@ class Menu:
         choices: Sequence[MenuItem],
         *,
         body: str = "",
-        painted: Callable[[int], Sequence[str]] | None = None,
+        render_body: Callable[[int], Sequence[str]] | None = None,
         footer: str = "",
         quoted: str = "",
         facts: Sequence[str] = (),
-        typing: Typing = "keys",
+        mode: InputMode = "keys",
     ) -> None:
-        """`body` and labels may come from anywhere; control signs in them are shown. What is chosen by a letter is
-        a decision, so every invisible character is shown there.
+        """`body` and labels may come from anywhere; control characters in them are shown. What is
+        chosen by a letter is a decision, so every invisible character is shown there.
 
-        `painted`: the rows of the body for so many columns, harmless and with colours; shown in its place.
-        `quoted`: somebody else's words, marked on every line and shown last.
-        `facts` are about the body, on every page of it: one sentence in several lengths, the longest first.
+        `render_body`: the rows of the body for so many columns, harmless and with colours; shown in
+        place of `body`. `quoted`: somebody else's words, marked on every line and shown last.
+        `facts` are about the body, on every page of it: one sentence in several lengths, the
+        longest first.
         """
         self.answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._title = visible(title)
-        self._body = decidable(body) if typing == "keys" else without_blank_runs(readable(body))
-        self._render_body = painted
+        self._body = decidable(body) if mode == "keys" else without_blank_runs(readable(body))
+        self._render_body = render_body
         self._footer = visible(footer)
         self._quoted = decidable(quoted)
         self._facts = tuple(map(visible, facts))
         self._choices = tuple(choices)
-        self._typing: Typing = typing
+        self._mode: InputMode = mode
         self._typed = ""
         self._chosen = 0
         self._scrolled = 0
         self._page = 1
         """How many lines of the body are shown."""
         self._rows: tuple[tuple[int, bool], list[str]] = ((0, False), [])
-        """Those of the body, and of what they were made: of a long one that is not done at every drawing."""
+        """Those of the body, and what they were made for: a long one is not rendered again at every
+        drawing."""
         self._pressed = ""
         self.stray_text = ""
-        """What was typed and is no answer: it was meant for the line."""
+        """What was typed and is not an answer: it was meant for the line."""
         self._is_sentence = False
-        """Somebody types a sentence: its letters are no answers."""
+        """The person is typing a sentence, whose letters are not answers."""
 
     def move(self, by: int) -> None:
         self._is_sentence = False
@@ -89,7 +98,7 @@ class Menu:
         self._scrolled = max(0, self._scrolled + pages * self._page)
 
     def type(self, text: str) -> None:
-        if self._typing != "keys":
+        if self._mode != "keys":
             self._typed += text
             self._chosen = 0
             return
@@ -105,12 +114,12 @@ class Menu:
         self._typed = self._typed[: cluster_before(self._typed, len(self._typed))]
 
     def accept(self) -> None:
-        found = self._matches
-        if self._typing == "words" and self._typed.strip():
+        matches = self._matches
+        if self._mode == "words" and self._typed.strip():
             self._resolve(self._typed.strip())
-        elif found:
-            self._resolve(found[self._chosen].value)
-        elif self._typing != "search":
+        elif matches:
+            self._resolve(matches[self._chosen].value)
+        elif self._mode != "search":
             self._resolve(None)
 
     def cancel(self) -> None:
@@ -122,7 +131,7 @@ class Menu:
 
     @property
     def _matches(self) -> Sequence[MenuItem]:
-        if self._typing != "search" or not self._typed:
+        if self._mode != "search" or not self._typed:
             return self._choices
         words = self._typed.lower().split()
         return [one for one in self._choices if all(word in f"{one.label} {one.searched}".lower() for word in words)]
@@ -132,54 +141,54 @@ class Menu:
         head: Fragments = [
             ("class:question.rule", f"{_RULE * 2} "),
             ("class:question.title", cut(self._title, columns - 4)),
+            ("class:question.rule", f" {_RULE * max(0, columns - width(self._title) - 4)}"),
+            ("", "\n"),
         ]
-        head += [("class:question.rule", f" {_RULE * max(0, columns - width(self._title) - 4)}"), ("", "\n")]
-        answers = self._render_choices(columns, min(MOST_ROWS, max(3, rows // 2)))
-        told = self._fact_lines(columns, rows)
+        choices = self._render_choices(columns, min(MAX_CHOICES, max(3, rows // 2)))
+        notes = self._fact_lines(columns, rows)
         footer = self._footer_lines(columns)
-        is_below = bool(self._body) and (rows < SMALL_ROWS or len(footer) > rows // 4)
-        told += [] if is_below else footer
-        foot: Fragments = [("class:question.hint", f"{line}\n") for line in told]
-        height = rows - 2 - sum(fragment[1].count("\n") for fragment in answers) - len(foot)
+        is_in_body = bool(self._body) and (rows < SMALL_ROWS or len(footer) > rows // 4)
+        notes += [] if is_in_body else footer
+        height = rows - 2 - sum(fragment[1].count("\n") for fragment in choices) - len(notes)
+        letters = " ".join(one.key for one in self._choices if one.key)
         return [
             *head,
-            *self._render_text(columns, max(MIN_BODY_ROWS, height), has_footer=is_below),
-            *answers,
-            *foot,
-            ("class:question.hint", self._hint(columns)),
+            *self._render_page(columns, max(MIN_BODY_ROWS, height), has_footer=is_in_body),
+            *choices,
+            *(("class:question.hint", f"{line}\n") for line in notes),
+            ("class:question.hint", cut(_HINTS[self._mode].format(letters=letters), columns)),
         ]
 
-    def _render_text(self, columns: int, rows: int, *, has_footer: bool) -> Fragments:
+    def _render_page(self, columns: int, rows: int, *, has_footer: bool) -> Fragments:
         if not self._body:
             return []
         if self._rows[0] != (columns, has_footer):
-            self._rows = ((columns, has_footer), self._wrap_body(columns - 2, has_footer=has_footer))
+            self._rows = ((columns, has_footer), self._lay_out(columns - 2, has_footer=has_footer))
         lines = self._rows[1]
         if len(lines) <= rows:
             return [fragment for line in lines for fragment in self._render_line(line)]
-        self._page = max(1, rows - 2)  # the last line is seen again
+        self._page = max(1, rows - 2)  # the last line is seen again on the next page
         last = len(lines) - rows + 1
         self._scrolled = min(self._scrolled, last)
         left = last - self._scrolled
         page, pages = (1 + ceil(scrolled / self._page) for scrolled in (self._scrolled, last))
-        more = f"{left:,} more line{'' if left == 1 else 's'}: PageDown" if left else "(the end) PageUp"
-        told = (f"page {page:,} of {pages:,} · {more}", f"{page:,}/{pages:,} · {more}", more)
-        place = next((one for one in told if width(one) <= columns - 2), cut(more, columns - 2))
+        more = f"{left:,} more line{'' if left == 1 else 's'}: PageDown" if left else "(end) · PageUp"
+        forms = (f"page {page:,} of {pages:,} · {more}", f"{page:,}/{pages:,} · {more}", more)
+        place = next((one for one in forms if width(one) <= columns - 2), cut(more, columns - 2))
         shown = lines[self._scrolled : self._scrolled + rows - 1]
         return [
             *(fragment for line in shown for fragment in self._render_line(line)),
             ("class:question.hint", f"  {place}\n"),
         ]
 
-    def _wrap_body(self, columns: int, *, has_footer: bool) -> list[str]:
-        body = self._plain_body(columns) if self._render_body is None else [*self._render_body(columns)]
+    def _lay_out(self, columns: int, *, has_footer: bool) -> list[str]:
+        if self._render_body is not None:
+            body = [*self._render_body(columns)]
+        else:  # the headline is prose; in the rest each character stays where it is
+            headline, newline, rest = self._body.partition("\n")
+            body = [*_wrap_text(headline, columns), *(wrap(rest, columns) if newline else [])]
         footer = self._footer_lines(columns) if has_footer else []
         return [*body, *footer] if self._body.count("\n") <= SHORT_LINES else [*footer, *body]
-
-    def _plain_body(self, columns: int) -> list[str]:
-        """The headline is prose; of everything else each character stands where it stands."""
-        headline, newline, rest = self._body.partition("\n")
-        return [*_wrap_text(headline, columns), *(wrap(rest, columns) if newline else [])]
 
     def _footer_lines(self, columns: int) -> list[str]:
         return [*_wrap_text(self._footer, columns), *(f"│ {line}" for line in _wrap_text(self._quoted, columns - 2))]
@@ -190,40 +199,33 @@ class Menu:
         return [("class:question.body", "  "), *to_formatted_text(ANSI(line)), ("", "\n")]
 
     def _fact_lines(self, columns: int, rows: int) -> list[str]:
-        """Of a long screen they may take a sixth, and at least one line of any."""
-        fitting = (_wrap_text(one, columns) for one in self._facts)
-        return next(
-            (lines for lines in fitting if len(lines) <= max(1, rows // 6)),
-            [cut(self._facts[-1], columns)] if self._facts else [],
-        )
+        """The longest form that takes at most a sixth of the screen, or one line."""
+        forms = (_wrap_text(one, columns) for one in self._facts)
+        shortest = [cut(self._facts[-1], columns)] if self._facts else []
+        return next((lines for lines in forms if len(lines) <= max(1, rows // 6)), shortest)
 
     def _render_choices(self, columns: int, rows: int) -> Fragments:
-        found = self._matches
-        first = max(0, min(self._chosen - rows // 2, len(found) - rows))
+        matches = self._matches
+        first = max(0, min(self._chosen - rows // 2, len(matches) - rows))
         drawn: Fragments = []
-        shown_as = visible if self._typing == "keys" else readable
-        if self._typing != "keys":
-            drawn += [("class:question.hint", "search: " if self._typing == "search" else "or in your words: ")]
+        show = visible if self._mode == "keys" else readable
+        if self._mode != "keys":
+            drawn += [("class:question.hint", "search: " if self._mode == "search" else "or your own words: ")]
             drawn += [("", readable(self._typed)), ("class:question.cursor", " "), ("", "\n")]
-        labels = [shown_as(" ".join(one.label.split())) for one in found[first : first + rows]]
-        broken = [_wrap_text(one, columns - 4) if self._typing == "keys" else [one] for one in labels]
-        if any(len(one) > MOST_LABEL_ROWS for one in broken) or sum(map(len, broken)) > rows:
-            broken = [[one] for one in labels]
-        for place, lines in enumerate(broken, first):
-            is_chosen = place == self._chosen and not (self._typing == "words" and self._typed)
+        labels = [show(" ".join(one.label.split())) for one in matches[first : first + rows]]
+        wrapped = [_wrap_text(one, columns - 4) if self._mode == "keys" else [one] for one in labels]
+        if any(len(one) > MAX_LABEL_ROWS for one in wrapped) or sum(map(len, wrapped)) > rows:
+            wrapped = [[one] for one in labels]
+        for place, lines in enumerate(wrapped, first):
+            is_chosen = place == self._chosen and not (self._mode == "words" and self._typed)
             label = "\n    ".join(cut(line, columns - 4) for line in lines)
             drawn += [("class:question.chosen", f"▸ {label}\n")] if is_chosen else [("", f"  {label}\n")]
-        if not found and self._choices:
-            drawn += [("class:question.hint", "  nothing fits\n")]
-        if found and (preview := found[self._chosen].preview):
-            shown = [line for part in shown_as(preview).split("\n")[:4] for line in wrap(part, columns - 4)[:2]]
+        if not matches and self._choices:
+            drawn += [("class:question.hint", "  no matches\n")]
+        if matches and (preview := matches[self._chosen].preview):
+            shown = [line for part in show(preview).split("\n")[:4] for line in wrap(part, columns - 4)[:2]]
             drawn += [("class:question.preview", f"  │ {line}\n") for line in shown]
         return drawn
-
-    def _hint(self, columns: int) -> str:
-        letters = " ".join(one.key for one in self._choices if one.key)
-        how = {"keys": f"↑↓ · {letters} choose · Enter answers · Esc no", "search": "↑↓ · Enter takes it · Esc leaves"}
-        return cut(how.get(self._typing, "↑↓ · Enter answers · Esc no answer"), columns)
 
 
 def _wrap_text(text: str, columns: int) -> list[str]:

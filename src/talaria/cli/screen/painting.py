@@ -1,8 +1,8 @@
-"""Markdown, code and diffs as a terminal shows them. rich is loaded when the first of it is painted.
+"""Markdown, code and diffs for the terminal. rich is loaded when the first of it is rendered.
 
-Text from elsewhere is made harmless before it is painted: control signs in it are shown, never carried out.
-
-Markdown that comes in pieces, cut into blocks: what is complete is printed for good, the rest may still change.
+Text from elsewhere is made harmless first: control characters in it are shown, never carried out.
+Markdown that is streamed is cut into blocks: a complete one is printed for good, the rest may still
+change.
 """
 
 import os
@@ -15,11 +15,12 @@ import msgspec
 
 from talaria.cli.safe import readable, visible
 from talaria.cli.screen import palette
+from talaria.cli.screen.width import cut, wrap
 from talaria.cli.tool_outcomes import read_steps
 from talaria.core.messages import FileChange
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.syntax import SyntaxTheme
     from rich.theme import Theme
 
@@ -28,29 +29,29 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 TAIL_LINES = 50
 TAIL_CHARS = 4_000
 LONG_CODE_LINES = 20
-"""Code is printed in pieces of so many lines: nobody waits for the end of a long listing."""
+"""Code is printed in pieces of so many lines, so that nobody waits for the end of a long listing.
+"""
 
 
 class MarkdownBlock(msgspec.Struct, frozen=True):
     text: str
     is_continued: bool = False
-    """It is a piece of code, and the next one follows without a gap."""
+    """A piece of code; the next one follows without a gap."""
 
 
 class BlockSplitter:
-    """Ends a block at an empty line that is followed by one which does not belong to it, and behind code."""
+    """Ends a block after code, and at an empty line if the next line does not belong to the block."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        """Complete ones of the block that is open."""
+        """Complete lines of the current block."""
         self._partial_line = ""
-        """The line that is being written."""
         self._fence = ""
         self._opening = ""
-        """The line that opened the code block, which every piece of it needs."""
+        """The first line of the code block, which every piece of it needs."""
 
     def add(self, text: str) -> list[MarkdownBlock]:
-        """The blocks that are complete now."""
+        """Returns the blocks that are now complete."""
         *lines, self._partial_line = (self._partial_line + text).split("\n")
         blocks = [block for line in lines for block in self._add_line(line)]
         return [*blocks, *self._end_block()] if not self._fence and self._starts_block(self._partial_line) else blocks
@@ -61,20 +62,29 @@ class BlockSplitter:
 
     @property
     def tail(self) -> str:
-        """The end of it, as much as a screen may show: that is painted again and again."""
+        """The end of `rest`, as much as a screen may show: it is rendered again and again."""
         opening = [self._opening] if self._fence else []
         lines = self._lines[len(opening) :]
         return "\n".join((*opening, *lines[-TAIL_LINES:], self._partial_line[-TAIL_CHARS:])).strip("\n")
 
     def end(self) -> list[MarkdownBlock]:
-        """The rest as it stands; the next text begins anew."""
+        """Returns the rest as a block; the next text starts a new one."""
         rest = self.rest
         self._lines, self._partial_line, self._fence, self._opening = [], "", "", ""
         return [MarkdownBlock(rest)] if rest else []
 
     def _add_line(self, line: str) -> list[MarkdownBlock]:
         if self._fence:
-            return self._add_code_line(line)
+            self._lines.append(line)
+            mark = line.strip()
+            if mark and set(mark) == {self._fence[0]} and len(mark) >= len(self._fence):
+                self._fence = ""
+                return self._end_block()
+            if len(self._lines) > LONG_CODE_LINES:
+                piece = "\n".join((*self._lines, self._fence))
+                self._lines = [self._opening]
+                return [MarkdownBlock(piece, is_continued=True)]
+            return []
         found = _FENCE.fullmatch(line)
         before = self._end_block() if found or self._starts_block(line) else []
         if found and "`" not in found[2]:
@@ -83,20 +93,8 @@ class BlockSplitter:
         return before
 
     def _starts_block(self, line: str) -> bool:
-        """Of another block: it stands behind an empty line, and is not set in as the parts of a list are."""
+        """It comes after an empty line, and is not indented as the parts of a list are."""
         return bool(self._lines) and not self._lines[-1].strip() and bool(line.strip()) and not line[0].isspace()
-
-    def _add_code_line(self, line: str) -> list[MarkdownBlock]:
-        self._lines.append(line)
-        mark = line.strip()
-        if mark and set(mark) == {self._fence[0]} and len(mark) >= len(self._fence):
-            self._fence = ""
-            return self._end_block()
-        if len(self._lines) > LONG_CODE_LINES:
-            piece = "\n".join((*self._lines, self._fence))
-            self._lines = [self._opening]
-            return [MarkdownBlock(piece, is_continued=True)]
-        return []
 
     def _end_block(self) -> list[MarkdownBlock]:
         block = "\n".join(self._lines).strip("\n")
@@ -106,9 +104,9 @@ class BlockSplitter:
 
 _CODE = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})(?P<language>[^\n`]*)\n(?P<code>.*?)\n?(?P=fence)?\s*", re.DOTALL)
 _STYLE = re.compile(r"\x1b\[[\d;]*m")
-DIM, BOLD, STRUCK, RED, GREEN, CYAN, YELLOW = "2", "1", "9", "31", "32", "36", "33"
+DIM, BOLD, STRIKETHROUGH, RED, GREEN, CYAN, YELLOW = "2", "1", "9", "31", "32", "36", "33"
 _ROLES = {DIM: "muted", RED: "removed", GREEN: "added", CYAN: "accent", YELLOW: "warning"}
-"""What the basic colours are used for, by the names of a palette."""
+"""What the basic colours are used for, by field of `Palette`."""
 
 
 def has_colour() -> bool:
@@ -120,7 +118,7 @@ def _palette() -> palette.Palette:
 
 
 def style(text: str, *codes: str) -> str:
-    """Ours, or text that is harmless already. Without colours weight is still weight."""
+    """For our own text, or text that is already harmless. Without colours, bold and dim remain."""
     if not has_colour():
         kept = tuple(code for code in codes if code in (BOLD, DIM))
     elif (colours := palette.current()).is_fixed:
@@ -131,12 +129,12 @@ def style(text: str, *codes: str) -> str:
 
 
 def warm_up() -> None:
-    """Load all that painting needs, before somebody waits for it."""
+    """Load all that rendering needs, before somebody waits for it."""
     render_document("A `word`.\n\n```python\nx = 1\n```\n", 40)
 
 
 def render_document(text: str, columns: int) -> str:
-    """All of it at once."""
+    """A whole text at once."""
     blocks = BlockSplitter()
     painted = ""
     for block in (*blocks.add(text), *blocks.end()):
@@ -145,75 +143,71 @@ def render_document(text: str, columns: int) -> str:
 
 
 def render_markdown(text: str, columns: int) -> str:
-    """A block of it."""
+    """One block."""
     harmless = readable(text)
     code = _CODE.fullmatch(harmless)
     if code is not None:
-        return _render_code(code["code"], code["language"].split(), columns)
-    from talaria.cli.screen.rich_markdown import LeftMarkdown  # noqa: PLC0415  (loaded behind the prompt)
+        from rich.padding import Padding  # noqa: PLC0415
+        from rich.syntax import Syntax  # noqa: PLC0415
 
-    theme = cast("str", _code_theme(_palette()))  # what rich takes is handed on to `Syntax`, which takes both
-    return _render(LeftMarkdown(harmless, code_theme=theme, hyperlinks=False), columns)
+        language = (code["language"].split() or ["text"])[0]
+        theme = _code_theme(_palette())
+        shown = Syntax(code["code"], language, theme=theme, word_wrap=True, background_color="default")
+        return _render(Padding(shown, (0, 0, 0, 2)), columns)
+    from talaria.cli.screen.rich_markdown import LeftMarkdown  # noqa: PLC0415  (loaded after the prompt is drawn)
 
-
-def _render_code(code: str, language: list[str], columns: int) -> str:
-    from rich.padding import Padding  # noqa: PLC0415
-    from rich.syntax import Syntax  # noqa: PLC0415
-
-    name = language[0] if language else "text"
-    shown = Syntax(code, name, theme=_code_theme(_palette()), word_wrap=True, background_color="default")
-    return _render(Padding(shown, (0, 0, 0, 2)), columns)
+    code_theme = cast("str", _code_theme(_palette()))  # rich passes it on to `Syntax`, which takes both
+    return _render(LeftMarkdown(harmless, code_theme=code_theme, hyperlinks=False), columns)
 
 
 def render_diff(text: str, columns: int) -> str:
-    """With what went in red and what came in green."""
-    from talaria.cli.screen.width import cut  # noqa: PLC0415
+    """Removed lines in red, added ones in green."""
+    lines = list[str]()
+    for line in readable(text).split("\n"):
+        is_header = line.startswith(("---", "+++"))
+        code = BOLD if is_header else {"+": GREEN, "-": RED, "@": CYAN}.get(line[:1], DIM)
+        lines.append(style(cut(line, columns), code))
+    return "\n".join(lines)
 
-    return "\n".join(_diff_line(cut(line, columns)) for line in readable(text).split("\n"))
 
+def render_file_change(change: FileChange, columns: int, *, max_lines: int | None = 24) -> str:
+    """The file, its counts of changed lines, and its hunks with line numbers. `max_lines` None: all
+    of them."""
+    from talaria.cli.screen.change_view import render_change  # noqa: PLC0415  (once needed)
 
-def render_file_change(change: FileChange, columns: int, *, most_lines: int | None = 24) -> str:
-    """Which file, how many lines came and went, and its hunks with line numbers. `most_lines` None: all of them."""
-    from talaria.cli.screen.change_view import render_change  # noqa: PLC0415  (when the first change is shown)
-
-    painted = render_change(change, columns, _palette(), most_rows=most_lines, has_colour=has_colour())
+    painted = render_change(change, columns, _palette(), max_rows=max_lines, has_colour=has_colour())
     more = f"… {painted.omitted:,} more line{'' if painted.omitted == 1 else 's'}{': Ctrl-O' if painted.is_cut else ''}"
     return "\n".join([painted.header, *painted.rows, *([style(more, DIM)] if painted.omitted else [])])
 
 
 def render_checklist(result: str, columns: int) -> str:
-    """The steps that the tool `todo` tells of. Empty: there are none."""
-    from talaria.cli.screen.width import wrap  # noqa: PLC0415
-
+    """The steps in a result of the tool `todo`. Empty if there are none."""
     lines: list[str] = []
     for step in read_steps(result):
         codes = [BOLD] if step.is_current else [] if step.is_open else [DIM]
-        codes += [STRUCK] if step.is_cancelled and has_colour() else []
+        codes += [STRIKETHROUGH] if step.is_cancelled and has_colour() else []
         first, *others = wrap(visible(step.text), max(8, columns - 2))
         lines += [f"{style(step.mark, GREEN if not step.is_open else CYAN)} {style(first, *codes)}"]
         lines += [f"  {style(other, *codes)}" for other in others]
     return "\n".join(lines)
 
 
-def _diff_line(line: str) -> str:
-    if line.startswith(("---", "+++")):
-        return style(line, BOLD)
-    match line[:1]:
-        case "+":
-            return style(line, GREEN)
-        case "-":
-            return style(line, RED)
-        case "@":
-            return style(line, CYAN)
-        case _:
-            return style(line, DIM)
-
-
 def _render(what: "RenderableType", columns: int) -> str:
-    console = _console(columns)
-    console.print(what, crop=False)  # a link below a table is as long as it is
-    written = console.file
-    assert isinstance(written, StringIO)  # noqa: S101  (as it was made)
+    from rich.console import Console  # noqa: PLC0415
+
+    colours, written = _palette(), StringIO()
+    Console(
+        file=written,
+        theme=_theme(colours, _rich_style(colours.accent) if has_colour() else "bold"),
+        width=max(columns, 10),
+        force_terminal=True,
+        color_system="256" if colours.is_fixed else "standard",
+        no_color=not has_colour(),
+        legacy_windows=False,
+        highlight=False,
+        emoji=False,
+        markup=False,
+    ).print(what, crop=False)  # a link below a table is never broken
     lines = [line.rstrip() for line in written.getvalue().split("\n")]
     full = [place for place, line in enumerate(lines) if _STYLE.sub("", line).strip()]
     return "\n".join(lines[full[0] : full[-1] + 1]) if full else ""
@@ -221,7 +215,7 @@ def _render(what: "RenderableType", columns: int) -> str:
 
 @cache
 def _theme(colours: palette.Palette, inline_code: str) -> "Theme":
-    """Without a background of its own: it is read on dark and light terminals."""
+    """Without a background of its own, for dark and light terminals."""
     from rich.theme import Theme  # noqa: PLC0415
 
     accent, muted = _rich_style(colours.accent), _rich_style(colours.muted)
@@ -243,31 +237,13 @@ def _code_theme(colours: palette.Palette) -> "SyntaxTheme":
     from rich.style import Style  # noqa: PLC0415
     from rich.syntax import ANSISyntaxTheme  # noqa: PLC0415
 
-    from talaria.cli.screen.change_view import token_roles  # noqa: PLC0415
+    from talaria.cli.screen.change_view import token_roles  # noqa: PLC0415  (once needed)
 
     styles = {kind: _rich_style(getattr(colours, role)) for kind, role in token_roles().items()}
     return ANSISyntaxTheme({kind: Style.parse(style) for kind, style in styles.items()})
 
 
 def _rich_style(code: str) -> str:
-    """SGR codes in the words of rich."""
+    """An SGR code as a style of rich."""
     basic = {"": "none", "1": "bold", "2": "dim", "33": "yellow", "35": "magenta", "36": "cyan"}
     return basic[code] if code in basic else f"color({code.removeprefix('38;5;')})"
-
-
-def _console(columns: int) -> "Console":
-    from rich.console import Console  # noqa: PLC0415
-
-    colours = _palette()
-    return Console(
-        file=StringIO(),
-        theme=_theme(colours, _rich_style(colours.accent) if has_colour() else "bold"),
-        width=max(columns, 10),
-        force_terminal=True,
-        color_system="256" if colours.is_fixed else "standard",
-        no_color=not has_colour(),
-        legacy_windows=False,
-        highlight=False,
-        emoji=False,
-        markup=False,
-    )

@@ -1,9 +1,12 @@
-"""The colours of the screen: a set for dark backgrounds, one for light ones, and a careful one for unknown ones.
+"""The colours of the screen: a palette for dark backgrounds, one for light ones, and a basic one
+for unknown ones.
 
-The two sets use the 240 colours of xterm that look the same in every terminal. The basic 16 are whatever the terminal's
-owner made of them, so the careful set leaves most text in the colour that the terminal gives it.
+The first two use the 240 colours of xterm that look the same in every terminal. The basic 16 are
+whatever the terminal's theme makes of them, so the basic palette leaves most text in its default
+colour.
 
-Asks the terminal for the colour of its background. The answer arrives among the keys, and is taken out of them.
+The terminal is asked for its background. Its answer arrives among the keys, and is filtered out of
+them.
 """
 
 import os
@@ -22,18 +25,18 @@ _ANSWERED = re.compile(r"\x1b\]11;rgba?:([0-9a-fA-F]+)/([0-9a-fA-F]+)/([0-9a-fA-
 _FIRST_GREY = 232
 _LIGHT_NUMBERS = {"7", "9", "10", "11", "12", "13", "14", "15"}
 _NO_ANSWER = ("dumb", "linux", "vt", "cons25")
-"""Terminals, by how their names begin, that would print the question or misread it."""
+"""Prefixes of terminal names that would print the question or misread it."""
 
 
 class Palette(NamedTuple):
-    """SGR codes by what they are for; empty: as the terminal writes anyway."""
+    """SGR codes by purpose; empty is the default colour."""
 
     is_fixed: bool
-    """Its colours are those of xterm, not whatever the terminal's owner made of them."""
+    """Its colours are those of xterm, whatever the terminal's theme."""
     added: str
     removed: str
     added_text: str
-    """Of a line that was added, where its language has no colour for it."""
+    """Of an added line, where there is no syntax colour."""
     removed_text: str
     added_word: str
     """What is new within a line."""
@@ -50,19 +53,19 @@ class Palette(NamedTuple):
     builtin: str
 
 
-def _fixed_palette(words: tuple[str, str], **colours: int) -> Palette:
-    inks = {name: f"38;5;{number}" for name, number in colours.items()}
+def _make_palette(words: tuple[str, str], **colours: int) -> Palette:
+    codes = {name: f"38;5;{number}" for name, number in colours.items()}
     return Palette(
         is_fixed=True,
-        added_text=inks["added"],
-        removed_text=inks["removed"],
+        added_text=codes["added"],
+        removed_text=codes["removed"],
         added_word=words[0],
         removed_word=words[1],
-        **inks,
+        **codes,
     )
 
 
-DARK = _fixed_palette(
+DARK = _make_palette(
     ("38;5;255;48;5;22", "38;5;255;48;5;52"),
     added=114,
     removed=210,
@@ -77,7 +80,7 @@ DARK = _fixed_palette(
     type=222,
     builtin=116,
 )
-LIGHT = _fixed_palette(
+LIGHT = _make_palette(
     ("38;5;16;48;5;157", "38;5;16;48;5;217"),
     added=22,
     removed=124,
@@ -104,7 +107,7 @@ BASIC = Palette(
     accent="36",
     warning="33",
     keyword="1",
-    string="35",  # of the basic colours the one that most terminals show readably on black and on white
+    string="35",  # the basic colour that is most readable on black and on white
     number="35",
     comment="2",
     function="",
@@ -114,7 +117,7 @@ BASIC = Palette(
 BY_BACKGROUND: Mapping[Background, Palette] = {"dark": DARK, "light": LIGHT}
 
 _chosen: list[Background] = []
-"""At most one: there is one terminal, and all that is painted is painted for it."""
+"""At most one: there is only one terminal."""
 
 
 def current() -> Palette:
@@ -123,12 +126,12 @@ def current() -> Palette:
 
 
 def use_background(background: Background) -> None:
-    """From now on everything is painted for this background."""
+    """Use the palette for this background from now on."""
     _chosen[:] = [background]
 
 
 def background_of(environment: Mapping[str, str]) -> Background | None:
-    """`COLORFGBG`, which some terminals set: two or three numbers, the background's last."""
+    """From `COLORFGBG`, which some terminals set: two or three numbers, the background's last."""
     number = environment.get("COLORFGBG", "").rpartition(";")[2]
     return None if not number.isdecimal() else "light" if number in _LIGHT_NUMBERS else "dark"
 
@@ -139,7 +142,7 @@ def has_many_colours(environment: Mapping[str, str]) -> bool:
 
 
 def should_ask(environment: Mapping[str, str]) -> bool:
-    """Whether a terminal that answers would make a difference."""
+    """Whether an answer would make a difference, and the terminal would understand the question."""
     is_known = background_of(environment) is not None or bool(_chosen) or bool(environment.get("NO_COLOR"))
     return not is_known and has_many_colours(environment) and not environment["TERM"].startswith(_NO_ANSWER)
 
@@ -155,7 +158,7 @@ def hex_colour(code: str) -> str:
 
 
 def parse_background(reply: str) -> Background | None:
-    """What a terminal says when it is asked with `ASK_BACKGROUND`."""
+    """A terminal's answer to `ASK_BACKGROUND`."""
     found = _ANSWERED.match(reply)
     if found is None:
         return None
@@ -164,24 +167,24 @@ def parse_background(reply: str) -> Background | None:
 
 
 _REPLY = re.compile(r"\x1b\]11;[^\x07\x1b]*(?:\x07|\x1b\\)")
-_BEGUN = re.compile(r"\x1b\](?:1(?:1(?:;[^\x07\x1b]*\x1b?)?)?)?\Z")
-"""The beginning of an answer, at the end of what has been read. An escape alone may be the key of that name."""
+_PARTIAL_REPLY = re.compile(r"\x1b\](?:1(?:1(?:;[^\x07\x1b]*\x1b?)?)?)?\Z")
+"""The start of an answer, at the end of what was read. An escape alone may be the key."""
 
 
-def ask_background(input: Vt100Input, output: Vt100_Output, heard: Callable[[Background], None]) -> None:
-    """Returns at once; `heard` is called if an answer comes. Until then the keys are read as before."""
-    input.vt100_parser = cast("Vt100Parser", _ReplyFilter(input, heard))
+def ask_background(input: Vt100Input, output: Vt100_Output, on_answer: Callable[[Background], None]) -> None:
+    """Returns at once; `on_answer` is called if an answer comes. Keys are read as before."""
+    input.vt100_parser = cast("Vt100Parser", _ReplyFilter(input, on_answer))
     output.write_raw(ASK_BACKGROUND)
     output.flush()
 
 
 class _ReplyFilter:
-    """In place of the parser of keys, until the answer has come."""
+    """Stands in for the key parser until the answer has come."""
 
-    def __init__(self, input: Vt100Input, heard: Callable[[Background], None]) -> None:
+    def __init__(self, input: Vt100Input, on_answer: Callable[[Background], None]) -> None:
         self._input = input
         self._parser = input.vt100_parser
-        self._on_answer = heard
+        self._on_answer = on_answer
         self._held = ""
 
     def feed(self, data: str) -> None:
@@ -194,13 +197,13 @@ class _ReplyFilter:
             if background is not None:
                 self._on_answer(background)
             return
-        begun = _BEGUN.search(data)
-        if begun is not None:
-            data, self._held = data[: begun.start()], data[begun.start() :]
+        partial = _PARTIAL_REPLY.search(data)
+        if partial is not None:
+            data, self._held = data[: partial.start()], data[partial.start() :]
         self._parser.feed(data)
 
     def flush(self) -> None:
-        """What is held is kept: an answer may come in pieces."""
+        """Keeps what is held back: an answer may come in pieces."""
         self._parser.flush()
 
     def feed_and_flush(self, data: str) -> None:

@@ -1,5 +1,6 @@
-"""rich's markdown as it reads best in a terminal: headings at the left and no larger than the text, tables that lose
-nothing. A link that does not fit into its cell stands whole below the table, so that it can be opened and copied."""
+"""rich's markdown for a terminal: plain headings at the left, and tables that lose nothing. A link
+that does not fit into its cell is written in full below the table, so that it can be opened and
+copied."""
 
 import re
 from typing import ClassVar
@@ -15,7 +16,7 @@ from rich.text import Text
 _PARENTHESIZED = r"\([^\s()<>]*\)"
 _ADDRESS = rf"\b[a-zA-Z][a-zA-Z\d+.-]*://(?:[^\s()<>]|{_PARENTHESIZED})*(?:[^\s()<>.,;:!?'\"\]]|{_PARENTHESIZED})"
 _LINK = re.compile(rf"(?P<bare>{_ADDRESS})(?: \((?P=bare)\))?|\((?P<target>{_ADDRESS})\)")
-"""As rich writes them: an address, one that is its own name, or one behind a name."""
+"""As rich writes links: an address, one that is its own text, or one after a text."""
 _AROUND_CELL = 3
 """Columns for padding and rules."""
 
@@ -56,7 +57,7 @@ def _table(heads: list[Text], rows: list[list[Text]]) -> Table:
 
 
 def _with_notes(cell: Text, room: int, links: list[str]) -> Text:
-    """With a number for every link that is wider than `room`; those are added to `links`."""
+    """With a number for every link wider than `room`; those links are added to `links`."""
     shown, last = Text(justify=cell.justify), 0
     for found in _LINK.finditer(cell.plain):
         link = found["bare"] or found["target"]

@@ -1,16 +1,11 @@
-"""The screen itself: finished lines go into the terminal's own scrollback; below them what is still changing, the line
-to type on, or a question in its place, and the status.
-
-What was typed before, to be searched.
-Large pastes, folded into one word on the line and unfolded when it is sent.
-"""
+"""The screen itself: finished lines go into the terminal's own scrollback; below them is the live
+area: what still changes, the line to type on or a question in its place, and the status."""
 
 import asyncio
 import os
-import re
 import sys
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from prompt_toolkit.application import Application
@@ -29,17 +24,20 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import DynamicStyle, Style
 
 from talaria.cli.screen import palette
-from talaria.cli.screen.area import InputLine, LiveArea, StatusLine
-from talaria.cli.screen.clusters import (
+from talaria.cli.screen.key_bindings import bind_steer_key, build_bindings
+from talaria.cli.screen.line_input import Pastes
+from talaria.cli.screen.menu import SMALL_ROWS, Menu, MenuItem
+from talaria.cli.screen.palette import ask_background
+from talaria.cli.screen.rendering import (
     ClusterOutput,
     ClusterPlaceholders,
     ClusterProcessor,
     ClusterSplit,
+    InputLine,
+    LiveArea,
+    StatusLine,
     inside_cluster,
 )
-from talaria.cli.screen.key_bindings import bind_steer_key, build_bindings
-from talaria.cli.screen.menu import SMALL_ROWS, Menu, MenuItem
-from talaria.cli.screen.palette import ask_background
 from talaria.cli.screen.width import cut, width
 
 if TYPE_CHECKING:
@@ -48,48 +46,14 @@ if TYPE_CHECKING:
     from prompt_toolkit.input import Input
 
 
-def history_menu(typed: Sequence[str], unfolded: Callable[[str], str]) -> Menu:
-    """The latest first. What is folded is found by all that it stands for."""
-    latest = dict.fromkeys(reversed(typed))
-    choices = [MenuItem(text, text, text if "\n" in text else "", searched=unfolded(text)) for text in latest]
-    return Menu("Typed before", choices, typing="search")
-
-
-MAX_PASTED_LINES = 6
-MAX_PASTED_CHARS = 800
-
-_PASTED = re.compile(r"\[pasted #(\d+): [\d,]+ (?:lines|characters)\]")
-
-
-class Pastes:
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-
-    def fold(self, text: str) -> str:
-        """What stands for it on the line: itself, if it is short."""
-        lines = len(text.splitlines())
-        if lines <= MAX_PASTED_LINES and len(text) <= MAX_PASTED_CHARS:
-            return text
-        self._texts.append(text)
-        size = f"{lines:,} lines" if lines > MAX_PASTED_LINES else f"{len(text):,} characters"
-        return f"[pasted #{len(self._texts)}: {size}]"
-
-    def unfold(self, line: str) -> str:
-        return _PASTED.sub(self._text, line)
-
-    def _text(self, word: re.Match[str]) -> str:
-        number = int(word[1])
-        return self._texts[number - 1] if 0 < number <= len(self._texts) else word[0]
-
-
 REDRAW_S = 0.01
 QUIET_S = 0.03
 ESCAPE_S = 0.1
-"""For what a key sends behind an escape: a slow line needs some time."""
+"""How long to wait for the rest of an escape sequence: a slow line needs some time."""
 MAX_COMPLETIONS = 7
 PROMPT = "› "
 _OTHER_ROWS = 6
-"""Kept for the line, its completions and the status."""
+"""For the line, its completions and the status."""
 
 
 @cache
@@ -116,7 +80,7 @@ def _style(colours: palette.Palette) -> Style:
 
 
 class ScreenListener(Protocol):
-    """Whoever is told what the person does."""
+    """Hears what the person does."""
 
     def submit(self, text: str) -> None: ...
     def steer(self, text: str) -> None: ...
@@ -138,7 +102,7 @@ class Screen:
         self.status = StatusLine()
         self.is_working = False
         self.is_raw = False
-        """The terminal has been in our mode for a moment: before that it sent Enter as another key."""
+        """The terminal is in raw mode; before that it sent Enter as Ctrl-J."""
         self.menu: Menu | None = None
         self._listener = listener
         self._render_live: Callable[[int], str] = lambda _: ""
@@ -147,9 +111,9 @@ class Screen:
         self._menus: list[Menu] = []
         self._history_task: asyncio.Task[None] | None = None
         self._editor_task: asyncio.Task[None] | None = None
-        """In a program of the person's."""
+        """While the line is edited in the person's editor."""
         self._print_queue: asyncio.Queue[str | None] = asyncio.Queue()
-        """Texts, and None for an empty screen."""
+        """Texts, and None to clear the screen."""
         self.buffer = Buffer(
             history=history, completer=completer, complete_while_typing=True, multiline=True, name="line"
         )
@@ -163,7 +127,8 @@ class Screen:
             color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
             min_redraw_interval=REDRAW_S,
             input=input,
-            output=output or _make_output(),
+            output=output  # the terminal is never asked where its cursor is: not every one answers
+            or ClusterOutput(sys.stdout, _terminal_size, term=os.environ.get("TERM"), enable_cpr=False),
             enable_page_navigation_bindings=False,
             erase_when_done=True,
         )
@@ -171,25 +136,30 @@ class Screen:
         self._app.ttimeoutlen = ESCAPE_S
         self._app.timeoutlen = 3 * ESCAPE_S
 
-    async def run(self, meanwhile: Callable[[], None]) -> None:
-        """Until `close`. `meanwhile` is called once the line can be typed on."""
-        self._app.output.write_raw("\r\x1b[K")  # keys that came before us were shown by the terminal itself
+    async def run(self, on_ready: Callable[[], None]) -> None:
+        """Until `close`. `on_ready` is called once the line can be typed on."""
+        self._app.output.write_raw("\r\x1b[K")  # the terminal itself echoed keys that came before us
         printer = asyncio.create_task(self._print_all(), name="printer")
+
+        def start() -> None:
+            self.is_raw = True
+            on_ready()
+
+        def start_soon() -> None:  # once what was typed before us is on the line
+            asyncio.get_running_loop().call_later(QUIET_S, start)
+
         try:
-            await self._app.run_async(pre_run=partial(_soon, self._begin, meanwhile))
+            await self._app.run_async(pre_run=start_soon)
         finally:
             printer.cancel()
-            self._print_rest()
-
-    def _begin(self) -> None:
-        self.is_raw = True
+            self._write([self._print_queue.get_nowait() for _ in range(self._print_queue.qsize())])
 
     def close(self) -> None:
         if self._app.is_running and not self._app.is_done:
             self._app.exit()
 
     def use_theme(self, theme: Literal["auto", "light", "dark"]) -> None:
-        """`auto`: what the terminal says of itself counts as soon as it does."""
+        """`auto`: ask the terminal, and use what it answers as soon as it does."""
         input, output = self._app.input, self._app.output
         if theme != "auto":
             self._use_background(theme)
@@ -207,27 +177,27 @@ class Screen:
     # What is shown
 
     def print(self, text: str) -> None:
-        """For good, above the line; harmless text, or our own."""
+        """Into the scrollback: harmless text, or our own."""
         self._print_queue.put_nowait(text)
 
     def clear(self) -> None:
-        """What is on the screen leaves it at the top. It stays in the scrollback, which is not ours alone."""
+        """Scroll the screen empty. Its lines stay in the scrollback, which is not ours alone."""
         self._print_queue.put_nowait(None)
 
     async def drain(self) -> None:
-        """Once all of it stands there."""
+        """Wait until all of it is printed."""
         await self._print_queue.join()
 
-    def show(self, live: Callable[[int], str]) -> None:
-        """What is still changing, as it is drawn for so many columns."""
-        self._render_live = live
+    def show(self, render_live: Callable[[int], str]) -> None:
+        """What still changes, rendered for so many columns."""
+        self._render_live = render_live
         self.redraw()
 
     def redraw(self) -> None:
         self._app.invalidate()
 
     async def ask(self, menu: Menu) -> str | None:
-        """One at a time; the line keeps what is on it."""
+        """One question at a time; the line keeps what is on it."""
         self.show_menu(menu)
         try:
             return await menu.answer
@@ -237,7 +207,7 @@ class Screen:
             self.buffer.insert_text(menu.stray_text)
 
     def show_menu(self, menu: Menu) -> None:
-        """It takes the keys from now on, or when it is its turn."""
+        """It takes the keys from now on, or when it is its turn. `ask` removes it."""
         if menu not in self._menus:
             self._menus.append(menu)
             self._next_menu()
@@ -257,23 +227,18 @@ class Screen:
     async def _print_all(self) -> None:
         while True:
             text = await self._print_queue.get()
-            waiting = [text, *(self._print_queue.get_nowait() for _ in range(self._print_queue.qsize()))]
+            texts = [text, *(self._print_queue.get_nowait() for _ in range(self._print_queue.qsize()))]
             if self._editor_task is not None:
                 await asyncio.wait([self._editor_task])
-            self._write_above(waiting)
-            for _ in waiting:
+            # The terminal stays in raw mode: otherwise it would echo keys, and Enter would be a
+            # line break.
+            self._area.erase_for_print()
+            self._write(texts)
+            with set_app(self._app):
+                self._app.render_counter += 1  # prompt_toolkit caches what it draws until this changes
+                self._area.render(self._app, self._app.layout)
+            for _ in texts:
                 self._print_queue.task_done()
-
-    def _write_above(self, texts: list[str | None]) -> None:
-        """The terminal stays in its mode: in its usual one it would show keys itself, and Enter would be a new line."""
-        self._area.erase_for_print()
-        self._write(texts)
-        with set_app(self._app):
-            self._app.render_counter += 1  # what is drawn is kept for as long as this stays
-            self._area.render(self._app, self._app.layout)
-
-    def _print_rest(self) -> None:
-        self._write([self._print_queue.get_nowait() for _ in range(self._print_queue.qsize())])
 
     def _write(self, texts: list[str | None]) -> None:
         output = self._app.output
@@ -313,13 +278,13 @@ class Screen:
         self._listener.leave()
 
     def _snap_cursor(self, _: Buffer) -> None:
-        """Whatever has moved the cursor: it is never inside of a character."""
-        begin = inside_cluster(self.buffer.text, self.buffer.cursor_position)
-        if begin is not None:
-            self.buffer.cursor_position = begin
+        """Whatever moved the cursor, it is never inside a cluster."""
+        start = inside_cluster(self.buffer.text, self.buffer.cursor_position)
+        if start is not None:
+            self.buffer.cursor_position = start
 
     def prepend(self, text: str) -> None:
-        """On the line, before what is typed there."""
+        """Put text on the line, before what is typed there."""
         self.buffer.text = f"{text}\n{self.buffer.text}" if self.buffer.text else text
         self.buffer.cursor_position = len(self.buffer.text)
 
@@ -333,26 +298,44 @@ class Screen:
         self.buffer.insert_text(self.pastes.fold(text))
 
     def search_history(self) -> None:
-        asked = history_menu(self._history.get_strings(), self.pastes.unfold)
-        self.show_menu(asked)  # at once: the next keys are for it
-        self._history_task = asyncio.get_running_loop().create_task(self._insert_chosen(asked))
+        """The latest line first. A folded paste is found by everything in it."""
+        latest = dict.fromkeys(reversed(self._history.get_strings()))
+        items = [MenuItem(one, one, one if "\n" in one else "", searched=self.pastes.unfold(one)) for one in latest]
+        menu = Menu("Input history", items, mode="search")
+        self.show_menu(menu)  # at once: the next keys are for it
 
-    async def _insert_chosen(self, asked: Menu) -> None:
-        """Puts what is chosen on the line."""
-        chosen = await self.ask(asked)
-        if chosen is not None:
-            self.buffer.reset()
-            self.buffer.insert_text(chosen)
+        async def insert_chosen() -> None:
+            chosen = await self.ask(menu)
+            if chosen is not None:
+                self.buffer.reset()
+                self.buffer.insert_text(chosen)
+
+        self._history_task = asyncio.get_running_loop().create_task(insert_chosen())
 
     # How it is laid out
 
     def _layout(self) -> ClusterSplit:
-        asks = Condition(lambda: self.menu is not None)
-        shows = Condition(lambda: bool(self._live_text()))
-        completes = Condition(lambda: self.buffer.complete_state is not None and bool(self._draw_completions()))
+        has_menu = Condition(lambda: self.menu is not None)
+        has_live = Condition(lambda: bool(self._live_text()))
+        has_completions = Condition(lambda: self.buffer.complete_state is not None and bool(self._draw_completions()))
+
+        def draw_cursor() -> StyleAndTextTuples:
+            return [("reverse", " ")] if self._parks_cursor() and not self.buffer.text else []
+
+        def draw_live() -> StyleAndTextTuples:
+            return self._placeholders.pack_fragments(to_formatted_text(ANSI(self._live_text())))
+
+        def draw_menu() -> StyleAndTextTuples:
+            others = 2 if self.rows < SMALL_ROWS else 3
+            drawn = self.menu.fragments(self.columns, max(4, self.rows - others)) if self.menu else []
+            return self._placeholders.pack_fragments(drawn)
+
+        def draw_status() -> StyleAndTextTuples:
+            return self._placeholders.pack_fragments([("class:status", self.status.render(self.columns))])
+
         line = InputLine(
             BufferControl(
-                self.buffer, input_processors=[ClusterProcessor(self._placeholders), AfterInput(self._draw_cursor)]
+                self.buffer, input_processors=[ClusterProcessor(self._placeholders), AfterInput(draw_cursor)]
             ),
             get_line_prefix=lambda number, wrap: [("class:prompt", PROMPT if number == wrap == 0 else "  ")],
             height=lambda: Dimension(max=max(1, self.rows - 4)),
@@ -362,13 +345,14 @@ class Screen:
         line.parks_cursor = self._parks_cursor
         split = ClusterSplit(
             [
-                ConditionalContainer(Window(FormattedTextControl(self._draw_live), dont_extend_height=True), shows),
-                ConditionalContainer(Window(FormattedTextControl(self._draw_menu), dont_extend_height=True), asks),
-                ConditionalContainer(line, ~asks),
+                ConditionalContainer(Window(FormattedTextControl(draw_live), dont_extend_height=True), has_live),
+                ConditionalContainer(Window(FormattedTextControl(draw_menu), dont_extend_height=True), has_menu),
+                ConditionalContainer(line, ~has_menu),
                 ConditionalContainer(
-                    Window(FormattedTextControl(self._draw_completions), dont_extend_height=True), completes & ~asks
+                    Window(FormattedTextControl(self._draw_completions), dont_extend_height=True),
+                    has_completions & ~has_menu,
                 ),
-                Window(FormattedTextControl(self._draw_status), height=1),
+                Window(FormattedTextControl(draw_status), height=1),
             ],
             align=VerticalAlign.TOP,
         )
@@ -376,31 +360,18 @@ class Screen:
         return split
 
     def _live_text(self) -> str:
-        """Half of the screen at most: rows that a narrower terminal breaks in two must not leave it at the top."""
+        """At most half of the screen: rows that a narrower terminal breaks in two must not scroll
+        off the top."""
         if self.menu is not None and self.rows < SMALL_ROWS:
             return ""  # the question needs them all
         rows = max(1, min(self.rows - _OTHER_ROWS, self.rows // 2)) if self.menu is None else 1
         lines = self._render_live(self.columns).split("\n")
         return "\n".join(lines[-rows:])
 
-    def _draw_live(self) -> StyleAndTextTuples:
-        return self._placeholders.pack_fragments(to_formatted_text(ANSI(self._live_text())))
-
     def _parks_cursor(self) -> bool:
-        """The terminal's own cursor: something goes on, and nobody types."""
-        is_typed_on = bool(self.buffer.text) and not self._area.is_settling
-        return self.is_working and self.menu is None and not is_typed_on
-
-    def _draw_cursor(self) -> StyleAndTextTuples:
-        return [("reverse", " ")] if self._parks_cursor() and not self.buffer.text else []
-
-    def _draw_menu(self) -> StyleAndTextTuples:
-        others = 2 if self.rows < SMALL_ROWS else 3
-        drawn = self.menu.fragments(self.columns, max(4, self.rows - others)) if self.menu else []
-        return self._placeholders.pack_fragments(drawn)
-
-    def _draw_status(self) -> StyleAndTextTuples:
-        return self._placeholders.pack_fragments([("class:status", self.status.render(self.columns))])
+        """The terminal's own cursor, while work goes on and nobody types."""
+        is_typing = bool(self.buffer.text) and not self._area.is_settling
+        return self.is_working and self.menu is None and not is_typing
 
     def _draw_completions(self) -> StyleAndTextTuples:
         state = self.buffer.complete_state
@@ -412,26 +383,15 @@ class Screen:
         offered = state.completions[first : first + MAX_COMPLETIONS]
         widest = max(width(one.display_text) for one in offered)
         for place, one in enumerate(offered, first):
-            style = "class:offer.chosen" if place == state.complete_index else ""
+            chosen_style = "class:offer.chosen" if place == state.complete_index else ""
             gap = " " * (widest - width(one.display_text))
             name = cut(f"  {one.display_text}{gap}", self.columns)
             about = cut(f"  {one.display_meta_text}", self.columns - width(name)) if one.display_meta_text else ""
-            drawn += [(style, name), ("class:offer.about", about), ("", "\n")]
+            drawn += [(chosen_style, name), ("class:offer.about", about), ("", "\n")]
         return self._placeholders.pack_fragments(drawn[:-1])
 
 
-def _soon(*acts: Callable[[], None]) -> None:
-    """Once what was typed before us is on the line."""
-    for act in acts:
-        asyncio.get_running_loop().call_later(QUIET_S, act)
-
-
-def _make_output() -> ClusterOutput:
-    """The terminal is never asked where its cursor is: not every one answers."""
-    return ClusterOutput(sys.stdout, _size, term=os.environ.get("TERM"), enable_cpr=False)
-
-
-def _size() -> Size:
+def _terminal_size() -> Size:
     """Some terminals say that they have no size at all."""
     columns, rows = os.get_terminal_size(sys.stdout.fileno())
     return Size(rows=rows or 24, columns=columns or 80)

@@ -1,9 +1,5 @@
-"""What is shown of a conversation on the screen: its turns, what is said beside them, and the lines that wait.
-
-A question about changes of files, as a person at a terminal reads it before they decide. Nothing is left out.
-The person at the screen: allows or does not, and answers the model's questions.
-Turns from the journal, painted as they were when they ran.
-"""
+"""What the screen shows of a conversation: its turns, questions to the person, notices, and the
+queued lines. Turns from the journal look as they did when they ran."""
 
 import asyncio
 from collections import deque
@@ -35,152 +31,12 @@ from talaria.runtime.turn_runner import Report
 from talaria.store.base import Session
 from talaria.tools.person import Answer, Instead, Question, measure
 
-
-def question_rows(question: Question, columns: int, *, is_plain: bool = False) -> list[str]:
-    """No row is wider than `columns`. `is_plain`: they are text and nothing else, also where there are colours."""
-    colours = palette.current() if has_colour() else palette.BASIC
-    place = f"\n(in {question.workdir})" if question.workdir else ""
-    rows = wrap(decidable(f"{question.headline}{place}"), columns)
-    for change in question.changes:
-        painted = render_change(change, columns, colours, most_rows=None, has_colour=has_colour())
-        rows += [*painted.header.split("\n"), *painted.rows]
-    return [strip_codes(row) for row in rows] if is_plain else rows
-
-
 INSTEAD = "No, and tell it what to do instead"
-_KEYS: dict[Answer, str] = {"once": "y", "session": "s", "project": "p", "always": "a"}
-
-
-class ScreenPerson:
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
-
-    def may_approve(self) -> bool:
-        return True
-
-    async def allow(self, question: Question) -> Answer | Instead:
-        yes = (MenuItem(one, f"Yes, {question.scope_of(one)}", key=_KEYS[one]) for one in question.offered[1:])
-        offered = [MenuItem("no", "No, do not", key="n"), *yes, MenuItem("instead", INSTEAD, key="i")]
-        why = f"It is asked because {question.reason}" if question.reason else ""
-        facts: tuple[str, ...] = ()
-        if question.content is not None:
-            found = measure(question.content)
-            facts = (
-                f"The {question.noun}: {found.text}",
-                found.text,
-                f"The {question.noun}: {found.short}",
-                found.short,
-            )
-        painted: Callable[[int], Sequence[str]] | None = None
-        if question.changes:
-            painted = lru_cache(maxsize=2)(partial(question_rows, question))
-            await in_thread(partial(painted, self._screen.columns - 2))  # of a long change that takes a moment
-        title = question.title or f"May {question.tool} do this?"
-        quoted = question.model_words
-        menu = Menu(title, offered, body=question.text, painted=painted, footer=why, quoted=quoted, facts=facts)
-        given = await self._screen.ask(menu)
-        if given == "instead":
-            words = await self._screen.ask(Menu("What to do instead?", [], body=question.headline, typing="words"))
-            return Instead(words) if words and words.strip() else "no"
-        for one in question.offered:
-            if one == given:
-                return one
-        return "no"
-
-    async def choose(self, question: str, choices: Sequence[str]) -> str | None:
-        offered = [MenuItem(one, one) for one in choices]
-        return await self._screen.ask(Menu("The model asks", offered, body=question, typing="words"))
-
-
-MOST_ECHOED_LINES = 12
-
-
-class PastTurns(NamedTuple):
-    lines: Sequence[str]
-    is_all: bool
-    """False: something was before these lines."""
-    last: TurnView | None
-    tokens: int | None
-    """That the conversation took in its last round."""
-
-
-class _LineBuffer:
-    """A screen as far as a turn needs one; keeps what is printed."""
-
-    menu = None
-
-    def __init__(self, columns: int) -> None:
-        self.columns = columns
-        self.lines: list[str] = []
-
-    def print(self, text: str) -> None:
-        self.lines += text.split("\n")
-
-
-def render_past_turns(entries: Sequence[Recorded], columns: int, most_lines: int, clock: Clock) -> PastTurns:
-    """The last turns that fit, the very last one at least in part. Takes a moment: markdown is painted."""
-    starts = [place for place, one in enumerate(entries) if isinstance(one.entry, TurnStarted) and place]
-    turns = [entries[begin:end] for begin, end in zip([0, *starts], [*starts, len(entries)], strict=True)]
-    lines: list[str] = []
-    last: TurnView | None = None
-    tokens: int | None = None
-    left = len(turns) if entries else 0
-    while left and len(lines) < most_lines:
-        used: list[int] = []
-        sheet = _LineBuffer(columns)
-        view = TurnView(sheet, clock, lambda count, _, used=used: used.append(count))
-        _replay_turn(turns[left - 1], view, sheet)
-        if last is not None and len(sheet.lines) + len(lines) > most_lines:
-            break
-        lines = [*sheet.lines, *lines]
-        if last is None:
-            last, tokens = view, used[-1] if used else None
-        left -= 1
-    is_all = not left and len(lines) <= most_lines and (not entries or entries[0].seq == 1)
-    return PastTurns(lines[-most_lines:], is_all, last, tokens)
-
-
-def _replay_turn(turn: Sequence[Recorded], view: TurnView, sheet: _LineBuffer) -> None:
-    called_at: dict[str, float] = {}
-    for one in turn:
-        match one.entry:
-            case MessageAdded(User(author="person") as said):
-                sheet.print(render_echo(said.text, sheet.columns))
-            case MessageAdded(User(author="steering") as said):
-                sheet.print(style(f"  ↪ {readable(said.text)}", CYAN))
-            case MessageAdded(User()):
-                pass  # of the host; people are not shown it
-            case MessageAdded(Assistant() as message):
-                view.show(ThinkingDelta("".join(part.text for part in message.parts if isinstance(part, Thinking))))
-                view.show(RoundEnded(message))
-                for call in message.calls:
-                    view.show(ToolBegan(call.id, call.name, call.arguments))
-                    called_at[call.id] = one.at
-            case MessageAdded(ToolResult() as result):
-                view.show(ToolEnded(result, max(0.0, one.at - called_at.get(result.call_id, one.at))))
-            case TurnEnded(_, outcome, _, error):
-                view.end()
-                if outcome != "completed":
-                    failure = style(wrap_words(readable(error), sheet.columns), RED)
-                    sheet.print(failure if error else style(INTERRUPTED, YELLOW))
-                sheet.print("")
-            case entry:
-                if remark := remark_on(entry):
-                    sheet.print(style(wrap_words(f"  {readable(remark)}", sheet.columns), YELLOW))
-
-
-def render_echo(line: str, columns: int) -> str:
-    """What the person has said, or the beginning of it."""
-    first, *others = wrap_words(readable(line), columns - len(PROMPT)).split("\n")
-    kept = others[: MOST_ECHOED_LINES - 1]
-    left = len(others) - len(kept)
-    more = [style(f"  … {left} more lines", DIM)] if left else []
-    return "\n".join([style(PROMPT, CYAN, BOLD) + style(first, BOLD), *(f"  {one}" for one in kept), *more])
-
-
+MAX_ECHOED_LINES = 12
+MAX_SCREENS = 3
+"""Of a conversation that is resumed."""
 TICK_S = 0.1
-MOST_SCREENS = 3
-"""Of a conversation that somebody comes back to."""
+_KEYS: dict[Answer, str] = {"once": "y", "session": "s", "project": "p", "always": "a"}
 
 
 class ScreenInterface:
@@ -191,11 +47,10 @@ class ScreenInterface:
         self._view: TurnView | None = None
         self._last_view: TurnView | None = None
         self._queue: deque[str] = deque()
-        """That wait for their turn."""
+        """Lines that wait for their turn."""
 
     @property
     def is_turn_shown(self) -> bool:
-        """A turn."""
         return self._view is not None
 
     def say(self, text: str) -> None:
@@ -211,7 +66,7 @@ class ScreenInterface:
         self._screen.show(self._render_live)
 
         def show(event: Event) -> None:
-            self._last_view = view  # not before: where nothing was left to finish, the turn before is still the last
+            self._last_view = view  # not before: if nothing was left to finish, the last turn is still the last
             view.show(event)
 
         return show
@@ -232,9 +87,8 @@ class ScreenInterface:
         self._screen.show(self._render_live)
 
     def echo(self, line: str) -> None:
-        if not line:
-            return
-        self._screen.print(render_echo(line, self._screen.columns))
+        if line:
+            self._screen.print(render_echo(line, self._screen.columns))
 
     def on_switch(self, reason: Reason) -> None:
         if reason != "branch":
@@ -242,8 +96,8 @@ class ScreenInterface:
             self._screen.status = self._screen.status._replace(tokens=0 if reason == "new" else None)
 
     async def repaint(self, row: Session, entries: Sequence[Recorded]) -> bool:
-        columns, most_lines = self._screen.columns, MOST_SCREENS * self._screen.rows
-        past = await in_thread(lambda: render_past_turns(entries, columns, most_lines, self._clock))
+        columns, max_lines = self._screen.columns, MAX_SCREENS * self._screen.rows
+        past = await in_thread(lambda: render_past_turns(entries, columns, max_lines, self._clock))
         self.say(headline(row))
         if not past.is_all:
             self.say(f"Earlier messages: talaria sessions show {row.id}")
@@ -254,21 +108,20 @@ class ScreenInterface:
         return True
 
     def show_note(self, text: str) -> None:
-        """What the model is told while it works."""
-        told = style(f"  ↪ {readable(text)}", CYAN) + style("  (told at its next step)", DIM)
+        """What the person tells the model during a turn."""
+        note = style(f"  ↪ {readable(text)}", CYAN) + style("  (sent at its next step)", DIM)
         if self._view is not None:
-            self._view.add_note(told)
+            self._view.add_note(note)
         else:
-            self._screen.print(told)
+            self._screen.print(note)
 
     def show_details(self) -> None:
-        told = (
-            self._last_view.render_details() if self._last_view else ""
-        )  # also of a turn that runs, once something has happened in it
-        self._screen.print(told or style("  No tool was used, and nothing is known of what was thought.", DIM))
+        """Of the last turn, or of the current one once something has happened in it."""
+        details = self._last_view.render_details() if self._last_view else ""
+        self._screen.print(details or style("  No tools were used, and there is no thinking to show.", DIM))
 
     async def tick(self) -> None:
-        """Time is seen to pass."""
+        """Redraws the clock of a turn."""
         while True:
             await asyncio.sleep(TICK_S)
             if self._view is not None:
@@ -278,9 +131,148 @@ class ScreenInterface:
         self._screen.print(style(wrap_words(readable(runnable(str(error))), self._screen.columns), RED))
 
     def _render_live(self, columns: int) -> str:
-        shown = [self._view.render_live(columns)] if self._view else []
-        shown += [style(cut(f"  queued: {' '.join(readable(line).split())}", columns), DIM) for line in self._queue]
-        return "\n".join(shown)
+        parts = [self._view.render_live(columns)] if self._view else []
+        parts += [style(cut(f"  queued: {' '.join(readable(line).split())}", columns), DIM) for line in self._queue]
+        return "\n".join(parts)
 
     def _show_usage(self, tokens: int, window: int | None) -> None:
         self._screen.status = self._screen.status._replace(tokens=tokens, window=window)
+
+
+class ScreenPerson:
+    """Approves calls or not, and answers the model's questions."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def may_approve(self) -> bool:
+        return True
+
+    async def allow(self, question: Question) -> Answer | Instead:
+        yes = (MenuItem(one, f"Yes, {question.scope_of(one)}", key=_KEYS[one]) for one in question.offered[1:])
+        items = [MenuItem("no", "No", key="n"), *yes, MenuItem("instead", INSTEAD, key="i")]
+        facts: tuple[str, ...] = ()
+        if question.content is not None:
+            size = measure(question.content)
+            facts = (f"The {question.noun}: {size.text}", size.text, f"The {question.noun}: {size.short}", size.short)
+        render_body: Callable[[int], Sequence[str]] | None = None
+        if question.changes:
+            render_body = lru_cache(maxsize=2)(partial(question_rows, question))
+            await in_thread(partial(render_body, self._screen.columns - 2))  # a long change takes a moment
+        menu = Menu(
+            question.title or f"May {question.tool} do this?",
+            items,
+            body=question.text,
+            render_body=render_body,
+            footer=f"You are asked because {question.reason}" if question.reason else "",
+            quoted=question.model_words,
+            facts=facts,
+        )
+        answer = await self._screen.ask(menu)
+        if answer == "instead":
+            words = await self._screen.ask(Menu("What to do instead?", [], body=question.headline, mode="words"))
+            return Instead(words) if words and words.strip() else "no"
+        for one in question.offered:
+            if one == answer:
+                return one
+        return "no"
+
+    async def choose(self, question: str, choices: Sequence[str]) -> str | None:
+        items = [MenuItem(one, one) for one in choices]
+        return await self._screen.ask(Menu("The model asks", items, body=question, mode="words"))
+
+
+def question_rows(question: Question, columns: int, *, is_plain: bool = False) -> list[str]:
+    """A question about changes of files, with nothing left out. No row is wider than `columns`.
+    `is_plain`: without escape sequences, even where there are colours."""
+    colours = palette.current() if has_colour() else palette.BASIC
+    place = f"\n(in {question.workdir})" if question.workdir else ""
+    rows = wrap(decidable(f"{question.headline}{place}"), columns)
+    for change in question.changes:
+        rendered = render_change(change, columns, colours, max_rows=None, has_colour=has_colour())
+        rows += [*rendered.header.split("\n"), *rendered.rows]
+    return [strip_codes(row) for row in rows] if is_plain else rows
+
+
+class PastTurns(NamedTuple):
+    lines: Sequence[str]
+    is_all: bool
+    """False: the conversation has more before these lines."""
+    last: TurnView | None
+    tokens: int | None
+    """That the conversation took in its last round."""
+
+
+class _LineBuffer:
+    """A `TurnOutput` that keeps what is printed."""
+
+    menu = None
+
+    def __init__(self, columns: int) -> None:
+        self.columns = columns
+        self.lines: list[str] = []
+
+    def print(self, text: str) -> None:
+        self.lines += text.split("\n")
+
+
+def render_past_turns(entries: Sequence[Recorded], columns: int, max_lines: int, clock: Clock) -> PastTurns:
+    """The last turns that fit, the very last one at least in part. Renders markdown, which takes a
+    moment."""
+    starts = [place for place, one in enumerate(entries) if isinstance(one.entry, TurnStarted) and place]
+    turns = [entries[start:end] for start, end in zip([0, *starts], [*starts, len(entries)], strict=True)]
+    lines: list[str] = []
+    last: TurnView | None = None
+    tokens: int | None = None
+    left = len(turns) if entries else 0
+    while left and len(lines) < max_lines:
+        used: list[int] = []
+        output = _LineBuffer(columns)
+        view = TurnView(output, clock, lambda count, _, used=used: used.append(count))
+        _replay_turn(turns[left - 1], view, output)
+        if last is not None and len(output.lines) + len(lines) > max_lines:
+            break
+        lines = [*output.lines, *lines]
+        if last is None:
+            last, tokens = view, used[-1] if used else None
+        left -= 1
+    is_all = not left and len(lines) <= max_lines and (not entries or entries[0].seq == 1)
+    return PastTurns(lines[-max_lines:], is_all, last, tokens)
+
+
+def _replay_turn(turn: Sequence[Recorded], view: TurnView, output: _LineBuffer) -> None:
+    called_at: dict[str, float] = {}
+    for one in turn:
+        match one.entry:
+            case MessageAdded(User(author="person") as message):
+                output.print(render_echo(message.text, output.columns))
+            case MessageAdded(User(author="steering") as message):
+                output.print(style(f"  ↪ {readable(message.text)}", CYAN))
+            case MessageAdded(User()):
+                pass  # the host's own; people do not see it
+            case MessageAdded(Assistant() as message):
+                view.show(ThinkingDelta("".join(part.text for part in message.parts if isinstance(part, Thinking))))
+                view.show(RoundEnded(message))
+                for call in message.calls:
+                    view.show(ToolBegan(call.id, call.name, call.arguments))
+                    called_at[call.id] = one.at
+            case MessageAdded(ToolResult() as result):
+                view.show(ToolEnded(result, max(0.0, one.at - called_at.get(result.call_id, one.at))))
+            case TurnEnded(_, outcome, _, error):
+                view.end()
+                if outcome != "completed":
+                    failure = style(wrap_words(readable(error), output.columns), RED)
+                    output.print(failure if error else style(INTERRUPTED, YELLOW))
+                output.print("")
+            case entry:
+                if remark := remark_on(entry):
+                    output.print(style(wrap_words(f"  {readable(remark)}", output.columns), YELLOW))
+
+
+def render_echo(line: str, columns: int) -> str:
+    """What the person said, or the start of it."""
+    first, *others = wrap_words(readable(line), columns - len(PROMPT)).split("\n")
+    shown = others[: MAX_ECHOED_LINES - 1]
+    left = len(others) - len(shown)
+    more = [style(f"  … {left} more line{'' if left == 1 else 's'}", DIM)] if left else []
+    return "\n".join([style(PROMPT, CYAN, BOLD) + style(first, BOLD), *(f"  {one}" for one in shown), *more])

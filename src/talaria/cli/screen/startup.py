@@ -1,4 +1,4 @@
-"""Opens the screen before anything else is loaded: what is typed meanwhile waits."""
+"""Opens the screen before anything else is loaded: what is typed in the meantime waits."""
 
 import asyncio
 import importlib
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from talaria.cli import exits
 from talaria.cli.notices import complain, say
 from talaria.cli.options import CliOptions
-from talaria.cli.screen.completing import InputHistory, LineCompleter
+from talaria.cli.screen.line_input import InputHistory, LineCompleter
 from talaria.cli.screen.screen import Screen
 from talaria.config import paths
 from talaria.core.aio import in_thread
@@ -26,7 +26,7 @@ def run_screen(profile: str | None, options: CliOptions) -> int:
 
 
 class Startup:
-    """Listens until the conversation does."""
+    """Listens to the screen until the chat is loaded, and forwards to it afterwards."""
 
     def __init__(self, profile: str | None, options: CliOptions) -> None:
         self._profile = profile
@@ -35,17 +35,17 @@ class Startup:
         self._chat: ChatScreen | None = None
         self._code = exits.DONE
         self._task: asyncio.Task[None] | None = None
-        self._history = InputHistory(paths.home(profile), may_make=profile is None)
+        self._history = InputHistory(paths.home(profile), may_create=profile is None)
         self._completer = LineCompleter(Path.cwd())
-        self._screen = Screen(
-            self,
-            history=self._history,
-            completer=self._completer,
-        )
+        self._screen = Screen(self, history=self._history, completer=self._completer)
         self._history.unfold = self._screen.pastes.unfold
 
     async def run(self) -> int:
-        await self._screen.run(self._start)
+        def start() -> None:
+            self._screen.show(lambda _: "")
+            self._task = asyncio.create_task(self._run_chat(), name="conversation")
+
+        await self._screen.run(start)
         if self._task is not None:
             if self._chat is None:
                 self._task.cancel()
@@ -56,16 +56,18 @@ class Startup:
                 say(self._chat.resume_hint)
         return self._code
 
-    def _start(self) -> None:
-        self._screen.show(lambda _: "")
-        self._task = asyncio.create_task(self._run_chat(), name="conversation")
-
     async def _run_chat(self) -> None:
-        """The conversation, from its beginning to its end."""
+        def attach(chat: "ChatScreen") -> None:
+            """The chat listens from now on, first to what was typed before."""
+            self._chat = chat
+            waiting, self._waiting = self._waiting, []
+            for text in waiting:
+                chat.submit(text)
+
         try:
-            talk: Any = (await in_thread(lambda: importlib.import_module(_CHAT_MODULE))).ChatScreen
-            opened: ChatScreen = talk(self._screen, self._completer, self._history, self._profile, self._options)
-            self._code = await opened.run(self._attach)
+            loaded: Any = (await in_thread(lambda: importlib.import_module(_CHAT_MODULE))).ChatScreen
+            chat: ChatScreen = loaded(self._screen, self._completer, self._history, self._profile, self._options)
+            self._code = await chat.run(attach)
         except TalariaError as error:
             self._screen.close()
             self._code = exits.code_for(error)
@@ -74,32 +76,25 @@ class Startup:
         finally:
             self._screen.close()
 
-    def _attach(self, talk: "ChatScreen") -> None:
-        """It listens from now on; what was typed before comes first."""
-        self._chat = talk
-        waiting, self._waiting = self._waiting, []
-        for text in waiting:
-            talk.submit(text)
-
     # What the person does
 
     def submit(self, text: str) -> None:
-        self._forward(lambda talk: talk.submit(text), lambda: self._waiting.append(text))
+        self._forward(lambda chat: chat.submit(text), lambda: self._waiting.append(text))
 
     def steer(self, text: str) -> None:
-        self._forward(lambda talk: talk.steer(text), lambda: self._waiting.append(text))
+        self._forward(lambda chat: chat.steer(text), lambda: self._waiting.append(text))
 
     def interrupt(self) -> None:
-        self._forward(lambda talk: talk.interrupt(), self._screen.close)
+        self._forward(lambda chat: chat.interrupt(), self._screen.close)
 
     def leave(self) -> None:
-        self._forward(lambda talk: talk.leave(), self._screen.close)
+        self._forward(lambda chat: chat.leave(), self._screen.close)
 
     def show_details(self) -> None:
-        self._forward(lambda talk: talk.show_details(), lambda: None)
+        self._forward(lambda chat: chat.show_details(), lambda: None)
 
-    def _forward(self, heard: "Callable[[ChatScreen], None]", unheard: Callable[[], None]) -> None:
+    def _forward(self, to_chat: "Callable[[ChatScreen], None]", before: Callable[[], None]) -> None:
         if self._chat is not None:
-            heard(self._chat)
+            to_chat(self._chat)
         else:
-            unheard()
+            before()

@@ -1,6 +1,8 @@
-"""A turn on the screen: what is complete goes into the scrollback, what is being written or done stands below it.
+"""A turn on the screen: what is complete goes into the scrollback, what is being written or done is
+drawn below it.
 
-A tool call in one line: what it is about, how it ended, how long it took; below it what tells most of it.
+A tool call is one line: what it is about, how it ended, how long it took. Below it are the lines
+that say most about it.
 """
 
 import json
@@ -43,21 +45,22 @@ from talaria.core.events import (
     TurnDone,
 )
 from talaria.core.ids import CallId
-from talaria.core.messages import FileChange, Outcome, ToolResult
+from talaria.core.messages import Outcome, ToolResult
+from talaria.core.usage import Usage
 
 _KEY_ARGUMENTS = ("command", "path", "query", "url", "pattern", "code", "question", "action", "name")
-MOST_DIFF_LINES = 24
-MOST_ARGUMENT_LINES = 200
-MOST_OUTPUT_LINES = 5
-MOST_REASON_LINES = 3
-MOST_END_COLUMNS = 30
+MAX_DIFF_LINES = 24
+MAX_ARGUMENT_LINES = 200
+MAX_OUTPUT_LINES = 5
+MAX_NOTE_LINES = 3
+MAX_END_COLUMNS = 30
 _SANDBOX_NOTE = "[sandbox: "
 _STOPPED = Outcome("cancelled", "stopped")
 _COLOURS = {"done": GREEN, "failed": RED, "invalid": RED, "refused": YELLOW, "cancelled": YELLOW}
 
 
 class ToolCallLines(msgspec.Struct, frozen=True):
-    """A call that was made; without a result it runs, or was stopped."""
+    """A call; without a result it is running, or was stopped."""
 
     name: str
     arguments: str
@@ -65,46 +68,52 @@ class ToolCallLines(msgspec.Struct, frozen=True):
     seconds: float | None = None
     """None: not known."""
 
-    def render_running(self, columns: int, sign: str, colour: str, printed: Sequence[str] = ()) -> str:
-        """With the last lines that it has printed."""
+    def render_running(self, columns: int, mark: str, colour: str, output: Sequence[str] = ()) -> str:
+        """With the last lines of its output."""
         took = f"{self.seconds:.0f} s" if self.seconds and self.seconds >= 1 else ""
-        lines = [self._headline(columns, sign, colour, "", took)]
-        lines += [_detail_line(line, columns) for line in printed[-MOST_OUTPUT_LINES:]]
+        lines = [self._headline(columns, mark, colour, "", took)]
+        lines += [_detail_line(line, columns) for line in output[-MAX_OUTPUT_LINES:]]
         return "\n".join(lines)
 
     def render_ended(self, columns: int) -> str:
-        """With what it printed, what went wrong, or what it changed in files."""
+        """With its output, its error, or its changes of files."""
         how = self._outcome
-        colour = _COLOURS[how.kind]
-        said, reason = _end_label(how, columns)
-        took = f"{self.seconds:.1f} s" if self.seconds is not None and self._has_run else ""
+        label, reason = _end_label(how, columns)
+        has_run = self.result is None or self.result.disposition != "none"
+        took = f"{self.seconds:.1f} s" if self.seconds is not None and has_run else ""
         steps = read_steps(self.result.text) if self.result is not None and self.name == CHECKLIST_TOOL else []
         call = msgspec.structs.replace(self, arguments=summarise(steps)) if steps else self
         mark = "✓" if how.kind == "done" else "✗"
-        lines = [call._headline(columns, mark, colour, said, took)]  # noqa: SLF001  (one of us)
+        lines = [call._headline(columns, mark, _COLOURS[how.kind], label, took)]  # noqa: SLF001  (of this class)
         lines += _note_lines(reason, columns) if reason else []
-        if self.result is not None:
-            lines += _output_excerpt(self.result, how, columns)
-            for note in _notes(self.result, how):
-                lines += _note_lines(note, columns)
-            lines += _changes(self.result, how, columns)
-        if self.result is not None and steps:
+        if self.result is None:
+            return "\n".join(lines)
+        excerpt = Excerpt(self.result.text[: how.output_chars], MAX_OUTPUT_LINES, is_failed=how.kind != "done")
+        lines += [_detail_line(line, columns) for line in excerpt.lines]
+        lines += [_detail_line(f"{excerpt.more}: Ctrl-O", columns)] if excerpt.more else []
+        for note in _sandbox_notes(self.result, how):
+            lines += _note_lines(note, columns)
+        lines += _change_lines(self.result, how, columns)
+        if steps:
             lines += [f"    {row}" for row in render_checklist(self.result.text, columns - 4).split("\n")]
         return "\n".join(lines)
 
     def render_details(self, columns: int) -> str:
         """All of it, as far as it is kept."""
         how = self._outcome
-        end = how.words or how.kind
-        lines = [style(f"● {visible(self.name)}", BOLD), *_indent(self.arguments)]
-        lines += [style(f"  ─ {visible(end)}" if how.kind != "done" or how.words else "  ─", DIM)]
+        arguments = visible(self.arguments).split("\n")
+        left = len(arguments) - MAX_ARGUMENT_LINES
+        lines = [style(f"● {visible(self.name)}", BOLD)]
+        lines += [f"    {line}" for line in arguments[:MAX_ARGUMENT_LINES]]
+        lines += [f"    … {left} more lines"] if left > 0 else []
+        lines += [style(f"  ─ {visible(how.words or how.kind)}" if how.kind != "done" or how.words else "  ─", DIM)]
         if self.result is not None:
             text = self.result.text
             printed, ours = text[: how.output_chars], text[how.output_chars :].lstrip("\n")
-            shown = output_lines(printed.rstrip("\n")) if printed else []
-            lines += [f"    {line}" for line in (*shown, *readable(ours).split("\n"))]
+            output = output_lines(printed.rstrip("\n")) if printed else []
+            lines += [f"    {line}" for line in (*output, *readable(ours).split("\n"))]
             for change in self.result.changes:
-                rows = render_file_change(change, columns - 4, most_lines=None).split("\n")
+                rows = render_file_change(change, columns - 4, max_lines=None).split("\n")
                 lines += [f"    {row}" for row in rows]
         return "\n".join(lines)
 
@@ -112,22 +121,17 @@ class ToolCallLines(msgspec.Struct, frozen=True):
     def _outcome(self) -> Outcome:
         return _STOPPED if self.result is None else outcome(self.result)
 
-    @property
-    def _has_run(self) -> bool:
-        return self.result is None or self.result.disposition != "none"
-
-    def _headline(self, columns: int, sign: str, colour: str, said: str, took: str) -> str:
-        gap = " · " if said and took else ""
-        end = f"  {style(said, colour)}{style(f'{gap}{took}', DIM)}" if said or took else ""
-        room = columns - width(f"  {said}{gap}{took}")
-        name = cut(visible(self.name), max(1, room - width(f"  {sign} ")))
-        about = cut(summarise_arguments(self.arguments), max(0, room - width(f"  {sign} {name}  ")))
-        told = f"  {style(about, DIM)}" if about else ""
-        return f"  {style(sign, colour)} {style(name, BOLD)}{told}{end}"
+    def _headline(self, columns: int, mark: str, colour: str, label: str, took: str) -> str:
+        gap = " · " if label and took else ""
+        end = f"  {style(label, colour)}{style(f'{gap}{took}', DIM)}" if label or took else ""
+        room = columns - width(f"  {label}{gap}{took}")
+        name = cut(visible(self.name), max(1, room - width(f"  {mark} ")))
+        about = cut(summarise_arguments(self.arguments), max(0, room - width(f"  {mark} {name}  ")))
+        return f"  {style(mark, colour)} {style(name, BOLD)}{f'  {style(about, DIM)}' if about else ''}{end}"
 
 
 def _end_label(how: Outcome, columns: int) -> tuple[str, str]:
-    """What stands at the end of the line, and the reason for below it if that is too long."""
+    """The end of the line, and the reason to put below it if it is too long for that."""
     words = visible(how.words)
     match how.kind:
         case "done":
@@ -139,45 +143,42 @@ def _end_label(how: Outcome, columns: int) -> tuple[str, str]:
             label, full = "refused", f"refused: {words}"
         case "invalid":
             label, full = "invalid", f"invalid: {words}"
-    fits = bool(words) and width(full) <= min(MOST_END_COLUMNS, columns // 3)
+    fits = bool(words) and width(full) <= min(MAX_END_COLUMNS, columns // 3)
     return (full, "") if fits else (label, words)
 
 
-def _output_excerpt(result: ToolResult, how: Outcome, columns: int) -> list[str]:
-    excerpt = Excerpt(result.text[: how.output_chars], MOST_OUTPUT_LINES, is_failed=how.kind != "done")
-    lines = [_detail_line(line, columns) for line in excerpt.lines]
-    return [*lines, _detail_line(f"{excerpt.more}: Ctrl-O", columns)] if excerpt.more else lines
-
-
-def _notes(result: ToolResult, how: Outcome) -> list[str]:
-    """What is said of a command besides how it ended: hosts that it could not reach, files that were held back."""
-    ours = result.text[how.output_chars :].strip("\n").partition("\n\n")[0].split("\n")
+def _sandbox_notes(result: ToolResult, how: Outcome) -> list[str]:
+    """What a command's result says besides how it ended: hosts that were out of reach, files that
+    were held back."""
     if not how.words:
         return []
-    has_ended = ours[0].startswith("[")
-    noted = [
-        line for line in ours[1:] if has_ended or line.startswith(_SANDBOX_NOTE)
-    ]  # else it began in the background
-    return [line.removeprefix("[").removesuffix("]") for line in noted]
+    ours = result.text[how.output_chars :].strip("\n").partition("\n\n")[0].split("\n")
+    has_ended = ours[0].startswith("[")  # otherwise it was started in the background
+    notes = [line for line in ours[1:] if has_ended or line.startswith(_SANDBOX_NOTE)]
+    return [line.removeprefix("[").removesuffix("]") for line in notes]
 
 
-def _changes(result: ToolResult, how: Outcome, columns: int) -> list[str]:
+def _change_lines(result: ToolResult, how: Outcome, columns: int) -> list[str]:
     if result.changes:
-        shown = [_change(change, columns) for change in result.changes]
+        lines = list[str]()
+        for change in result.changes:
+            rows = render_file_change(change, columns - 4, max_lines=MAX_DIFF_LINES).split("\n")
+            lines += [f"    {row}" for row in rows]
         more = result.more_changes
-        return [*shown, *([_detail_line(f"and {more:,} more file{'s' if more > 1 else ''}", columns)] if more else [])]
+        return [*lines, *([_detail_line(f"and {more:,} more file{'s' if more > 1 else ''}", columns)] if more else [])]
     is_command = how.words or how.output_chars
-    changes = "" if result.is_error or is_command else find_diff(result.text)  # as earlier versions told it
-    return [_diff_excerpt(changes, columns)] if changes else []
-
-
-def _change(change: FileChange, columns: int) -> str:
-    rows = render_file_change(change, columns - 4, most_lines=MOST_DIFF_LINES).split("\n")
-    return "\n".join(f"    {row}" for row in rows)
+    diff = "" if result.is_error or is_command else find_diff(result.text)  # results of earlier versions
+    if not diff:
+        return []
+    lines = diff.rstrip("\n").split("\n")
+    left = len(lines) - MAX_DIFF_LINES
+    shown = render_diff("\n".join(lines[:MAX_DIFF_LINES]), columns - 4).split("\n")
+    more_lines = [style(f"    … {left} more lines: Ctrl-O", DIM)] if left > 0 else []
+    return [*(f"    {line}" for line in shown), *more_lines]
 
 
 def summarise_arguments(arguments: str) -> str:
-    """The one argument that tells most, on one line."""
+    """The one argument that says most, on one line."""
     try:
         given: Any = json.loads(arguments)
     except (ValueError, RecursionError):
@@ -185,22 +186,20 @@ def summarise_arguments(arguments: str) -> str:
     if not isinstance(given, dict):
         return _one_line(arguments)
     named = cast("dict[str, Any]", given)
-    telling = [named[name] for name in _KEY_ARGUMENTS if isinstance(named.get(name), str)]
-    if telling:
-        return _one_line(str(telling[0]))
-    return _one_line(", ".join(f"{name}={_format_value(value)}" for name, value in named.items()))
-
-
-def _format_value(value: Any) -> str:
-    """A list of things is how many they are; else as JSON, but for the quotes of a text."""
-    if isinstance(value, list):
-        count = len(cast("list[Any]", value))
-        return f"{count} item{'' if count == 1 else 's'}"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    key = [named[name] for name in _KEY_ARGUMENTS if isinstance(named.get(name), str)]
+    if key:
+        return _one_line(str(key[0]))
+    texts = list[str]()
+    for name, value in named.items():
+        if isinstance(value, list):  # its length
+            count = len(cast("list[Any]", value))
+            value = f"{count} item{'' if count == 1 else 's'}"  # noqa: PLW2901
+        texts.append(f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+    return _one_line(", ".join(texts))
 
 
 def find_diff(text: str) -> str:
-    """The diff at the end of what a tool says; empty if there is none."""
+    """The diff at the end of a result; empty if there is none."""
     lines = text.split("\n")
     for place, line in enumerate(lines[:-1]):
         if line.startswith("--- ") and lines[place + 1].startswith("+++ "):
@@ -208,31 +207,15 @@ def find_diff(text: str) -> str:
     return ""
 
 
-def _diff_excerpt(changes: str, columns: int) -> str:
-    lines = changes.rstrip("\n").split("\n")
-    left = len(lines) - MOST_DIFF_LINES
-    more = [style(f"    … {left} more lines: Ctrl-O", DIM)] if left > 0 else []
-    return "\n".join(
-        [*(f"    {line}" for line in render_diff("\n".join(lines[:MOST_DIFF_LINES]), columns - 4).split("\n")), *more]
-    )
-
-
 def _note_lines(text: str, columns: int) -> list[str]:
-    """For people to read, below the line of the call that it is about."""
-    told = wrap(wrap_words(visible(text), columns - 4), columns - 4)
-    more = ["…"] if len(told) > MOST_REASON_LINES else []
-    return [style(f"    {line}", YELLOW) for line in (*told[:MOST_REASON_LINES], *more)]
+    """Prose, below the line of the call."""
+    lines = wrap(wrap_words(visible(text), columns - 4), columns - 4)
+    more = ["…"] if len(lines) > MAX_NOTE_LINES else []
+    return [style(f"    {line}", YELLOW) for line in (*lines[:MAX_NOTE_LINES], *more)]
 
 
 def _detail_line(line: str, columns: int) -> str:
-    """Below the line of its call."""
     return style(cut(f"    {line}", columns), DIM)
-
-
-def _indent(text: str) -> list[str]:
-    lines = visible(text).split("\n")
-    left = len(lines) - MOST_ARGUMENT_LINES
-    return [f"    {line}" for line in lines[:MOST_ARGUMENT_LINES]] + ([f"    … {left} more lines"] if left > 0 else [])
 
 
 def _one_line(text: str) -> str:
@@ -242,13 +225,14 @@ def _one_line(text: str) -> str:
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPINS_PER_S = 8
 _ROUND = "\n\n"
-"""Between what is thought in one round and in the next."""
+"""Between the thinking of one round and the next."""
 OnUsage = Callable[[int, int | None], None]
-"""Told how many tokens the conversation takes, of how many, if that is known."""
+"""Called with the tokens that the conversation takes, and the size of the window, if that is known.
+"""
 
 
 class TurnOutput(Protocol):
-    """What a turn is written on: the screen."""
+    """Where a turn is printed: the screen."""
 
     @property
     def columns(self) -> int: ...
@@ -258,20 +242,18 @@ class TurnOutput(Protocol):
 
 
 class _RunningCall(msgspec.Struct, frozen=True):
-    """A call under way."""
-
     name: str
     arguments: str
     began: float
-    printed: Sequence[str] = ()
-    """The last lines."""
+    output: Sequence[str] = ()
+    """Its last lines."""
 
 
 class TurnView:
-    def __init__(self, screen: TurnOutput, clock: Clock, filled: OnUsage) -> None:
+    def __init__(self, screen: TurnOutput, clock: Clock, on_usage: OnUsage) -> None:
         self._screen = screen
         self._clock = clock
-        self._on_usage = filled
+        self._on_usage = on_usage
         self._began = clock.monotonic()
         self._blocks = BlockSplitter()
         self._thoughts: list[str] = []
@@ -280,10 +262,10 @@ class TurnView:
         self._ended: list[ToolCallLines] = []
         self._window: int | None = None
         self._render_cache = ("", 0, "")
-        """The rest of the text, for how many columns, and what it looks like."""
+        """The unfinished block, for how many columns, and how it is rendered."""
         self._needs_gap = True
         self._notes: list[str] = []
-        """That wait for the end of a block."""
+        """They wait for the end of a block."""
 
     def show(self, event: Event) -> None:
         match event:
@@ -293,26 +275,26 @@ class TurnView:
                 self._write(text)
             case ThinkingDelta(text):
                 self._thoughts.append(text)
-            case AnswerRestarted():  # why, a notice says
+            case AnswerRestarted():  # a notice says why
                 self._blocks = BlockSplitter()
                 if self._has_written:
                     self._note("[…]")
                 self._has_written = False
                 self._thoughts.append(_ROUND)
             case RoundEnded(message):
-                if message.text and not self._has_written:  # it came whole
+                if message.text and not self._has_written:  # it was not streamed
                     self._write(message.text)
                 self._end_text()
                 self._has_written = False
                 self._thoughts.append(_ROUND)
-                self._fill(message.usage.prompt + message.usage.output if message.usage else None)
+                self._report_usage(message.usage)
             case ToolBegan(call, name, arguments):
                 self._end_text()
                 self._running[call] = _RunningCall(name, arguments, self._clock.monotonic())
-            case ToolOutput(call, tail):  # drawn with the next tick, however much comes
+            case ToolOutput(call, tail):  # drawn at the next tick, however much comes
                 if call in self._running:
                     lines = [line for line in output_lines(tail) if line.strip()]
-                    self._running[call] = msgspec.structs.replace(self._running[call], printed=lines)
+                    self._running[call] = msgspec.structs.replace(self._running[call], output=lines)
             case ToolEnded(result, seconds):
                 began = self._running.pop(result.call_id, None)
                 self._end_tool(ToolCallLines(result.name, began.arguments if began else "", result, seconds))
@@ -320,38 +302,43 @@ class TurnView:
                 self._note(text)
             case RouteSwitched(_, model, reason, window):
                 self._window = window
-                self._note(f"{reason} Going on with {model}.")
+                self._note(f"{reason} Continuing with {model}.")
             case TurnDone():
                 self.end()
 
     def end(self) -> None:
-        """Also before the turn has: what was written of it stays, and what runs was stopped."""
+        """Also before the turn has ended: its text so far stays, and running calls count as
+        stopped."""
         self._end_text()
         for running in self._running.values():
             self._end_tool(ToolCallLines(running.name, running.arguments))
         self._running.clear()
 
     def add_note(self, text: str) -> None:
-        """Of the person's. It stands behind the block that is being written."""
+        """The person's, printed after the block that is being written."""
         self._notes.append(text)
         if not self._blocks.rest:
             self._print_notes()
 
     def render_live(self, columns: int) -> str:
-        """What is still changing, and that something goes on."""
-        gap = "\n" if self._needs_gap else ""
-        parts = [gap + self._rest(columns)] if self._blocks.rest else []
+        """What still changes, and the progress line."""
+        parts = list[str]()
+        if self._blocks.rest:
+            tail = self._blocks.tail
+            if self._render_cache[:2] != (tail, columns):
+                self._render_cache = (tail, columns, render_markdown(drop_unfinished(tail), columns))
+            parts.append(("\n" if self._needs_gap else "") + self._render_cache[2])
         parts += self._notes
         now = self._clock.monotonic()
         for one in self._running.values():
             call = ToolCallLines(one.name, one.arguments, seconds=now - one.began)
-            parts.append(call.render_running(columns, self._spinner, CYAN, one.printed))
-        return "\n".join([*parts, self._progress_line(columns)])
+            parts.append(call.render_running(columns, self._spinner, CYAN, one.output))
+        return "\n".join([*parts, style(cut(self._progress_line(), columns), DIM)])
 
     def render_details(self) -> str:
-        """What the turn has thought and done, in full."""
+        """All the thinking and all the calls of the turn."""
         thought = readable("".join(self._thoughts).strip())
-        parts = [style("✻ Thought:\n", DIM) + style(thought, DIM)] if thought else []
+        parts = [style("✻ Thinking:\n", DIM) + style(thought, DIM)] if thought else []
         return "\n".join([*parts, *(call.render_details(self._screen.columns) for call in self._ended)])
 
     @property
@@ -362,24 +349,13 @@ class TurnView:
     def _spinner(self) -> str:
         return _SPINNER[int(self.seconds * SPINS_PER_S) % len(_SPINNER)]
 
-    def _progress_line(self, columns: int) -> str:
+    def _progress_line(self) -> str:
         if self._screen.menu is not None:
-            return style(cut(f"{self._spinner} Waiting for your answer … {self.seconds:.0f} s", columns), DIM)
-        if self._blocks.rest:
-            doing = "Writing"
-        elif self._running:
-            doing = "Working"
-        else:
-            doing = "Thinking"
+            return f"{self._spinner} Waiting for your answer … {self.seconds:.0f} s"
+        doing = "Writing" if self._blocks.rest else "Working" if self._running else "Thinking"
         thought = "" if doing != "Thinking" else readable("".join(self._thoughts[-40:]).rpartition("\n")[2].strip())
         line = f"{self._spinner} {doing} … {self.seconds:.0f} s · Ctrl-C stops"
-        return style(cut(f"{line} · {thought}" if thought else line, columns), DIM)
-
-    def _rest(self, columns: int) -> str:
-        rest = self._blocks.tail
-        if self._render_cache[:2] != (rest, columns):
-            self._render_cache = (rest, columns, render_markdown(drop_unfinished(rest), columns))
-        return self._render_cache[2]
+        return f"{line} · {thought}" if thought else line
 
     def _write(self, text: str) -> None:
         self._has_written = True
@@ -409,10 +385,10 @@ class TurnView:
         self._screen.print(gap + call.render_ended(self._screen.columns))
         self._needs_gap = True
 
+    def _report_usage(self, usage: Usage | None) -> None:
+        if usage is not None and (tokens := usage.prompt + usage.output):
+            self._on_usage(tokens, self._window)
+
     def _note(self, text: str) -> None:
         self._end_text()
         self._screen.print(style(wrap_words(f"  {readable(text)}", self._screen.columns), YELLOW))
-
-    def _fill(self, tokens: int | None) -> None:
-        if tokens:
-            self._on_usage(tokens, self._window)

@@ -1,7 +1,7 @@
-"""How many columns a text takes, and the part of it that fits into so many.
+"""How many columns a text takes; cutting and wrapping it.
 
-The unit is the grapheme cluster, which a person takes for one character: an emoji family, a Hindi syllable, a letter
-with its accents. Nothing is cut or broken inside of one.
+The unit is the grapheme cluster, which people see as one character: an emoji family, a Hindi
+syllable, a letter with its accents. Nothing is cut or wrapped inside one.
 """
 
 import os
@@ -19,12 +19,12 @@ def clusters(text: str) -> Iterator[str]:
 
 
 def cluster_before(text: str, place: int) -> int:
-    """Where the cluster begins that ends at this place, or goes on over it."""
+    """The start of the cluster that ends at this place, or extends past it."""
     return grapheme_boundary_before(text, place) if place > 0 else 0
 
 
 def width(text: str) -> int:
-    """As this terminal draws it. A control character takes no column."""
+    """As this terminal draws it. Control characters take no column."""
     if text.isascii() and text.isprintable():
         return len(text)
     return sum(map(cluster_width, clusters(text)))
@@ -36,16 +36,16 @@ def cluster_width(cluster: str) -> int:
 
 
 def _terminal_name() -> str:
-    """Not all terminals draw a family as one emoji; wcwidth knows which do, by their names. Any of them may call itself
-    xterm, so that name alone says nothing."""
-    told = os.environ.get("TERM", "")
-    by_variable = {"VTE_VERSION": "vte", "XTERM_VERSION": "xterm"} if told.startswith("xterm") else {}
+    """Not all terminals draw a family as one emoji; wcwidth knows which do, by their names. Any of
+    them may call itself xterm, so that name alone says nothing."""
+    name = os.environ.get("TERM", "")
+    by_variable = {"VTE_VERSION": "vte", "XTERM_VERSION": "xterm"} if name.startswith("xterm") else {}
     found = (name for variable, name in by_variable.items() if variable in os.environ)
-    return os.environ.get("TERM_PROGRAM") or next(found, told if told != "xterm" else "")
+    return os.environ.get("TERM_PROGRAM") or next(found, name if name != "xterm" else "")
 
 
 def cut(text: str, columns: int) -> str:
-    """No wider than that; an ellipsis says that something is missing."""
+    """At most so wide; an ellipsis stands for the rest."""
     if width(text) <= columns:
         return text
     kept, used = "", 1
@@ -58,10 +58,10 @@ def cut(text: str, columns: int) -> str:
 
 
 def wrap(text: str, columns: int) -> list[str]:
-    """Every line of it broken where it must be, between any two characters: nothing of it is hidden."""
+    """Every line, broken where it must be between any two characters: nothing is hidden."""
     lines, columns = list[str](), max(1, columns)
     for line in text.split("\n"):
-        if line.isascii() and line.isprintable():  # quickly: it may be very long
+        if line.isascii() and line.isprintable():  # the fast way: it may be very long
             lines += [line[start : start + columns] for start in range(0, len(line), columns)] or [""]
             continue
         piece, used = "", 0
@@ -77,19 +77,18 @@ def wrap(text: str, columns: int) -> list[str]:
 
 
 def wrap_words(text: str, columns: int) -> str:
-    """Broken between words where there are any."""
-    return "\n".join(_wrap_line(line, columns) for line in text.split("\n"))
-
-
-def _wrap_line(line: str, columns: int) -> str:
-    """What goes on below begins where the line did, or under the second column of a list of two."""
-    words = line.split(" ")
-    first = _LISTED.match(line)
-    indent = len(first[0]) if first and len(first[0]) <= columns // 2 else len(line) - len(line.lstrip(" "))
-    lines = [words[0]]
-    for word in words[1:]:
-        if lines[-1].strip() and width(lines[-1]) + 1 + width(word) > columns:
-            lines.append(" " * indent + word)
-        else:
-            lines[-1] += f" {word}"
-    return "\n".join(lines)
+    """Breaks lines between words, where there are any. Continuations are indented as the line is,
+    or to the second column of a two-column list."""
+    wrapped = list[str]()
+    for line in text.split("\n"):
+        first = _LISTED.match(line)
+        indent = len(first[0]) if first and len(first[0]) <= columns // 2 else len(line) - len(line.lstrip(" "))
+        row, *words = line.split(" ")
+        for word in words:
+            if row.strip() and width(row) + 1 + width(word) > columns:
+                wrapped.append(row)
+                row = " " * indent + word
+            else:
+                row += f" {word}"
+        wrapped.append(row)
+    return "\n".join(wrapped)

@@ -45,7 +45,7 @@ def test_lines_have_the_numbers_of_both_files_or_of_one_where_there_is_little_ro
 
 def test_what_is_new_within_a_line_is_emphasised_and_the_language_has_its_colours() -> None:
     changed = change(BEFORE, BEFORE.replace(b"sum(prices)", b"sum(prices) * 2"))
-    painted = render_change(changed, 80, palette.DARK, most_rows=None, has_colour=True)
+    painted = render_change(changed, 80, palette.DARK, max_rows=None, has_colour=True)
     gone, new = painted.rows[-2:]
     assert f"\x1b[{palette.DARK.added_word}m * 2\x1b[0m" in new
     assert palette.DARK.removed_word not in gone
@@ -55,16 +55,16 @@ def test_what_is_new_within_a_line_is_emphasised_and_the_language_has_its_colour
 
 
 def test_lines_that_have_nothing_in_common_are_not_compared_word_by_word() -> None:
-    painted = render_change(change(b"alpha = 1\n", b"print(beta)\n"), 80, palette.DARK, most_rows=None, has_colour=True)
+    painted = render_change(change(b"alpha = 1\n", b"print(beta)\n"), 80, palette.DARK, max_rows=None, has_colour=True)
     assert palette.DARK.added_word not in "".join(painted.rows)
 
 
 def test_a_long_change_is_cut_and_says_how_many_lines_are_left() -> None:
     new = b"".join(b"line %d\n" % number for number in range(300))
-    shown = plain(render_file_change(change(None, new), 80, most_lines=10))
+    shown = plain(render_file_change(change(None, new), 80, max_lines=10))
     assert shown[0] == "shop/cart.py  new file  +300"
     assert (len(shown), shown[-1]) == (12, "… 290 more lines: Ctrl-O")
-    everything = plain(render_file_change(change(None, new), 80, most_lines=1_000))
+    everything = plain(render_file_change(change(None, new), 80, max_lines=1_000))
     assert everything[-1] == "… 101 more lines"  # of which nothing is kept, so no key shows them
 
 
@@ -72,7 +72,7 @@ def test_a_long_change_is_cut_and_says_how_many_lines_are_left() -> None:
 def test_no_row_is_wider_than_the_screen_and_nothing_of_a_line_is_lost(columns: int) -> None:
     long = "x = '" + "値引き" * 30 + "\t" + "words " * 20 + "'"
     changed = change(b"a\n", f"{long}\n".encode(), "a/" + "deep/" * 12 + "cart.py")
-    rows = plain(render_file_change(changed, columns, most_lines=None))
+    rows = plain(render_file_change(changed, columns, max_lines=None))
     assert max(map(width, rows)) <= columns
     text = "".join(row[len(rows[-1]) - len(rows[-1].lstrip()) :] for row in rows)
     assert text.count("値") == 30

@@ -11,7 +11,7 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import create_pipe_input
 
-from talaria.cli.screen.clusters import ClusterOutput, inside_cluster, next_cluster
+from talaria.cli.screen.rendering import ClusterOutput, inside_cluster, next_cluster
 from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.width import cluster_width, cut, width, wrap, wrap_words
 from talaria.testing.patience import PATIENCE_S

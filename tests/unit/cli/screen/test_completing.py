@@ -6,7 +6,7 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from talaria.cli.screen.completing import LineCompleter
+from talaria.cli.screen.line_input import LineCompleter
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import cast
 
-from talaria.cli.screen.area import StatusLine
+from talaria.cli.screen.rendering import StatusLine
 from talaria.cli.screen.screen import Screen
-from talaria.cli.screen.screen_interface import MOST_SCREENS, ScreenInterface
+from talaria.cli.screen.screen_interface import MAX_SCREENS, ScreenInterface
 from talaria.core.entries import Entry, MessageAdded, Recorded, TurnEnded, TurnStarted
 from talaria.core.events import TurnBegan
 from talaria.core.ids import CallId, SessionId, TurnId
@@ -14,7 +14,7 @@ from talaria.store.base import Session
 from talaria.testing.manual_clock import ManualClock
 
 ROW = Session(SessionId("s"), "terminal", "m", "/work", "", "[]", "Wings", None, 1.0, 2.0, None, 4)
-NOTHING = "No tool was used"
+NOTHING = "No tools were used"
 
 
 class Paper:
@@ -99,7 +99,7 @@ async def test_an_answer_without_end_is_painted_at_its_end() -> None:
     assert "talaria sessions show s" in paper.text.partition("Earlier messages: ")[2]
     assert "Paragraph 499." in paper.text
     assert "Go on." not in paper.text
-    assert len(paper.text.split("\n")) <= MOST_SCREENS * Paper.rows + 4
+    assert len(paper.text.split("\n")) <= MAX_SCREENS * Paper.rows + 4
 
 
 async def test_how_a_turn_ended_and_what_came_before_is_told() -> None:

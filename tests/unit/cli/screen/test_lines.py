@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.cli.screen.area import StatusLine
-from talaria.cli.screen.screen import MAX_PASTED_LINES, Pastes
+from talaria.cli.screen.line_input import MAX_PASTED_LINES, Pastes
+from talaria.cli.screen.rendering import StatusLine
 from talaria.cli.screen.turn_view import ToolCallLines, find_diff, summarise_arguments
 from talaria.cli.screen.width import cut, width, wrap, wrap_words
 from talaria.core.ids import CallId

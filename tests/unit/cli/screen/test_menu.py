@@ -2,7 +2,7 @@
 
 import pytest
 
-from talaria.cli.screen.menu import Menu, MenuItem, Typing
+from talaria.cli.screen.menu import InputMode, Menu, MenuItem
 
 YES_OR_NO = (MenuItem("no", "No", key="n"), MenuItem("once", "Yes", key="y"), MenuItem("session", "Often", key="s"))
 
@@ -53,10 +53,10 @@ async def test_typing_searches_labels_and_what_stands_behind_them() -> None:
         MenuItem("2", "Kitchen", searched="soup"),
         MenuItem("3", "Soup"),
     ]
-    assert typed(Menu("Which?", choices, typing="search"), "soup kit") == "2"
-    menu = Menu("Which?", choices, typing="search")
+    assert typed(Menu("Which?", choices, mode="search"), "soup kit") == "2"
+    menu = Menu("Which?", choices, mode="search")
     menu.type("nothing like it")
-    assert "nothing fits" in shown(menu)
+    assert "no matches" in shown(menu)
     menu.accept()
     assert not menu.answer.done()
     for _ in "nothing like it":
@@ -66,10 +66,10 @@ async def test_typing_searches_labels_and_what_stands_behind_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typing", "text", "answer"), [("words", "my own", "my own"), ("words", "", "red"), ("words", "   ", "red")]
+    ("mode", "text", "answer"), [("words", "my own", "my own"), ("words", "", "red"), ("words", "   ", "red")]
 )
-async def test_own_words_go_before_the_choices(typing: Typing, text: str, answer: str) -> None:
-    assert typed(Menu("Which?", [MenuItem("red", "Red")], typing=typing), text) == answer
+async def test_own_words_go_before_the_choices(mode: InputMode, text: str, answer: str) -> None:
+    assert typed(Menu("Which?", [MenuItem("red", "Red")], mode=mode), text) == answer
 
 
 async def test_all_of_a_long_text_can_be_read() -> None:
@@ -117,7 +117,7 @@ async def test_control_signs_are_shown() -> None:
 
 async def test_a_painted_body_is_shown_in_place_of_the_text_and_paged() -> None:
     rows = [f"\x1b[38;5;22m{number} +line\x1b[0m" for number in range(30)]
-    menu = Menu("May it?", YES_OR_NO, body="the same as text", painted=lambda _: rows)
+    menu = Menu("May it?", YES_OR_NO, body="the same as text", render_body=lambda _: rows)
     assert "  0 +line\n  1 +line\n" in shown(menu)
     assert "more lines: PageDown" in shown(menu)
     assert "as text" not in shown(menu)

@@ -97,7 +97,7 @@ def test_one_line_more_is_shown_rather_than_counted() -> None:
 
 def test_output_that_was_not_kept_whole_is_not_counted() -> None:
     output = "a\nb\n\n[… 5,000 bytes left out; all 9,000 are in /home/x/spill/c-output.txt …]\n\n" + "c\n" * 7
-    assert shown(printed(output, "done"))[-1] == "    … more than 4 other lines: Ctrl-O"
+    assert shown(printed(output, "done"))[-1] == "    … more than 4 more lines: Ctrl-O"
     assert "/home/x/spill/c-output.txt" in ToolCallLines("terminal", "", printed(output)).render_details(80)
 
 
