@@ -44,6 +44,28 @@ def test_the_tool_of_the_how_to_runs(tmp_path: Path) -> None:
     assert "100.0" in ran.stdout
 
 
+def test_the_agent_of_the_how_to_answers(environment: dict[str, str]) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", block("use-it-from-python.md", "python")],
+        env=environment,
+        cwd=environment["PWD"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "5" in ran.stdout
+
+
+def test_the_model_of_the_how_to_is_chosen_with_its_fallback_and_limit(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(block("choose-a-model.md", "yaml"))
+    config, keys = read_settings(tmp_path).config, {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "b"}
+    planned = plan(endpoint(choose(config, keys) or ModelChoice("demo"), config, keys), config, keys)
+    assert [one.label for one in planned.route.endpoints] == ["anthropic:claude-sonnet-4-5", "openai:gpt-5"]
+    assert (planned.left_out, config.limits.turn.cost_usd) == ((), 2.0)
+
+
 def test_the_provider_of_the_how_to_is_understood(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(block("add-a-provider.md", "yaml"))
     (tmp_path / ".env").write_text("HOUSE_KEY=k\n")
