@@ -262,8 +262,8 @@ async def test_a_program_speaks_as_the_how_to_and_the_reference_say(somebody: So
 
 
 async def test_the_signature_in_the_reference_is_right(somebody: Somebody) -> None:
-    told = (DOCS / "reference" / "webhook.md").read_text("utf-8")
-    example = re.search(r"`(\w+)`, the timestamp (\d+) and the body `(.+?)` the signature is\s+`(v1=\w+)`", told)
+    told = " ".join((DOCS / "reference" / "webhook.md").read_text("utf-8").split())
+    example = re.search(r"`(\w+)`, the timestamp (\d+) and the body `(.+?)` the signature is `(v1=\w+)`", told)
     assert example is not None
     secret, timestamp, body, signature = example.groups()
     assert config.signed(Secret(secret), body.encode(), float(timestamp))[config.SIGNATURE] == signature
