@@ -1,4 +1,4 @@
-"""docs/reference/cli.md names every command, argument and option, as they are. `python -m` of this file writes them."""
+"""docs/reference/cli.md names every command, argument and option. `python -m` of this file writes the page."""
 
 import re
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def options(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, s
 
 def test_the_reference_names_every_command_and_option() -> None:
     _, _, there = FILE.read_text("utf-8").partition(MARK)
-    assert there == reference(), "write it anew: python -m tests.architecture.test_cli_reference"
+    assert there == reference(), "`python -m tests.architecture.test_cli_reference` writes it"
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""docs/reference/tools.md tells what the tools say of themselves; run as a program, this file writes it anew."""
+"""docs/reference/tools.md says what the tools say about themselves; `python -m` of this file writes it."""
 
 import json
 from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import fill
 from typing import Any
 
 import msgspec
@@ -24,15 +25,19 @@ from talaria.tools.registry import BUILTIN, OTHERS, toolset_of
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "tools.md"
 INTRO = """# Tools
 
-What the model can do, by toolset. `talaria tools list` shows what there is on your machine; tools of plugins stand
-in the toolset that the plugin names, those of MCP servers in `mcp:NAME`. `talaria tools disable NAME…` turns tools or
-whole toolsets off, `talaria tools enable NAME…` on again. A name that a toolset and a tool share means the toolset, and
-`all` means everything. A tool that is off is not shown to the model and does not run. A conversation keeps the list of
+What the model can do, by toolset. `talaria tools list` shows the tools on your machine. Tools of
+plugins are in the toolset that the plugin names, those of MCP servers in `mcp:NAME`. The browser
+needs Chromium and the extra `browser` (`.venv/bin/pip install -e '.[browser]'`).
+
+`talaria tools disable NAME…` turns tools or whole toolsets off, `talaria tools enable NAME…` turns
+them on again. A name that a toolset and a tool share means the toolset, and `all` means everything.
+A tool that is off is not shown to the model and does not run. A conversation keeps the list of
 tools that it began with: what is turned off later stays on that list, and a call of it is refused.
 
-This page is made from the tools themselves, and a test keeps it true:
-`python tests/architecture/test_tools_reference.py` writes it anew.
+This page is made from the tools themselves: `python -m tests.architecture.test_tools_reference`
+writes it again.
 """
+WIDTH = 100
 EXAMPLES = {"path": "notes.txt", "url": "https://example.org/"}
 """Arguments that mean something to who looks at them; others may be any word."""
 WORDS = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false", "null": "nothing"}
@@ -60,7 +65,8 @@ def _section(one: Tool) -> str:
     head = ["| parameter | type | default | |", "|---|---|---|---|"] if parameters else ["It takes no parameters."]
     limit = "none of its own" if one.timeout_s is None else f"{one.timeout_s:.0f} seconds"
     facts = " ".join([*_claimed(one), f"After a crash {AFTER[one.after_crash]}.", f"Time limit: {limit}."])
-    return "\n".join([f"### `{one.spec.name}`\n", f"{one.spec.description}\n", *head, *parameters, f"\n{facts}\n"])
+    description = "\n\n".join(fill(part, WIDTH) for part in one.spec.description.split("\n\n"))
+    return "\n".join([f"### `{one.spec.name}`\n", f"{description}\n", *head, *parameters, f"\n{fill(facts, WIDTH)}\n"])
 
 
 def _rows(schema: dict[str, Any], definitions: dict[str, Any], prefix: str = "") -> Iterator[str]:
@@ -115,13 +121,13 @@ def _sentences(claim: Claim) -> Iterator[str]:
     if claim.command is not None:
         yield "It runs a command."
     if claim.hosts:
-        yield "It reaches the host that it is told."
+        yield "It reaches the host that it is given."
     if claim.sends:
-        yield "It tells somebody outside something, or acts there."
+        yield "It sends something to somebody outside, or acts there."
     elif claim.reveals:
-        yield "What it is told reaches somebody outside."
+        yield "What it is given reaches somebody outside."
     if claim.is_untrusted:
-        yield "What it brings back was written by strangers."
+        yield "What it returns was written by strangers."
 
 
 def _invocations(one: Tool) -> Iterator[Invocation]:
@@ -150,7 +156,9 @@ def registry() -> Iterable[Tool]:
 
 
 def test_the_reference_tells_what_the_tools_are() -> None:
-    assert FILE.read_text("utf-8") == rendered(registry()), f"python {Path(__file__).name} writes it anew"
+    assert FILE.read_text("utf-8") == rendered(registry()), (
+        "`python -m tests.architecture.test_tools_reference` writes it"
+    )
 
 
 if __name__ == "__main__":
