@@ -56,7 +56,7 @@ async def test_it_does_not_call_tools_that_act(script: Script, cwd: Path) -> Non
     forged = (
         "import gc\n"
         "print('write_file' in globals())\n"
-        "calls = next(one for one in gc.get_objects() if type(one).__name__ == 'Calls')\n"
+        "calls = next(one for one in gc.get_objects() if type(one).__name__ == 'ScriptCalls')\n"
         "try:\n"
         "    calls.call('write_file', {'path': 'x', 'content': 'x'})\n"
         "except ToolError as refusal:\n"
@@ -107,7 +107,7 @@ async def test_threads_take_turns(script: Script, cwd: Path) -> None:
 async def test_a_call_that_is_no_text_is_told(script: Script) -> None:
     code = (
         "import gc, os\n"
-        "calls = next(one for one in gc.get_objects() if type(one).__name__ == 'Calls')\n"
+        "calls = next(one for one in gc.get_objects() if type(one).__name__ == 'ScriptCalls')\n"
         "mark = calls.call.__self__.__dict__['_mark']\n"
         "os.write(1, b'\\n' + mark.encode() + b'\\xff\\xfe\\n')\n"
         "print(calls.__dict__['_answers'].readline())"
