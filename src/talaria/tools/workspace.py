@@ -555,10 +555,11 @@ class Workspace:
         policy.learn(running.known() if running is not None else None)
 
     async def _leave(self) -> None:
+        is_settled = self._is_settled  # now: while it closes a process may write after somebody has compared
         self._host = None
         await self._open.aclose()
         self._running.clear()
-        if not self._is_settled:  # else what has changed since is the person's own doing
+        if not is_settled:  # else what has changed since is the person's own doing
             await self._compare()
         self._news.extend(f"[{one}]" for one in self.take_held())
         self._news.extend(
