@@ -20,7 +20,7 @@ NOT_SENTENCES = {
     "cli/completion/values.py": "a key of a table",
     "cli/rollback.py": "a part of a sentence that is put together elsewhere",
     "cli/usage.py": "the title of calls that are nobody's conversation",
-    "gateway/pairing_commands.py": "hashed",
+    "gateway/pairing.py": "hashed",
 }
 
 
