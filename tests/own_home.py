@@ -1,7 +1,7 @@
-"""A home of their own for the tests of this process: whoever runs them keeps theirs as it is.
+"""A home for the tests of this process, so that whoever runs them keeps theirs as it is.
 
-It is made when this is imported, before anything asks where the home is, and is where homes are: not in `/tmp`, which
-commands in a sandbox have one of their own of. Else no attack on a home would be one.
+It is made when this is imported, before anything asks where the home is. It is not in `/tmp`: a sandbox has a `/tmp` of
+its own, so attacks on a home in there would fail even if nothing protected it.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 _RUNNERS = "TEST_RUNNERS_HOME"
 RUNNERS_HOME = Path(os.environ.get(_RUNNERS) or os.environ.get("HOME") or "/nonexistent")
-"""Only to read settings by which packages are installed."""
+"""Only for npm's settings, which are read when a package is installed."""
 _LEADING_ELSEWHERE = (
     *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"),  # without them all is below the home
     *("TALARIA_HOME", "HERMES_HOME", "GIT_CONFIG_GLOBAL", "GNUPGHOME"),
