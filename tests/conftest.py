@@ -1,4 +1,6 @@
-"""For all tests: on a machine that lacks something a test says by name that it did not run; in CI that is a failure.
+"""For all tests: they have a home of their own (`own_home.py`).
+
+On a machine that lacks something a test says by name that it did not run; in CI that is a failure.
 
 Ten thousand collected tests are 650,000 objects, and a full garbage collection that looks at all of them takes 0.4 s.
 Every gateway that starts does one, so the collector is told to leave alone what was there before the first test.
@@ -12,6 +14,7 @@ from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.own_home import remove_home
 
 LONG_S = 1800
 """How long a test of `make test-long` may take; others have what pyproject.toml says."""
@@ -21,6 +24,10 @@ settings.register_profile(
     "patient", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )  # its parent: in CI Hypothesis has chosen a profile of its own
 settings.load_profile("patient")
+
+
+def pytest_unconfigure() -> None:
+    remove_home()
 
 
 @pytest.hookimpl(wrapper=True)

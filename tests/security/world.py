@@ -161,7 +161,7 @@ class World:
         """What is in files of the project that were not there before."""
         kept = self.folder / "kept/project"
         new = (file for file in self.project.rglob("*") if not (kept / file.relative_to(self.project)).exists())
-        return b"\n".join(file.read_bytes() for file in new if file.is_file() and not file.is_symlink())
+        return b"\n".join(map(_content, new))
 
     def restore(self) -> None:
         """As it was before somebody got through."""
@@ -176,7 +176,7 @@ class World:
             one, before = place / name, kept / name
             is_folder = one.is_dir() and not one.is_symlink()
             if not before.exists() or one.is_symlink():
-                shutil.rmtree(one) if is_folder else one.unlink()
+                shutil.rmtree(one) if is_folder else one.unlink(missing_ok=True)
             elif is_folder:
                 self._remove_what_is_new(one, before)
 
@@ -190,6 +190,14 @@ def _unwanted(_: str, names: list[str]) -> list[str]:
     """What Talaria itself is at work on."""
     work = ("run", "cache", "spill", "checkpoints", "todos")
     return [name for name in names if name.startswith(("state.db", "search.db")) or name in work]
+
+
+def _content(file: Path) -> bytes:
+    """Nothing, where it has gone by now: a process of an attack may still be at work."""
+    try:
+        return file.read_bytes() if file.is_file() and not file.is_symlink() else b""
+    except FileNotFoundError:
+        return b""
 
 
 def _mark(file: Path) -> str:

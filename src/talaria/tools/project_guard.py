@@ -53,7 +53,7 @@ class ProjectGuard:
         """Opened when its commands were first let in: whatever they put in its place later is not the project."""
         self._git_folders: list[Root] = []
         self._policy: PolicyFiles | None = None
-        self._is_compared = True
+        self.is_compared = True
         """Nothing has run since policy files were last compared."""
         self._comparing = asyncio.Lock()
         self._held: list[HeldChange] = []
@@ -104,10 +104,12 @@ class ProjectGuard:
 
         return asyncio.ensure_future(in_thread(learn))
 
-    async def end(self) -> list[str]:
-        """After the sandbox has ended. Returns what nobody has been asked about."""
+    async def end(self, *, is_compared: bool) -> list[str]:
+        """After the sandbox has ended. Returns what nobody has been asked about.
+
+        `is_compared`: nothing had changed before the sandbox began to close."""
         self.running.clear()
-        if not self._is_compared:  # else what has changed since is the person's own doing
+        if not is_compared:  # else what has changed since is the person's own doing
             await self.compare()
         notices = [str(one) for one in self.take_held()]
         notices += [f"git: not done, because nobody could be asked: {one.effect}" for one in self.take_addresses()]
@@ -129,7 +131,7 @@ class ProjectGuard:
                 folder.close()
 
     def note_start(self, command: RunningCommand) -> None:
-        self._is_compared = False
+        self.is_compared = False
         self.running.add(command)
 
     @property
@@ -140,7 +142,7 @@ class ProjectGuard:
     @property
     def may_have_changed_files(self) -> bool:
         """Whether its commands may have changed something that nobody has compared yet."""
-        return bool(self.running) or not self._is_compared
+        return bool(self.running) or not self.is_compared
 
     async def refresh(self, host: ToolHost, find_guarded: Callable[[], tuple[Path, ...]]) -> bool:
         """Before a command, when none runs in the project: what has changed in the meantime is the person's own doing,
@@ -148,7 +150,7 @@ class ProjectGuard:
         policy = self._policy
         if policy is None:
             return True
-        if not self._is_compared:
+        if not self.is_compared:
             await self.compare()
         if any(one.may_have_changed_files for one in self._find_neighbors()):
             return await self.guard_again(host)
@@ -188,7 +190,7 @@ class ProjectGuard:
         async with self._comparing:
             is_idle = not self.running
             held = await complete(in_thread(policy.hold))
-            self._is_compared = is_idle and not self.running
+            self.is_compared = is_idle and not self.running
             is_saved = await complete(self._sync_git())
         for one in held:
             log.warning("in %s: %s", self._place, one)

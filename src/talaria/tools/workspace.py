@@ -382,9 +382,10 @@ class Workspace:
         return host
 
     async def _close_host(self) -> None:
+        is_compared = self.guard.is_compared  # now: while it closes, a process may write after the last comparison
         self._host = None
         await self._resources.aclose()
-        self._news.extend(f"[{one}]" for one in await self.guard.end())
+        self._news.extend(f"[{one}]" for one in await self.guard.end(is_compared=is_compared))
 
     @property
     def has_news(self) -> bool:

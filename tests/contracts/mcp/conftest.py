@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from tests.own_home import RUNNERS_HOME
 
 from talaria.core.clock import Clock
 from talaria.core.ids import CallId, SessionId
@@ -52,7 +53,8 @@ def everything() -> Path:
             if npm is None:
                 pytest.skip(f"npm is not there: {EVERYTHING} cannot be installed")
             wanted = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", f"{EVERYTHING}@{VERSION}"]
-            subprocess.run(wanted, check=True, capture_output=True, timeout=300)
+            settings = {"NPM_CONFIG_USERCONFIG": str(RUNNERS_HOME / ".npmrc")}
+            subprocess.run(wanted, env={**os.environ, **settings}, check=True, capture_output=True, timeout=300)
     return script
 
 

@@ -149,7 +149,8 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshSettings]:
 def _served_by_ssh(program: str, folder: Path, port: int) -> Iterator[SshSettings]:
     options = (f"HostKey {folder}/host", f"AuthorizedKeysFile {folder}/keys", f"Port {port}")
     more = ("ListenAddress 127.0.0.1", "StrictModes no", "UsePAM no", "PidFile none", "PasswordAuthentication no")
-    bare = f"SetEnv SHLVL=2 PATH={sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin"  # bash reads no .bashrc then
+    path = f"{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin"
+    bare = f"SetEnv SHLVL=2 PATH={path} HOME={Path.home()}"  # as it is not the first, bash reads no .bashrc
     (folder / "config").write_text("\n".join((*options, *more, bare, "")))
     for known, key in (("known", "host"), ("changed", "stranger")):
         (folder / known).write_text(f"[127.0.0.1]:{port} {(folder / f'{key}.pub').read_text()}")

@@ -1,7 +1,6 @@
 """What is particular to commands in a container and on another machine; real ones, of podman and of sshd."""
 
 import os
-import pwd
 import select
 import subprocess
 from collections.abc import Awaitable, Callable
@@ -187,7 +186,7 @@ async def test_ssh_that_is_not_installed_is_told(view: SandboxPolicy, monkeypatc
 
 async def test_words_of_a_login_shell_are_no_part_of_the_conversation(sshd: SshSettings, view: SandboxPolicy) -> None:
     async with Ssh(changed(sshd, "/person", "/noisy")).opened(view) as host:
-        assert await said(host, "echo $HOME") == pwd.getpwuid(os.getuid()).pw_dir
+        assert await said(host, "echo $HOME") == str(Path.home())
 
 
 @over_ssh

@@ -8,26 +8,38 @@ import json
 import os
 import stat
 import subprocess
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.contracts.sandboxes.conftest import Alone, Use
 
+from talaria.core.clock import SystemClock
 from talaria.core.errors import Denied
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall, ToolResult
+from talaria.core.redaction import Redactor
 from talaria.tools.base import Gate, Invocation, OpenGate, Scope
 from talaria.tools.builtin.file_tools import file_tools
 from talaria.tools.builtin.terminal import process_tools, terminal_tools
 from talaria.tools.executor import Executor
 from talaria.tools.file_content import ReadFiles
 from talaria.tools.folder_events import FolderEvents
+from talaria.tools.output import Output
 from talaria.tools.person import Proposal
+from talaria.tools.quarantine import Quarantine
 from talaria.tools.registry import Toolbox
+from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
+from talaria.tools.sandbox.bubblewrap import Bubblewrap
+from talaria.tools.sandbox.egress_proxy import EgressProxy
 from talaria.tools.sandbox.guarding import Guards
-from talaria.tools.workspace import MAX_HELD
+from talaria.tools.sandbox.landlocked import Landlocked
+from talaria.tools.sandbox.running_command import SandboxCommand
+from talaria.tools.sandbox.sandbox_policy import view_of
+from talaria.tools.sandbox.sandbox_settings import Backend, TerminalSettings
+from talaria.tools.workspace import MAX_HELD, Workspace
 from talaria.tools.workspaces import Workspaces
 
 pytestmark = pytest.mark.parametrize("backend", ["bubblewrap", "landlock"], indirect=True)
@@ -289,6 +301,45 @@ async def test_a_process_that_does_not_give_up_is_stopped(
     assert not (cwd / ".envrc").exists()
     assert len(list((cwd.parent / "home/quarantine/session-1").iterdir())) < 2 * MAX_HELD
     assert (await use("terminal", command="echo goes on")).text.startswith("goes on")
+
+
+class ClosingSlowly:
+    """A sandbox of which a process is still dying, and writes, when its command counts as ended."""
+
+    def __init__(self, inner: Sandbox) -> None:
+        self._inner = inner
+        self.level: Level = inner.level
+        self.about = inner.about
+        self.in_the_end: Callable[[], Awaitable[None]] | None = None
+
+    @asynccontextmanager
+    async def opened(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
+        async with self._inner.opened(view) as host:
+            yield host
+        assert self.in_the_end is not None
+        await self.in_the_end()
+
+
+async def test_what_a_dying_process_makes_is_held_after_others_have_looked(
+    backend: Backend, cwd: Path, tmp_path: Path
+) -> None:
+    sandbox = ClosingSlowly(Bubblewrap() if backend == "bubblewrap" else Landlocked())
+    quarantine, way_out = Quarantine(tmp_path, SessionId("s")), EgressProxy((), (), SystemClock())
+    workspace = Workspace(
+        sandbox, cwd, lambda _: view_of(cwd, tmp_path / "home", TerminalSettings(), {}), way_out, quarantine
+    )
+    output = Output(tmp_path / "spill/s/output", Redactor())
+    started = await workspace.start(SandboxCommand(command="sleep 1000"), output)
+
+    async def look_and_write() -> None:
+        await started.ended()
+        await workspace.tidy()
+        (cwd / ".envrc").write_text("evil\n")
+
+    sandbox.in_the_end = look_and_write
+    await workspace.close()
+    output.close()
+    assert not (cwd / ".envrc").exists()
 
 
 async def test_without_the_kernels_help_the_project_is_looked_through(
