@@ -23,11 +23,10 @@ from talaria.core.errors import BadInput, TalariaError, UnknownSession
 from talaria.core.events import Event, ToolEnded
 from talaria.core.ids import SessionId
 from talaria.core.messages import Image, Text, User, user
-from talaria.runtime.chat import Ask, Leave, Outcome, Say
-from talaria.runtime.commands import obey
+from talaria.runtime.chat import Chat, Reason
+from talaria.runtime.commands import Ask, Leave, Outcome, Say, run_command
 from talaria.runtime.handoff import hand_off
-from talaria.runtime.open_chat import OpenChat, Reason
-from talaria.runtime.recorder import Observer
+from talaria.runtime.lease import Observer
 from talaria.runtime.session import LiveSession
 from talaria.runtime.transcript import read_latest_turns
 from talaria.runtime.turn_runner import Report
@@ -92,7 +91,7 @@ async def _chosen_row(sessions: Sessions, options: CliOptions) -> Session | None
     return row
 
 
-class Conversation(OpenChat):
+class Conversation(Chat):
     """Also the `Chat` that slash commands act on."""
 
     surface = "terminal"
@@ -122,7 +121,7 @@ class Conversation(OpenChat):
         False: nobody would read it.
         """
         text = content if role == "user" else f"[{role}] {content}"
-        if self._live.steer(text):
+        if self._live.running is not None and self._live.running.steer(text):
             return True
         if self._options.is_one_shot or len(self._injected) >= MAX_INJECTED:
             return False
@@ -161,8 +160,8 @@ class Conversation(OpenChat):
         return await self.ask(message)
 
     async def _obeyed(self, line: str) -> Outcome:
-        with self._live.serving():
-            return await obey(line, self, self.app.commands, "terminal")
+        with self._live.as_current():
+            return await run_command(self.app.commands.parse(line, "terminal"), self)
 
     async def heed_injected(self) -> int:
         """Those that are there by now: what they bring about in turn waits for the person's next word."""
@@ -229,28 +228,28 @@ class Conversation(OpenChat):
         return f"{path} goes with your next message."
 
     async def hand_off(self, platform: str) -> None:
-        from talaria.gateway.claims import gateway_file, holder  # noqa: PLC0415  (only who asks for it pays for it)
+        from talaria.gateway.claims import find_holder, gateway_file  # noqa: PLC0415  (only who asks for it pays for it)
 
         if self._live.is_busy:
             raise BadInput("This conversation is still working on an answer; hand it over when that has ended.")
-        await self._kept()
+        await self._read_row()
         await self.app.check_handoff(platform)
-        if await in_thread(lambda: holder(gateway_file(self.app.home))) is None:
+        if await in_thread(lambda: find_holder(gateway_file(self.app.home))) is None:
             raise BadInput("No gateway is running to take it: start one with `talaria gateway start`.")
         self._front.say(f"Waiting for the gateway to take this conversation to {platform} ...")
         await hand_off(self.app.store, self.app.clock, self.session, platform)
 
     async def switch_to(self, row: Session | None, reason: Reason) -> None:
         live = self._session(row)
-        await completed(self._live.hand_over(live, carry_over=reason == "branch"))
+        await completed(self._live.leave_for(live, carry_over=reason == "branch"))
         self._row, self._live = row, live
         self._front.switched(reason)
 
-    async def recall(self) -> str:
+    async def recap(self) -> str:
         """Painted, where that can be done; then there is nothing left to say."""
-        row = await self._kept()
+        row = await self._read_row()
         entries = await read_latest_turns(self.app.store.journal, self.session)
-        return "" if await self._front.repaint(row, entries) else await super().recall()
+        return "" if await self._front.repaint(row, entries) else await super().recap()
 
     async def use_model(self, name: str) -> None:
         self._live.check_idle()
@@ -258,14 +257,14 @@ class Conversation(OpenChat):
         row = await app.store.sessions.get(self.session)
         self.app = self._host = app
         live = self._session(row, id=self._live.id)
-        live.replace(self._live)
+        live.take_over(self._live)
         self._row, self._live = row or self._row, live
 
     async def export(self, file: str) -> str:
         """Where it was written to."""
         from talaria.cli.sessions import export  # noqa: PLC0415  (only who asks for it pays for it)
 
-        row = await self._kept()
+        row = await self._read_row()
         entries = await self.app.store.journal.entries(row.id)
         return f"Written to {await in_thread(lambda: export.write_as_named(file, row, entries))}."
 
@@ -291,7 +290,7 @@ class Conversation(OpenChat):
         self.mention_model()
         if self._options.is_interactive:
             self._front.say(f"Talaria {__version__} · {self.model} · session {self.session} · /help")
-            if self._row is not None and (told := await self.recall()):
+            if self._row is not None and (told := await self.recap()):
                 self._front.say(told)
         await self.mention_interrupted()
 

@@ -24,8 +24,8 @@ from talaria.core.entries import Recorded
 from talaria.core.errors import TalariaError
 from talaria.core.events import Event
 from talaria.core.messages import User
-from talaria.runtime.open_chat import Reason
-from talaria.runtime.recorder import Observer
+from talaria.runtime.chat import Reason
+from talaria.runtime.lease import Observer
 from talaria.runtime.turn_runner import Report
 from talaria.store.base import Session
 
@@ -213,7 +213,8 @@ class Plain:
             return exits.INTERRUPTED
 
     def _stop(self) -> bool:
-        return self._conversation.live.interrupt()
+        running = self._conversation.live.running
+        return running is not None and running.interrupt()
 
     def _completions(self, begun: str) -> list[str]:
         if not begun.startswith("/") or " " in begun:

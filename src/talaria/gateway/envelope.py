@@ -1,13 +1,68 @@
-"""What inbox and outbox rows carry, as JSON: a message with who may say it, and a reply with how it looks."""
+"""Messages on their way in and out: the key under which a chat finds its conversation, and what inbox and outbox rows
+carry as JSON.
+"""
 
+import hashlib
 from pathlib import Path
+from typing import Literal
+from urllib.parse import quote, unquote
 
 import msgspec
 
 from talaria.core.ids import SessionId
-from talaria.platforms.base import Address, Arrival, Button, File, Outbound
+from talaria.platforms.base import Address, Arrival, Button, ChatKind, File, Outbound
+from talaria.runtime.commands import ParsedLine, PlainMessage
+from talaria.store.mail import Inbound
 
-BESIDE = SessionId("gateway")
+MAIN = "main"
+"""How the default profile is called in keys."""
+
+KeyKind = Literal["dm", "group", "thread"]
+
+
+class KeyRules(msgspec.Struct, frozen=True):
+    profile: str = MAIN
+    is_group_per_person: bool = True
+    """In a group everybody has a conversation of their own."""
+    is_thread_per_person: bool = False
+    """In a thread, too."""
+
+
+def session_key(where: Address, kind: ChatKind, person: str, rules: KeyRules) -> str:
+    """`person` is the id of whoever speaks, on that platform."""
+    if kind == "dm":
+        return _join(rules.profile, where.platform, "dm", where.chat or person, where.thread)
+    is_per_person = rules.is_thread_per_person if where.thread else rules.is_group_per_person
+    named: KeyKind = "thread" if where.thread else "group"
+    return _join(rules.profile, where.platform, named, where.chat, where.thread, person if is_per_person else "")
+
+
+def is_shared_conversation(key: str, where: Address, kind: ChatKind, rules: KeyRules) -> bool:
+    """Of a conversation that all people there have together."""
+    return kind == "group" and key == session_key(where, kind, "", rules)
+
+
+def parse_address(platform: str, given: str) -> Address:
+    """As people write it: `CHAT` or `CHAT:THREAD`. A room of Matrix may have a colon of its own, and a thread there
+    begins with `$`."""
+    is_room = given.startswith("!")
+    chat, _, thread = given.partition(":$" if is_room else ":")
+    return Address(platform, unquote(chat), unquote(f"${thread}" if is_room and thread else thread))
+
+
+def _join(*parts: str) -> str:
+    """A colon inside of a part must not make it two: no chat may pass for another."""
+    return ":".join(["agent", *(quote(part, safe="!#@$+=,/ -") for part in parts if part)])
+
+
+def folder_name(platform: str, whose: str) -> str:
+    """No two people share one, whatever signs their ids have; what is said together has one of its own."""
+    safe = "".join(sign if sign.isalnum() or sign in "-_" else "-" for sign in whose)[:60]
+    told_apart = "" if safe == whose else f"-{hashlib.sha256(whose.encode()).hexdigest()[:8]}"
+    return f"{platform}-{safe}{told_apart}"
+
+
+NO_SESSION = SessionId("gateway")
 """Whose replies are in no conversation."""
 MARK = "(Sent again after an interruption; you may have this already.)"
 
@@ -33,6 +88,19 @@ class Received(msgspec.Struct, frozen=True):
     principal: Principal
     key: str
     """Of the chat."""
+
+
+class Mail(msgspec.Struct, frozen=True):
+    """A message that waits to be handled, and what its text says: it is parsed once, where it comes in."""
+
+    row: Inbound
+    received: Received
+    given: ParsedLine
+
+    @property
+    def is_command(self) -> bool:
+        """Or something that was meant as one."""
+        return not isinstance(self.given, PlainMessage)
 
 
 class OutgoingBody(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -80,10 +148,10 @@ class OutgoingBody(msgspec.Struct, frozen=True, omit_defaults=True):
 
 encode = msgspec.json.Encoder().encode
 _received = msgspec.json.Decoder(Received)
-_parcels = msgspec.json.Decoder(OutgoingBody)
+_bodies = msgspec.json.Decoder(OutgoingBody)
 
 
-def written(content: Received | OutgoingBody) -> str:
+def encode_body(content: Received | OutgoingBody) -> str:
     return encode(content).decode()
 
 
@@ -91,5 +159,5 @@ def read_received(body: str) -> Received:
     return _received.decode(body)
 
 
-def read_parcel(body: str) -> OutgoingBody:
-    return _parcels.decode(body)
+def read_body(body: str) -> OutgoingBody:
+    return _bodies.decode(body)

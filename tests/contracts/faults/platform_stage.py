@@ -19,7 +19,7 @@ from tests.scenarios.gateway.house import OWNER, House
 
 from talaria.app.gateway_app import GatewayApp, open_switchboard
 from talaria.core.secret import Secret
-from talaria.gateway.connector import Health
+from talaria.gateway.gateway_status import Health
 from talaria.gateway.service import Gateway
 from talaria.platforms.webhook import config
 from talaria.store.mail import OutboxRow, OutboxState

@@ -251,7 +251,7 @@ async def test_the_live_session_of_the_gateway_makes_way_for_a_new_one(terminal:
         assert before is not None
         assert after is not None
         assert after is not before
-        assert before.is_released
+        assert before.is_unloaded
 
 
 class _Odd:

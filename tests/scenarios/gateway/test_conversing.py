@@ -279,7 +279,7 @@ async def test_compress_says_what_it_did(house: House) -> None:
             await house.said(2 + number)
         await house.telegram.say("/compress here 1")
         first, *_, last = await house.said(6)
-    assert first.text == "There is nothing to leave out: the conversation is short."
+    assert first.text == "There is nothing to compress: the conversation is short."
     assert re.fullmatch(told, last.text), last.text
 
 

@@ -14,7 +14,7 @@ from tests.scenarios.gateway.test_files import PIXEL
 
 from talaria.app.build import open_store
 from talaria.core.clock import SystemClock
-from talaria.gateway.authorization import LET_IN, Pairing
+from talaria.gateway.authorization import APPROVED, Pairing
 from talaria.store.access import Member
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.servers.chat_service import ChatService, LostAnswer, Refusal
@@ -184,7 +184,7 @@ async def test_who_is_let_in_is_told_so_and_heard(stage: Stage) -> None:
         assert code is not None
         async with open_store(stage.house.home) as other:
             assert isinstance(await Pairing(other.access, SystemClock()).approve(stage.name, code[1]), Member)
-        assert (await stage.texts(2, user="1002"))[1:] == [LET_IN]
+        assert (await stage.texts(2, user="1002"))[1:] == [APPROVED]
         await stage.service.say("hello", user="1002")
         assert (await stage.texts(3, user="1002"))[2:] == ["Welcome."]
 

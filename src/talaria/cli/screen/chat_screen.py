@@ -23,9 +23,8 @@ from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, TalariaError
 from talaria.core.messages import user
 from talaria.runtime.accounts import cost_phrase, total
-from talaria.runtime.chat import Chat, Outcome, Say
-from talaria.runtime.commands import SCREEN_COMMANDS, Command, GivenCommand, PlainMessage
-from talaria.runtime.open_chat import Reason
+from talaria.runtime.chat import Chat, Reason
+from talaria.runtime.commands import SCREEN_COMMANDS, Command, GivenCommand, Outcome, PlainMessage, Say
 from talaria.runtime.session import LiveSession
 
 _NAME_CHARS = 50
@@ -290,7 +289,8 @@ class ChatScreen(ScreenFront):
         self._refreshed()
 
     def steered(self, text: str) -> None:
-        if self.conversation.live.steer(text):
+        running = self.conversation.live.running
+        if running is not None and running.steer(text):
             self.note(text)
         else:
             self.enqueue(text)
@@ -314,7 +314,8 @@ class ChatScreen(ScreenFront):
 
     def stop(self) -> bool:
         """False: nothing runs."""
-        if self.conversation.live.interrupt():
+        running = self.conversation.live.running
+        if running is not None and running.interrupt():
             return True
         working = self._working
         return working is not None and working is not asyncio.current_task() and working.cancel()
@@ -350,7 +351,8 @@ class ChatScreen(ScreenFront):
         self._screen.close()
 
     def _leave_now(self) -> None:
-        self.conversation.live.abandon()
+        if (running := self.conversation.live.running) is not None:
+            running.abandon()
 
     # What is known
 
