@@ -138,25 +138,22 @@ class Budget:
         wanted = PlannedCall(prompt_tokens(request), min(limits, default=USUAL_OUTPUT), endpoint.prices)
         call = fit(wanted, self._limits.turn, Amount(self.usage.total, self._cost_usd), "this turn")
         if self._limits.are_shared:
-            call = await self._hold(call)
+            # The part of it that all caps have room for, set aside in one transaction: nobody else can take it.
+            account = self._account
+            await self.release()
+            held: list[PlannedCall] = []
+
+            def decide(totals: Totals) -> Amount:
+                fits = call
+                for cap, spent, whose in self._shared_caps(totals):
+                    fits = fit(fits, cap, spent, whose)
+                held.append(fits)
+                return fits.amount
+
+            self._holds.append(await account.spending.hold(account.session, account.person, account.owner, decide))
+            call = held[-1]
         told = call.output if self._limits.are_set else request.max_output
         return msgspec.structs.replace(request, max_output=told, seconds=self._seconds_left)
-
-    async def _hold(self, call: PlannedCall) -> PlannedCall:
-        """The part of it that all caps have room for, set aside in one transaction: nobody else can take it."""
-        account = self._account
-        await self.release()
-        held: list[PlannedCall] = []
-
-        def decide(totals: Totals) -> Amount:
-            fits = call
-            for cap, spent, whose in self._shared_caps(totals):
-                fits = fit(fits, cap, spent, whose)
-            held.append(fits)
-            return fits.amount
-
-        self._holds.append(await account.spending.hold(account.session, account.person, account.owner, decide))
-        return held[-1]
 
     async def release(self) -> None:
         """What was set aside for a call that failed is free again, and what it used is written down."""

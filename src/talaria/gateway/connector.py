@@ -114,7 +114,12 @@ class Connector:
         try:
             while True:
                 batch = await self._next(platform, batches)
-                self._note_batch(batch)
+                now = self._clock.now()
+                self.health.heard_at = now
+                self.health.failures = 0
+                self.health.error = ""
+                if batch.items:
+                    self.health.message_at = now
                 await self._ingress.take(platform, batch)
         finally:
             await batches.aclose()
@@ -128,14 +133,6 @@ class Connector:
             raise NotTaken(f"Nothing was heard for {silence_s:.0f} s.") from fault
         except StopAsyncIteration as fault:
             raise NotTaken("The line was closed.") from fault
-
-    def _note_batch(self, batch: Batch) -> None:
-        now = self._clock.now()
-        self.health.heard_at = now
-        self.health.failures = 0
-        self.health.error = ""
-        if batch.items:
-            self.health.message_at = now
 
     async def _offer_commands(self, platform: Platform) -> None:
         try:

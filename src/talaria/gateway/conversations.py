@@ -234,7 +234,14 @@ class SessionResets:
             return None
         if not await self._end(session, received):
             return None
-        await self._notify(row, mail)
+        since = datetime.fromtimestamp(row.updated_at).astimezone()
+        text = f"(A new conversation begins; the last one rested since {since:%Y-%m-%d %H:%M}. Back: /resume {row.id})"
+        where = str(mail.received.arrival.where)
+        notice = Outgoing(
+            where, encode_body(OutgoingBody(text)), f"anew:{mail.row.id}", self._clock.now() + EXPIRES_AFTER_S
+        )
+        await self._store.outbox.add(row.id, [notice])
+        self._delivery.wake(where)
         new = new_session_id(self._clock.now())
         await self._store.chats.bind(received.key, new, str(received.arrival.where))
         self._ended.discard(session)
@@ -276,13 +283,3 @@ class SessionResets:
             else:
                 break
         return True
-
-    async def _notify(self, row: Session, mail: Mail) -> None:
-        since = datetime.fromtimestamp(row.updated_at).astimezone()
-        text = f"(A new conversation begins; the last one rested since {since:%Y-%m-%d %H:%M}. Back: /resume {row.id})"
-        where = str(mail.received.arrival.where)
-        notice = Outgoing(
-            where, encode_body(OutgoingBody(text)), f"anew:{mail.row.id}", self._clock.now() + EXPIRES_AFTER_S
-        )
-        await self._store.outbox.add(row.id, [notice])
-        self._delivery.wake(where)

@@ -1,12 +1,12 @@
-"""Replies on their way out: a line for each chat to which something is due, and all of them side by side.
+"""Replies on their way out: all chats side by side, and to each chat one after the other.
 
-The line to one chat, on which everything is sent in order. A row is `started` on the disk before the wire is
-touched; what became of a send that was cut off is unknown, and it is never repeated silently.
+A row is `started` on the disk before the platform is called. What became of a call that was cut off is unknown, and it
+is never repeated silently.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import msgspec
@@ -24,7 +24,6 @@ from talaria.platforms.base import (
     Address,
     ChatMoved,
     NotTaken,
-    Outbound,
     Platform,
     PlatformFailure,
     Refused,
@@ -114,25 +113,24 @@ class ChatSender:
     async def _send_due(self) -> None:
         is_more_due = True
         while is_more_due:  # whoever adds something later wakes us
-            platform = self._links.find(self._where.platform)
-            started, rows = await self._outbox.start_due(str(self._where), AT_ONCE, self._wanted_now(platform))
+            platform, now = self._links.find(self._where.platform), self._clock.now()
+            is_open = platform is not None and self._is_open(platform)
+
+            def is_sendable(row: OutboxRow, is_open: bool = is_open, now: float = now) -> bool:
+                """At this moment, without any doubt about it."""
+                return is_open and row.expires_at > now and not read_body(row.body).is_draft
+
+            started, rows = await self._outbox.start_due(str(self._where), AT_ONCE, is_sendable)
             if started is not None and platform is not None:
-                is_more_due = not await self._sent(started, platform, is_again=False) or bool(rows)
-            else:
-                is_more_due = await self._is_more_due_after(rows)
-
-    def _wanted_now(self, platform: Platform | None) -> Callable[[OutboxRow], bool]:
-        """What may be sent at this moment, without any doubt about it."""
-        is_open, now = platform is not None and self._is_open(platform), self._clock.now()
-        return lambda row: is_open and row.expires_at > now and not read_body(row.body).is_draft
-
-    async def _is_more_due_after(self, rows: Sequence[OutboxRow]) -> bool:
-        bodies, now = [(row, read_body(row.body)) for row in rows], self._clock.now()
-        ready = [(row, body) for row, body in bodies if not body.is_draft or row.expires_at <= now]
-        for row, body in ready:
-            if not await self._deliver(row, body):
-                return True
-        return bool(ready) and len(rows) == AT_ONCE
+                is_more_due = not await self._send_started(started, platform, is_again=False) or bool(rows)
+                continue
+            bodies = [(row, read_body(row.body)) for row in rows]
+            ready = [(row, body) for row, body in bodies if not body.is_draft or row.expires_at <= now]
+            is_more_due = bool(ready) and len(rows) == AT_ONCE
+            for row, body in ready:
+                if not await self._deliver(row, body):
+                    is_more_due = True
+                    break
 
     async def _deliver(self, row: OutboxRow, body: OutgoingBody) -> bool:
         """False: look again what is due; perhaps after a while, which has passed by now."""
@@ -147,16 +145,24 @@ class ChatSender:
         if is_unknown and not await self._may_be_sent_again(row, body, platform):
             return True
         started = await self._outbox.start(row.id)
-        return started is None or await self._sent(started, platform, is_again=is_unknown)
+        return started is None or await self._send_started(started, platform, is_again=is_unknown)
 
-    async def _sent(self, row: OutboxRow, platform: Platform, *, is_again: bool) -> bool:
+    async def _send_started(self, row: OutboxRow, platform: Platform, *, is_again: bool) -> bool:
         """What is started. As `_delivered`."""
         body = read_body(row.body)
         if not self._is_open(platform):
             if body.is_marked or not is_again:
                 await self._outbox.defer(row.id, row.error)
             return False
-        return await self._attempt(row, body, platform, is_again=is_again)
+        try:
+            with self._links.call(platform):
+                sent = await self._call_platform(row, body, platform, is_again=is_again)
+        except PlatformFailure as fault:
+            await self._links.note_pause(platform.name, fault)  # first of all: other chats are about to send
+            return await self._handle_failure(row, body, fault)
+        await self._outbox.sent(row.id, sent)
+        self._counts.count_delivery("sent")
+        return True
 
     async def _wait_until_ready(self, expires_at: float) -> Platform | None:
         """The platform, once something may be sent there; None: that time has come first."""
@@ -189,17 +195,6 @@ class ChatSender:
             return False
         marked = msgspec.structs.replace(body, is_marked=True)
         await self._outbox.add(row.session, [Outgoing(row.target, encode_body(marked), row.key, row.expires_at)])
-        return True
-
-    async def _attempt(self, row: OutboxRow, body: OutgoingBody, platform: Platform, *, is_again: bool) -> bool:
-        try:
-            with self._links.call(platform):
-                sent = await self._call_platform(row, body, platform, is_again=is_again)
-        except PlatformFailure as fault:
-            await self._links.note_pause(platform.name, fault)  # first of all: other chats are about to send
-            return await self._handle_failure(row, body, fault)
-        await self._outbox.sent(row.id, sent)
-        self._counts.count_delivery("sent")
         return True
 
     async def _handle_failure(self, row: OutboxRow, body: OutgoingBody, fault: PlatformFailure) -> bool:
@@ -236,7 +231,11 @@ class ChatSender:
             async with copy_file(message, platform.capabilities.max_upload_bytes, body.content) as safe:
                 sent = await platform.send(safe)
             if is_again and platform.capabilities.can_edit and not body.is_marked and not body.has_file:
-                await self._correct(sent, message, platform)
+                # A message that the platform knows already stays as it was, which may have been a draft.
+                try:
+                    await platform.edit(sent, message)
+                except (NotTaken, Refused) as fault:
+                    raise Unsure(str(fault), retry_after_s=getattr(fault, "retry_after_s", None)) from fault
             return sent
         sent = SentId(edited)
         if not sent:
@@ -247,18 +246,17 @@ class ChatSender:
             await platform.delete(sent, self._where)
         return sent
 
-    async def _correct(self, sent: SentId, message: Outbound, platform: Platform) -> None:
-        """A message that the platform knows already stays as it was, which may have been a draft."""
-        try:
-            await platform.edit(sent, message)
-        except (NotTaken, Refused) as fault:
-            raise Unsure(str(fault), retry_after_s=getattr(fault, "retry_after_s", None)) from fault
-
     async def _handle_rejection(self, row: OutboxRow, body: OutgoingBody, why: str) -> bool:
         """What cannot be edited is sent anew: the draft may be gone, the answer must not be. As `_delivered`."""
         edited = body.edits(row.sent_id)
         if edited is None and body.is_promised:
-            await self._say_instead(row, body, why)
+            # The file is kept as a failed row. Said first: a crash in between says it again under the same key.
+            text = f"({why})" if why.startswith(body.file_name) else describe_unsent_file(body.file_name, why)
+            said = Outgoing(row.target, encode_body(OutgoingBody(text)), f"{row.key}:why", row.expires_at)
+            await self._outbox.add(row.session, [said])
+            log_undelivered(row, "file rejected")
+            self._counts.count_delivery("failed")
+            await self._outbox.fail(row.id, why)
             return False
         if edited is None and body.content:  # whoever asks about it sees that it failed, and refuses
             log_undelivered(row, "file rejected")
@@ -274,15 +272,6 @@ class ChatSender:
             await self._outbox.add(row.session, [Outgoing(row.target, encode_body(anew), row.key, row.expires_at)])
         await self._outbox.sent(row.id, edited)
         return body.is_empty
-
-    async def _say_instead(self, row: OutboxRow, body: OutgoingBody, why: str) -> None:
-        """The file is kept as a failed row. Said first: a crash in between says it again under the same key."""
-        text = f"({why})" if why.startswith(body.file_name) else describe_unsent_file(body.file_name, why)
-        said = Outgoing(row.target, encode_body(OutgoingBody(text)), f"{row.key}:why", row.expires_at)
-        await self._outbox.add(row.session, [said])
-        log_undelivered(row, "file rejected")
-        self._counts.count_delivery("failed")
-        await self._outbox.fail(row.id, why)
 
     async def _give_up(self, row: OutboxRow, why: str, kind: str) -> None:
         """Told first: a crash in between tells it again, which is once. `kind` is for the log."""
@@ -386,44 +375,40 @@ class Delivery:
         self._serve(target, sender)
 
     def show(self, where: Address, draft: Draft) -> None:
-        line = self._sender(str(where))
-        line.show(draft)
-        self._serve(str(where), line)
+        sender = self._sender(str(where))
+        sender.show(draft)
+        self._serve(str(where), sender)
 
     def _sender(self, target: str) -> ChatSender:
-        line = self._senders.get(target)
-        if line is None:
+        sender = self._senders.get(target)
+        if sender is None:
             where = Address.parse(target)
-            line = ChatSender(
+            sender = ChatSender(
                 where, self._outbox, self._links, self._clock, self._undelivered, self._moved, self._counts
             )
-            self._senders[target] = line
-        return line
+            self._senders[target] = sender
+        return sender
 
-    def _serve(self, target: str, line: ChatSender) -> None:
+    def _serve(self, target: str, sender: ChatSender) -> None:
         if self._group is None or target in self._serving:
             return
-        task = self._group.create_task(self._served(target, line), name=f"line {target}")
+        task = self._group.create_task(self._serve_until_done(target, sender), name=f"line {target}")
         self._serving[target] = task
 
-    async def _served(self, target: str, line: ChatSender) -> None:
+    async def _serve_until_done(self, target: str, sender: ChatSender) -> None:
         try:
-            while not await self._has_ended(line, target):
-                line.wake()
+            while True:
+                try:
+                    await sender.serve()
+                    break
+                except StoreUnavailable as fault:
+                    log.warning("line %s waits for the store: %s", target, fault)
+                    await self._clock.sleep(STORE_WAIT_S)
+                except Exception:  # one chat must not silence the others
+                    log.exception("line %s broke", target)
+                    await self._clock.sleep(LONGEST_WAIT_S)
+                sender.wake()
         finally:
             del self._serving[target]
-            if not line.is_needed:
+            if not sender.is_needed:
                 self._senders.pop(target, None)
-
-    async def _has_ended(self, line: ChatSender, target: str) -> bool:
-        try:
-            await line.serve()
-        except StoreUnavailable as fault:
-            log.warning("line %s waits for the store: %s", target, fault)
-            await self._clock.sleep(STORE_WAIT_S)
-            return False
-        except Exception:  # one chat must not silence the others
-            log.exception("line %s broke", target)
-            await self._clock.sleep(LONGEST_WAIT_S)
-            return False
-        return True

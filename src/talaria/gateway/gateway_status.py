@@ -109,7 +109,9 @@ async def keep_status(home: Path, look: Callable[[], GatewayStatus], clock: Cloc
     try:
         while True:
             status, now = look(), clock.monotonic()
-            essence = _essence(status)
+            platforms = [(one.name, one.state, one.error, one.heard_at is None) for one in status.platforms]
+            problems = (status.problems, status.store_trouble)
+            essence = msgspec.json.encode((platforms, problems, status.metrics_port, status.is_stopping))
             if essence != known or now - written_at >= EVERY_S:
                 content = msgspec.json.encode(status)
                 has_succeeded = await in_thread(_write(file, content, is_same=content == written))
@@ -118,12 +120,6 @@ async def keep_status(home: Path, look: Callable[[], GatewayStatus], clock: Cloc
             await clock.sleep(LOOK_S)
     finally:
         file.unlink(missing_ok=True)
-
-
-def _essence(status: GatewayStatus) -> bytes:
-    platforms = [(one.name, one.state, one.error, one.heard_at is None) for one in status.platforms]
-    problems = (status.problems, status.store_trouble)
-    return msgspec.json.encode((platforms, problems, status.metrics_port, status.is_stopping))
 
 
 def _write(file: Path, content: bytes, *, is_same: bool) -> Callable[[], bool]:

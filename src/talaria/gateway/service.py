@@ -259,18 +259,15 @@ class Gateway:
                 await self._store.outbox.prune(before)
                 await self._store.inbox.prune(before)
                 self._ingress.refusals.flush()
-                await self._clear_files()
+                settings = self._state.settings
+                workspace = Path(settings.workspace)
+                await delete_old_files(
+                    self._state.host.home, workspace, settings.keep_days, self._clock.now(), tuple(self._specs)
+                )
                 await self._delivery.wake_due()
             except TalariaError as fault:
                 log.warning("old mail is not cleared away: %s", fault)
             await self._clock.sleep(SWEEP_S)
-
-    async def _clear_files(self) -> None:
-        settings = self._state.settings
-        workspace = Path(settings.workspace)
-        await delete_old_files(
-            self._state.host.home, workspace, settings.keep_days, self._clock.now(), tuple(self._specs)
-        )
 
     async def _report_undelivered(self, row: OutboxRow, why: str) -> None:
         """Told elsewhere: in a home channel, rather of a platform that is connected, and rather of another one.

@@ -76,14 +76,11 @@ class Auxiliary(msgspec.Struct, frozen=True):
         try:
             return await ask_model(turn, request, _NullSink(self.purpose))
         finally:
-            await self._book(budget)
-
-    async def _book(self, budget: Budget) -> None:
-        """An answer is not thrown away because its cost could not be written down."""
-        try:
-            await budget.book()
-        except StoreUnavailable as fault:
-            log.warning("%s not booked: %s", self.purpose, fault)
+            # An answer is not thrown away because its cost could not be written down.
+            try:
+                await budget.book()
+            except StoreUnavailable as fault:
+                log.warning("%s not booked: %s", self.purpose, fault)
 
 
 class SessionSummariser(msgspec.Struct, frozen=True):

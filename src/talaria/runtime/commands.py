@@ -180,7 +180,14 @@ class Commands:
 
         Raises `NameTaken`, `UnfitName`.
         """
-        added = _check_names(command)
+        name = normalise(command.name)
+        aliases = tuple(dict.fromkeys(alias for word in command.aliases if (alias := normalise(word)) != name))
+        for word in (name, *aliases):
+            if not _NAME.fullmatch(word):
+                raise UnfitName(f"No command can be called {word!r}: only a to z, digits and hyphens are fit for one.")
+        added = msgspec.structs.replace(
+            command, name=name, aliases=aliases, description=" ".join(command.description.split())
+        )
         for word in added.words:
             if word in self._by_word:
                 raise NameTaken(f"{_whose(added)} cannot answer to /{word}: {_whose(self._by_word[word])} does.")
@@ -282,17 +289,6 @@ def _help_line(command: Command, surface: Surface) -> str:
         return f"{use} · {told}" if told else use
     gap = f"\n{' ' * _WIDEST_USE}" if len(use) >= _WIDEST_USE else " " * (_WIDEST_USE - len(use))
     return f"{use}{gap}{told}".rstrip()
-
-
-def _check_names(command: Command) -> Command:
-    name = normalise(command.name)
-    aliases = tuple(dict.fromkeys(alias for word in command.aliases if (alias := normalise(word)) != name))
-    for word in (name, *aliases):
-        if not _NAME.fullmatch(word):
-            raise UnfitName(f"No command can be called {word!r}: only a to z, digits and hyphens are fit for one.")
-    return msgspec.structs.replace(
-        command, name=name, aliases=aliases, description=" ".join(command.description.split())
-    )
 
 
 def _whose(command: Command) -> str:

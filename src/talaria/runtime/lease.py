@@ -238,7 +238,12 @@ class Recorder:
                     raise
                 if wait_s == FIRST_WAIT_S:
                     self.notify(f"{fault} Waiting for it.")
-            await self._pause(wait_s)
+            waits = [asyncio.ensure_future(self._clock.sleep(wait_s)), asyncio.ensure_future(self._hurried.wait())]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
             wait_s = min(wait_s * 2, LONGEST_WAIT_S)
 
     async def _write(self, writes: tuple[Write, ...]) -> None:
@@ -254,14 +259,6 @@ class Recorder:
             if isinstance(write, Entry):
                 self._transcript.add(write, self._clock.now())
         self._settle(writes)
-
-    async def _pause(self, seconds: float) -> None:
-        waits = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._hurried.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
 
     def notify(self, text: str) -> None:
         """Tell the person something."""
