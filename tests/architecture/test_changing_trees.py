@@ -187,7 +187,7 @@ ELSEWHERE = {
         "gateway/service",
         "plugins/session_hooks",
         "runtime/builtin_commands",
-        "runtime/open_chat",
+        "runtime/chat",
         "runtime/services",
         "runtime/session_pool",
         "tools/builtin/process",

@@ -20,7 +20,7 @@ from talaria.platforms.base import Address, Arrival, PlatformSettings, Press, Se
 from talaria.store.access import Access, Greeting, Locked, Member, PairingRequest
 
 ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
-"""Without 0, O, 1 and I: 32 signs, 5 bits each."""
+"""Without 0, O, 1 and I: 32 characters, 5 bits each."""
 CODE_CHARS = 8
 CODE_EXPIRES_AFTER_S = 600.0
 MAX_PENDING = 3
@@ -100,7 +100,7 @@ class Gatekeeper:
         self._rules = dict(rules)
 
     def judge(self, item: Arrival | Press) -> Principal | Verdict:
-        """`stranger`: may be offered a way in. `ignored`: gets no sign that anybody is here."""
+        """`stranger`: may be offered a way in. `ignored`: gets no hint that anybody is here."""
         principal = self._principal(item)
         if item.kind == "dm":
             return principal or "stranger"

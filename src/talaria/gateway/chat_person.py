@@ -390,9 +390,9 @@ def escape_markup(text: str) -> str:
 
 
 def _escape_invisible(text: str, kept: str = "") -> str:
-    shown = "".join(sign if sign.isprintable() or sign in kept else _spell_out(sign) for sign in text)
+    shown = "".join(char if char.isprintable() or char in kept else _spell_out(char) for char in text)
     return _INVISIBLE.sub(lambda found: _spell_out(found[0]), shown)
 
 
 def _spell_out(text: str) -> str:
-    return "".join(f"\\u{ord(sign):04x}" if ord(sign) < 1 << 16 else f"\\U{ord(sign):08x}" for sign in text)
+    return "".join(f"\\u{ord(char):04x}" if ord(char) < 1 << 16 else f"\\U{ord(char):08x}" for char in text)

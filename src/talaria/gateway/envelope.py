@@ -56,8 +56,8 @@ def _join(*parts: str) -> str:
 
 
 def folder_name(platform: str, whose: str) -> str:
-    """No two people share one, whatever signs their ids have; what is said together has one of its own."""
-    safe = "".join(sign if sign.isalnum() or sign in "-_" else "-" for sign in whose)[:60]
+    """No two people share one, whatever characters their ids have; what is said together has one of its own."""
+    safe = "".join(char if char.isalnum() or char in "-_" else "-" for char in whose)[:60]
     told_apart = "" if safe == whose else f"-{hashlib.sha256(whose.encode()).hexdigest()[:8]}"
     return f"{platform}-{safe}{told_apart}"
 

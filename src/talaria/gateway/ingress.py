@@ -9,8 +9,7 @@ import msgspec
 from talaria.core.errors import StoreUnavailable, TalariaError
 from talaria.core.ids import new_session_id
 from talaria.gateway.audit import Refusals
-from talaria.gateway.authorization import CODE_EXPIRES_AFTER_S as CODE_LIVES_S
-from talaria.gateway.authorization import Gatekeeper, Pairing, TooManyWaiting
+from talaria.gateway.authorization import CODE_EXPIRES_AFTER_S, Gatekeeper, Pairing, TooManyWaiting
 from talaria.gateway.chat_commands import URGENT, Control
 from talaria.gateway.chat_person import CLOSED, MOST_PARTS, Questions, parse_press
 from talaria.gateway.dispatcher import SessionDispatcher
@@ -214,41 +213,31 @@ class Ingress:
 
     async def _offer(self, arrival: Arrival) -> None:
         """A stranger is told a code, and nothing else."""
-        platform, now = arrival.where.platform, self._clock.monotonic()
+        platform, sender, now = arrival.where.platform, _sender_key(arrival), self._clock.monotonic()
         if not self._state.settings.pairing or self._links.pause_s(platform) > 0:
             return
-        code = self._unsent_code(arrival)
-        is_resting = any(now < self._no_offers_until.get(one, 0.0) for one in ((platform, ""), _sender_key(arrival)))
-        if code is None and is_resting:
+        self._unsent_codes = {who: one for who, one in self._unsent_codes.items() if one.dies_at > self._clock.now()}
+        code = self._unsent_codes.pop(sender, None)
+        if code is None and any(now < self._no_offers_until.get(one, 0.0) for one in ((platform, ""), sender)):
             return
         try:
-            code = code or await self._new_code(arrival)
+            if code is None and (new := await self._pairing.offer(platform, arrival.sender, arrival.where)) is not None:
+                code = _Code(new, self._clock.now() + CODE_EXPIRES_AFTER_S)
         except TooManyWaiting:
             self._pause_offers((platform, ""))
         except TalariaError as fault:
             log.warning("no pairing code for a stranger on %s: %s", platform, fault)
         else:
-            if code is None:
-                self._pause_offers(_sender_key(arrival))
+            if code is None:  # they have one
+                self._pause_offers(sender)
                 return
-            log.info("pairing code offered: person=%s:%s", *_sender_key(arrival))
+            log.info("pairing code offered: person=%s:%s", *sender)
             self._spawn(self._send_code(arrival, code))
 
     def _pause_offers(self, whose: tuple[str, str]) -> None:
         now = self._clock.monotonic()
         self._no_offers_until = {one: until for one, until in self._no_offers_until.items() if until > now}
         self._no_offers_until[whose] = now + NO_OFFERS_S
-
-    def _unsent_code(self, arrival: Arrival) -> _Code | None:
-        """One that they may not have got."""
-        now = self._clock.now()
-        self._unsent_codes = {who: code for who, code in self._unsent_codes.items() if code.dies_at > now}
-        return self._unsent_codes.pop(_sender_key(arrival), None)
-
-    async def _new_code(self, arrival: Arrival) -> _Code | None:
-        """None: they have one. Raises `TooManyWaiting`."""
-        made = await self._pairing.offer(arrival.where.platform, arrival.sender, arrival.where)
-        return None if made is None else _Code(made, self._clock.now() + CODE_LIVES_S)
 
     async def _send_code(self, arrival: Arrival, code: _Code) -> None:
         """Not by the outbox: a code is not on the disk. If it is not taken the next message is answered with it."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from talaria.core.clock import Clock
 from talaria.core.events import (
@@ -45,8 +44,6 @@ class LivePreview:
         self._doing = ""
         self._next_at = began_at + SHOWN_AFTER_S
         self._typing_at = began_at + SHOWN_AFTER_S
-        self.is_waiting = False
-        """For an answer of the person: nobody types."""
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -78,7 +75,7 @@ class LivePreview:
         return Draft(self._session, f"{self._turn}:0", text, self._reply_to, wall + EXPIRES_AFTER_S)
 
     def is_typing_due(self, now: float) -> bool:
-        if now < self._typing_at or self.is_waiting:
+        if now < self._typing_at:
             return False
         self._typing_at = now + TYPING_S
         return True
@@ -120,20 +117,17 @@ class PreviewUpdater:
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._clock.sleep(TICK_S)
-                self._tick(lambda platform, where: group.create_task(self._type(platform, where)))
+                now, wall = self._clock.monotonic(), self._clock.now()
+                for preview in tuple(self._previews):
+                    platform = self._links.find(preview.where.platform)
+                    if platform is None or self._links.pause_s(platform.name) > 0:
+                        continue
+                    if (draft := preview.draft(now, wall, platform)) is not None:
+                        self._delivery.show(preview.where, draft)
+                    if platform.capabilities.can_type and preview.is_typing_due(now):
+                        group.create_task(self._show_typing(platform, preview.where))
 
-    def _tick(self, type_: Callable[[Platform, Address], object]) -> None:
-        now, wall = self._clock.monotonic(), self._clock.now()
-        for preview in tuple(self._previews):
-            platform = self._links.find(preview.where.platform)
-            if platform is None or self._links.pause_s(platform.name) > 0:
-                continue
-            if (draft := preview.draft(now, wall, platform)) is not None:
-                self._delivery.show(preview.where, draft)
-            if platform.capabilities.can_type and preview.is_typing_due(now):
-                type_(platform, preview.where)
-
-    async def _type(self, platform: Platform, where: Address) -> None:
+    async def _show_typing(self, platform: Platform, where: Address) -> None:
         if self._links.find(platform.name) is not platform:  # it was closed since the tick
             return
         try:

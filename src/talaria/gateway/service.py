@@ -110,11 +110,11 @@ class Gateway:
             host.commands.add(command)
 
     async def run(self) -> None:
-        """Until `stop`. What a crash has left is taken up before anything new arrives."""
+        """Until `stop`. What a crash has left is resumed before anything new arrives."""
         with infrequent_collection():
-            await self._serve()
+            await self._run()
 
-    async def _serve(self) -> None:
+    async def _run(self) -> None:
         await self._gatekeeper.refresh()
         await close_dead_questions(self._store, self._clock)
         await self._wake_waiting()

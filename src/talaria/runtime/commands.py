@@ -70,7 +70,7 @@ class NameTaken(OperatorError):
 
 
 class UnfitName(OperatorError):
-    """Not every keyboard and platform has the signs of this name."""
+    """Not every keyboard and platform has the characters of this name."""
 
 
 class Command(msgspec.Struct, frozen=True):

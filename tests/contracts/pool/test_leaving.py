@@ -147,7 +147,7 @@ async def test_a_new_one_can_ask_at_once_and_a_released_one_never_again(house: O
         await live.ask(user("go"))
         one.pool.evict(A)
         assert live.is_unloaded
-        with pytest.raises(RuntimeError, match="was released"):
+        with pytest.raises(RuntimeError, match="was unloaded"):
             await live.ask(user("go"))
 
 
