@@ -69,7 +69,7 @@ class PlannedCall(msgspec.Struct, frozen=True):
 
 
 def cost_usd(usage: Usage, prices: Prices | None) -> float | None:
-    """None: nobody knows."""
+    """None: unknown."""
     if prices is None:
         return None
     read = prices.input if prices.cache_read is None else prices.cache_read
@@ -199,7 +199,7 @@ class Budget:
 
     @property
     def writes(self) -> Sequence[Spent | Released]:
-        """What was spent since the last record, for the next one; whoever records it calls `settle` afterwards."""
+        """What was spent since the last record, for the next one; `mark_recorded` is called afterwards."""
         return (*self._unrecorded, *(Released(hold) for hold in self._holds))
 
     def mark_recorded(self, writes: Sequence[object]) -> None:

@@ -30,19 +30,19 @@ class SessionContext(msgspec.Struct, frozen=True):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A call shall not run; `message` is what the model is told."""
+    """A call must not run; `message` is for the model."""
 
     message: str
 
 
 class Doubt(msgspec.Struct, frozen=True):
-    """A call shall run only if a person says so."""
+    """A call runs only if a person says so."""
 
     message: str
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A call shall run with other arguments: a JSON object."""
+    """A call runs with other arguments: a JSON object."""
 
     arguments: str
 
@@ -66,7 +66,7 @@ class Hooks(Protocol):
 
     @property
     def wants_results(self) -> bool:
-        """Whether anybody listens to what tools bring; else nobody is waited for."""
+        """Whether any hook hears results of tools; else nothing is waited for."""
         ...
 
     async def equip(self, context: SessionContext) -> Equipment:
@@ -115,7 +115,7 @@ class Hooks(Protocol):
 
 
 class NoHooks:
-    """Nobody is there."""
+    """No hooks are installed."""
 
     is_empty = True
     wants_results = False

@@ -93,7 +93,7 @@ async def _try_remedy(remedy: Awaitable[bool]) -> bool:
 
 
 async def announce_switch(turn: Turn, before: Endpoint, reason: str, sink: Sink) -> None:
-    """The turn goes on elsewhere: the journal keeps it, and people are told."""
+    """The turn continues at another endpoint: recorded in the journal, and shown to people."""
     now = turn.cursor.endpoint
     await sink.record(RouteChanged(turn.id, before.label, now.label, reason))
     sink.emit(RouteSwitched(before.label, now.label, reason, now.window, now.compact_at))
@@ -144,7 +144,7 @@ class RunawayWatch:
         self._unseen_chars = 0
 
     def add(self, delta: Delta) -> str | None:
-        """Why the answer should be stopped, as the end of a sentence; None: it may go on."""
+        """Why the answer should be stopped, as the end of a sentence; None: it need not be."""
         self._chars += len(delta.text)
         if self._chars > self._max_chars:
             return f"has written {self._chars:,} characters, which is more than it should be able to"

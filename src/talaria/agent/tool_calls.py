@@ -182,11 +182,11 @@ class _Batch:
         return shown
 
     async def _settle(self, result: ToolResult, *, is_durable: bool = False) -> None:
-        """Make the outcome durable at once; append its message when all earlier ones stand. Not to be torn."""
+        """Make the outcome durable at once; append its message after all earlier ones. Protected from cancellation."""
         await completed(self._settle_in_order(result, is_durable=is_durable))
 
     async def _settle_in_order(self, result: ToolResult, *, is_durable: bool) -> None:
-        """What stands is told from the history, which grows with each commit: so nothing is appended twice."""
+        """The history, which grows with each commit, tells what is there: so nothing is appended twice."""
         async with self._appending:
             self._results[result.call_id] = result
             if is_durable:

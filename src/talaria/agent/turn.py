@@ -130,7 +130,7 @@ class Turn:
         return msgspec.structs.replace(self._request, may_call=False)
 
     def note_answer(self, endpoint: Endpoint, answer: Assistant, seconds: float) -> None:
-        """To be told to those beside the loop, once it is on the disk."""
+        """To be reported to hooks and context keeper, once it is on the disk."""
         self._unreported.append((endpoint, answer, seconds))
 
     async def report_answers(self) -> None:
@@ -141,7 +141,7 @@ class Turn:
                 await self.keeper.answered(answer.usage)
 
     def steer(self, text: str, also: Iterable[Write] = ()) -> bool:
-        """`also` is recorded with it, once the model reads it. False: the last word is spoken, nobody would."""
+        """`also` is recorded with it, once the model reads it. False: the answer is complete, the model would not."""
         if self._takes_steering:
             self._steering.append((MessageAdded(user(text, author="steering")), *also))
         return self._takes_steering
@@ -151,12 +151,12 @@ class Turn:
         self._steering.clear()
 
     def stop_steering(self) -> bool:
-        """Take no more words from the person. False: there is still one that the model has not read."""
+        """Stop accepting steering. False: a note is still unread."""
         self._takes_steering = bool(self._steering)
         return not self._takes_steering
 
     def take_steering(self) -> Iterator[tuple[Write, ...]]:
-        """What the model should read before its next word: from the person, and of what goes on behind it."""
+        """What the model should read before its next round: from the person, and about background work."""
         for text in self._news():
             yield (MessageAdded(user(text, author="host")),)
         while self._steering:

@@ -29,7 +29,7 @@ APPROVED = "You can talk to the agent now. Send a message to begin; /help lists 
 
 
 class TooManyWaiting(Exception):
-    """So many others on this platform have a code that nobody else gets one now."""
+    """Too many others on this platform have a pending code."""
 
 
 def new_code() -> str:
@@ -58,7 +58,7 @@ class Pairing:
         return code if requested == "added" else None
 
     async def approve(self, platform: str, code: str) -> Member | Locked | None:
-        """Let in whoever was told this code, and tell them so: the gateway that runs, or the next one, sends it."""
+        """Let in whoever got this code, and tell them: the running gateway, or the next one, sends it."""
         greeting = Greeting(NO_SESSION, encode_body(OutgoingBody(APPROVED)), self._clock.now() + REPLY_LIVES_S)
         return await self._access.approve(platform, digest(platform, code), greeting)
 
@@ -113,11 +113,11 @@ class Gatekeeper:
         return self._rules_of(platform).admins
 
     def has_rules(self, platform: str) -> bool:
-        """Otherwise it is not set up, and nobody knows who may speak there."""
+        """Otherwise it is not set up, and who may write there is unknown."""
         return platform in self._rules
 
     def recheck(self, received: Received) -> Received | None:
-        """What was let in, from whoever they are by now; None: they may not say it any more."""
+        """The same message with the sender's present rights; None: they may not write any more."""
         principal = self._principal(received.arrival)
         return msgspec.structs.replace(received, principal=principal) if principal else None
 
@@ -133,7 +133,7 @@ class Gatekeeper:
         return rules.is_open or sender.id in rules.users or sender.id in rules.admins
 
     def _principal(self, item: Arrival | Press) -> Principal | None:
-        """Whoever says it, if they may speak there."""
+        """The sender, if they may write there."""
         platform, sender = item.where.platform, item.sender
         rules = self._rules_of(platform)
         if item.kind == "dm":

@@ -25,7 +25,7 @@ class PlatformChat(Chat):
     surface = "platform"
 
     def __init__(self, host: CommandHost, received: Received, live: LiveSession, open_: Open) -> None:
-        """`open_` opens a conversation for whoever is here."""
+        """`open_` opens a conversation for the person of this chat."""
         super().__init__(host, None if received.principal.is_admin else received.principal.person)
         self.received = received
         self._live = live

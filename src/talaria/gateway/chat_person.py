@@ -34,7 +34,7 @@ _LABELS: dict[Answer, str] = {
 _LABELS_OF_SANDBOX = {**_LABELS, "always": "Every project"}
 CLOSED = "This question is no longer open."
 MOST_PARTS = 8
-"""Of a question where no files can be sent. What takes more messages nobody reads, so nobody is asked."""
+"""Of a question where no files can be sent. Nobody reads more messages than that, so nobody is asked."""
 MAX_INLINE_CHARS = 50_000
 """What is longer fits into no message."""
 LONG_CHARS = 2_000
@@ -51,7 +51,7 @@ _FENCES = re.compile(r"`{3,}")
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-"""Signs that count as letters, and that nobody sees."""
+"""Characters that count as letters and are invisible."""
 _MARKUP = re.compile(r"([\\`*_\[\]<>#~|!&])")
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class _OpenQuestion:
 
 
 class Questions:
-    """All that wait for people. They die with the process: what is asked anew has another id."""
+    """All open questions. They end with the process: what is asked again has another id."""
 
     def __init__(self) -> None:
         self._open: dict[str, _OpenQuestion] = {}
@@ -125,7 +125,7 @@ class Questions:
         return False
 
     def close_unanswerable(self) -> None:
-        """The rules have changed: nobody can say yes to some questions any more, so nobody waits for that."""
+        """After a change of the rules: close questions that nobody may say yes to any more."""
         for found in self._open.values():
             if not found.answer.done() and not found.may_be_answered("once"):
                 found.answer.set_result("")
@@ -169,7 +169,7 @@ class ChatPerson:
         outbox: Outbox,
         wake: Callable[[str], None],
     ) -> None:
-        """`judge` tells who they are by now. `replies` waits until something can be said there."""
+        """`judge` returns their present rights. `replies` waits until the platform is connected."""
         self._person = person
         self._session = session
         self._where = where
@@ -255,7 +255,7 @@ class ChatPerson:
         return None if found.state == "sent" else found.error
 
     async def _tell_refused(self, question: Question, why: str) -> None:
-        """Those who may not speak any more are told nothing."""
+        """People who may not write any more are told nothing."""
         replies = await self._replies()
         if self._judge() is None:
             return
@@ -355,7 +355,7 @@ def _whole(question: Question, end: str) -> str:
 
 
 async def close_dead_questions(store: Store, clock: Clock) -> None:
-    """Those of processes that have ended: what was not sent yet asks nobody any more, and what was sent says so."""
+    """Close questions of processes that have ended: unsent ones expire, sent ones say that they are closed."""
     living = {one.id for one in await store.approvals.pending()}
     due = await store.outbox.list(("pending", "started"), MOST_OLD)
     for row in (*due, *await store.outbox.list(("sent",), MOST_OLD)):
@@ -380,7 +380,7 @@ def fence(text: str) -> str:
 
 
 def make_visible(text: str, *, kept: str = "") -> str:
-    """All of it can be seen: other characters than `kept` that nobody sees are escapes, and long gaps say how long."""
+    """Invisible characters other than `kept` become escapes, and long gaps say how long they are."""
     return without_blank_runs("\n".join(_escape_invisible(line, kept) for line in text.split("\n")))
 
 

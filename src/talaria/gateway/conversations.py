@@ -58,7 +58,7 @@ class Conversations:
         self._gatekeeper = gatekeeper
 
     async def open(self, session: SessionId, received: Received) -> LiveSession:
-        """As it is kept, or anew."""
+        """The one in the pool, or a new one."""
         host, principal = self._state.host, received.principal
         known = self._pool.find(session)
         row = None if known else await self._sessions.get(session)
@@ -79,7 +79,7 @@ class Conversations:
         return self._pool.get(session, config, build)
 
     def replies_to(self, received: Received, folder: Path | None = None) -> Replies:
-        """`folder` is the one in which the conversation works; None: the usual one of whoever speaks."""
+        """`folder` is where the conversation works; None: the sender's usual folder."""
         where = received.arrival.where
         platform = self._links.find(where.platform)
         return Replies(
@@ -118,7 +118,7 @@ class Conversations:
         return self.replies_to(received)
 
     def asker(self, session: SessionId, received: Received) -> Asker:
-        """Whoever wrote it, who is asked where they wrote it."""
+        """The sender, who is asked where they wrote."""
 
         def judge() -> Principal | None:
             still = self._gatekeeper.recheck(received)
@@ -137,7 +137,7 @@ class Conversations:
         return Asker(received.principal.person, person)
 
     async def find_folder(self, session: SessionId, received: Received) -> Path:
-        """Asked before the conversation is opened: whoever is not in a turn yet may have to leave the pool."""
+        """Called before the conversation is opened: a session that is not in a turn yet may be evicted."""
         known = self._pool.find(session)
         row = None if known else await self._sessions.get(session)
         return self._cwd(known, row, received)
@@ -166,7 +166,7 @@ class Conversations:
 
 
 def reply_to(received: Received) -> str:
-    """In a group it is told which message is answered."""
+    """In a group the reply names the message that it answers."""
     return received.arrival.message_id if received.arrival.kind == "group" else ""
 
 
@@ -212,17 +212,17 @@ class SessionResets:
         self._watched: dict[SessionId, Received] = {}
         """Conversations that will end some time, with the last that was said."""
         self._ended: set[SessionId] = set()
-        """Those whose chats have not gone on to another yet."""
+        """Sessions that have ended while their chats have not started a new one yet."""
         self._resumed: set[SessionId] = set()
-        """Those that a person has gone back to, and said nothing yet."""
+        """Sessions that a person has resumed without saying anything yet."""
 
     def note_resumed(self, session: SessionId) -> None:
-        """Somebody wants to go on with it, however old it is."""
+        """A person has resumed it, however old it is."""
         if self._state.settings.session_reset.mode != "none":
             self._resumed.add(session)
 
     async def start_new_if_over(self, session: SessionId, mail: Mail) -> SessionId | None:
-        """The new conversation of the chat, if this one is over; its mail follows. None: it goes on."""
+        """The chat's new conversation if this one is over; its mail follows. None: it continues."""
         if self._state.settings.session_reset.mode == "none":
             return None
         received = mail.received
@@ -248,7 +248,7 @@ class SessionResets:
         return new
 
     async def sweep(self) -> int:
-        """End those whose time is over although nobody speaks: how many. Their chats go on with the next message."""
+        """End sessions whose time is over: how many. Their chats start a new one with the next message."""
         ended = 0
         for session, received in tuple(self._watched.items()):
             row = await self._store.sessions.get(session)
@@ -263,7 +263,7 @@ class SessionResets:
         return row.open_turn is None and is_over(policy, row.updated_at, self._clock.now())
 
     async def _end(self, session: SessionId, received: Received) -> bool:
-        """Once; marked before it is done, so that whoever comes meanwhile does not wait for it. False: it is busy."""
+        """Once; marked first, so that messages that come meanwhile do not wait for it. False: it is busy."""
         self._watched.pop(session, None)
         if session in self._ended:
             return True

@@ -133,7 +133,7 @@ class ChatSender:
                     break
 
     async def _deliver(self, row: OutboxRow, body: OutgoingBody) -> bool:
-        """False: look again what is due; perhaps after a while, which has passed by now."""
+        """False: look again for what is due; any wait that this needs is over."""
         platform = await self._wait_until_ready(row.expires_at)
         if platform is None:
             if not body.is_draft:
@@ -148,7 +148,7 @@ class ChatSender:
         return started is None or await self._send_started(started, platform, is_again=is_unknown)
 
     async def _send_started(self, row: OutboxRow, platform: Platform, *, is_again: bool) -> bool:
-        """What is started. As `_delivered`."""
+        """What is started. As `_deliver`."""
         body = read_body(row.body)
         if not self._is_open(platform):
             if body.is_marked or not is_again:
@@ -198,7 +198,7 @@ class ChatSender:
         return True
 
     async def _handle_failure(self, row: OutboxRow, body: OutgoingBody, fault: PlatformFailure) -> bool:
-        """As `_delivered`."""
+        """As `_deliver`."""
         match fault:
             case NotTaken() | Refused():
                 await self._outbox.defer(row.id, str(fault))
@@ -247,7 +247,7 @@ class ChatSender:
         return sent
 
     async def _handle_rejection(self, row: OutboxRow, body: OutgoingBody, why: str) -> bool:
-        """What cannot be edited is sent anew: the draft may be gone, the answer must not be. As `_delivered`."""
+        """What cannot be edited is sent again: the draft may be lost, the answer must not be. As `_deliver`."""
         edited = body.edits(row.sent_id)
         if edited is None and body.is_promised:
             # The file is kept as a failed row. Said first: a crash in between says it again under the same key.

@@ -29,7 +29,7 @@ class KeyRules(msgspec.Struct, frozen=True):
 
 
 def session_key(where: Address, kind: ChatKind, person: str, rules: KeyRules) -> str:
-    """`person` is the id of whoever speaks, on that platform."""
+    """`person` is the sender's id on that platform."""
     if kind == "dm":
         return _join(rules.profile, where.platform, "dm", where.chat or person, where.thread)
     is_per_person = rules.is_thread_per_person if where.thread else rules.is_group_per_person
@@ -68,7 +68,7 @@ MARK = "(Sent again after an interruption; you may have this already.)"
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Whoever speaks, once it is known that they may."""
+    """A sender who may write."""
 
     platform: str
     user: str
@@ -112,7 +112,7 @@ class OutgoingBody(msgspec.Struct, frozen=True, omit_defaults=True):
     file: str = ""
     """The path of a file; `text` is its caption."""
     content: str = ""
-    """In place of a path: what the file holds. So it is kept with the row, and nobody can change it on its way."""
+    """In place of a path: the content of the file, kept with the row so that nothing can change it on its way."""
     file_name: str = ""
     mime: str = ""
     is_promised: bool = False
@@ -122,9 +122,9 @@ class OutgoingBody(msgspec.Struct, frozen=True, omit_defaults=True):
     is_draft: bool = False
     """The first words of an answer that is still being written: never sent again for their own sake."""
     is_question: bool = False
-    """It waits for a yes or no of a process that lives; nobody is asked by what another one has left."""
+    """A living process waits for its yes or no; what a dead one has left asks nobody."""
     replaces: str | None = None
-    """What was sent of it, which cannot be edited: it is sent anew, in the same place."""
+    """The id of what was sent and cannot be edited: this is sent again in its place."""
 
     @property
     def is_empty(self) -> bool:

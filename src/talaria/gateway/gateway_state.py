@@ -101,7 +101,7 @@ class PlatformLinks:
             self._changed.notify_all()
 
     async def remove(self, platform: Platform) -> None:
-        """Nobody finds it any more, and what is under way has ended, unless that takes too long: it may be closed."""
+        """It is not found any more, and calls under way have ended or took too long: it may be closed."""
         async with self._changed:
             if self._connected.get(platform.name) is platform:
                 del self._connected[platform.name]
@@ -113,7 +113,7 @@ class PlatformLinks:
 
     @contextmanager
     def call(self, platform: Platform) -> Generator[None]:
-        """Something is under way: what is cut now may have arrived, and nobody would know."""
+        """A call is under way: cutting it off would leave unknown whether it arrived."""
         self._calls[id(platform)] += 1
         try:
             yield
@@ -124,7 +124,7 @@ class PlatformLinks:
                 self._is_unused.set()
 
     async def note_pause(self, name: str, fault: PlatformFailure) -> None:
-        """It may say for how long the platform wants to be left alone: known here at once, and then on the disk."""
+        """Note how long the platform asks for a pause: known here at once, then on the disk."""
         if not isinstance(fault, Transient) or not self._set_pause(name, fault.retry_after_s or 0.0):
             return
         try:

@@ -18,7 +18,7 @@ from talaria.store.mail import Outbox
 EVERY_S = 2.0
 LOOK_S = 0.2
 SILENT_S = 15.0
-"""Whoever has not written for so long does nothing else either."""
+"""A gateway that has not written for so long does nothing else either."""
 MAX_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
     """As the file's time tells it; None: this very moment."""
 
     def complaints(self, now: float) -> Sequence[str]:
-        """Why all is not well, each in a sentence; none: it is."""
+        """What is wrong, each in a sentence; none: nothing."""
         found = [self.store_trouble] if self.store_trouble else []
         found += [f"{name} is left out: {problem}" for name, problem in self.problems.items()]
         found += [complaint for one in self.platforms if (complaint := _complaint(one))]
@@ -123,7 +123,7 @@ async def keep_status(home: Path, look: Callable[[], GatewayStatus], clock: Cloc
 
 
 def _write(file: Path, content: bytes, *, is_same: bool) -> Callable[[], bool]:
-    """Nobody waits for this file: a disk that cannot take it is not our end. False: it is as it was."""
+    """A disk that cannot take this file does not stop the gateway. False: the file is unchanged."""
 
     def write() -> bool:
         try:

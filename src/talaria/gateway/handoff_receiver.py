@@ -119,7 +119,7 @@ class HandoffWatcher:
             await self._clean_up(session, request, reason)
 
     async def close(self, grace_s: float) -> None:
-        """Begin none; those that run may end. What does not is left as it is on the disk: the next start goes on."""
+        """Begin none; running ones may end. Those that do not are left on the disk, and resumed at the next start."""
         self._is_closed = True
         if running := tuple(self._running.values()):
             await asyncio.wait(running, timeout=grace_s)
@@ -130,7 +130,7 @@ class HandoffWatcher:
             await asyncio.wait(running, timeout=LOOK_S)
 
     async def _serve(self, session: SessionId) -> None:
-        """One handoff, to its end. Whoever waits at the terminal hears of it, whatever it is."""
+        """One handoff, to its end. The waiting terminal learns how it ended, whatever happens."""
         began_at, failure = self._clock.monotonic(), None
         request: HandoffRequest | None = None
         try:
@@ -253,7 +253,7 @@ class HandoffWatcher:
         await self._wait_for_delivery(session, turn.id)
 
     async def _turns(self, session: SessionId, request: str) -> Sequence[_Turn]:
-        """Those that greeted for this request and were not taken back, in their order."""
+        """Turns that greeted for this request and were not undone, in order."""
         found: dict[TurnId, _Turn] = {}
         for recorded in await self._store.journal.entries(session):
             match recorded.entry:

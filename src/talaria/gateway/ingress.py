@@ -175,7 +175,7 @@ class Ingress:
             self._placement.wake(session)
 
     async def _drop_deleted(self, platform: Platform, deleted: Deleted) -> None:
-        """What has not begun yet is not answered; what has begun goes on, for it may have been acted on."""
+        """A message whose turn has not begun is dropped; a turn that has begun continues: it may have had effects."""
         try:
             row = await self._store.inbox.find(platform.name, platform.account, deleted.where.chat, deleted.message_id)
             if row is not None and row.state == "new":
@@ -212,7 +212,7 @@ class Ingress:
             return
 
     async def _offer(self, arrival: Arrival) -> None:
-        """A stranger is told a code, and nothing else."""
+        """A stranger gets a code, and nothing else."""
         platform, sender, now = arrival.where.platform, _sender_key(arrival), self._clock.monotonic()
         if not self._state.settings.pairing or self._links.pause_s(platform) > 0:
             return

@@ -30,7 +30,7 @@ Values = Mapping[str, float]
 
 
 class Lag:
-    """How late the event loop comes back to whoever waits: the worst of the last half minute."""
+    """How late the event loop runs what is due: the worst of the last half minute."""
 
     def __init__(self) -> None:
         self._late_s: deque[float] = deque(maxlen=SAMPLES)
@@ -56,7 +56,7 @@ class MetricsServer:
         self._clock = clock
         self._lag = Lag()
         self.port: int | None = None
-        """Where they are told."""
+        """Where it listens."""
 
     async def serve(self, port: int) -> None:
         """Until cancelled; at any port if it is 0. Raises `OperatorError`."""

@@ -83,7 +83,7 @@ THRESHOLDS = (2_000, 200, 100)
 
 @contextmanager
 def infrequent_collection() -> Generator[None]:
-    """What is there already is not looked at any more."""
+    """Objects that exist already are not scanned any more."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()

@@ -161,7 +161,7 @@ class Gateway:
         return self._placement.running
 
     async def reload(self, host: CommandHost, settings: GatewaySettings, specs: Sequence[PlatformSpec]) -> None:
-        """New settings: platforms whose own changed are opened anew, conversations follow at their next message."""
+        """Platforms whose own settings changed are opened again; conversations follow at their next message."""
         before, self._specs = self._specs, {spec.name: spec for spec in specs}
         self._state.host, self._state.settings, self._state.homes = host, settings, _homes(specs)
         self._gatekeeper.set_rules(self._rules())

@@ -109,7 +109,7 @@ class SessionSummariser(msgspec.Struct, frozen=True):
 
 
 class _NullSink:
-    """Nobody watches, and the conversation's journal is not its place."""
+    """Shows nothing and records nothing but a line in the log."""
 
     def __init__(self, purpose: str) -> None:
         self._purpose = purpose

@@ -172,7 +172,7 @@ def _line(row: Session, in_use: SessionId) -> str:
 
 
 def format_recap(row: Session, messages: Sequence[Message]) -> str:
-    """Where a conversation stands, with its last words, for one who comes back to it."""
+    """Which conversation this is and its last messages, for a person who comes back to it."""
     said = [message for message in messages if isinstance(message, User | Assistant) and message.text]
     words = (f"{'› ' if isinstance(one, User) else '  '}{_short(one.text, RECALLED_CHARS)}" for one in said[-2:])
     return "\n".join([headline(row), *words])

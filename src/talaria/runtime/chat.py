@@ -134,7 +134,7 @@ class Chat(ABC):
 
     @abstractmethod
     async def hand_off(self, platform: str) -> None:
-        """Returns when the conversation goes on over there."""
+        """Returns when the conversation continues there."""
 
     @property
     def session(self) -> SessionId:
@@ -201,11 +201,11 @@ class Chat(ABC):
         await self.switch_to(await self._host.store.sessions.fork(row.id, copy, title or None), "branch")
 
     async def sessions(self, limit: int) -> Sequence[Session]:
-        """Those that this person may go on with, latest first."""
+        """Those that this person may resume, latest first."""
         return await self._host.store.sessions.list(limit, self._person)
 
     async def recap(self) -> str:
-        """Where the conversation stands, for one who comes back to it."""
+        """Which conversation this is and its last messages, for a person who comes back to it."""
         row = await self._read_row()
         latest = await read_latest_turns(self._host.store.journal, self.session)
         return format_recap(row, [one.entry.message for one in latest if isinstance(one.entry, MessageAdded)])

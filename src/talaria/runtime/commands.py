@@ -176,7 +176,7 @@ class Commands:
             self.add(command)
 
     def add(self, command: Command) -> None:
-        """All of its words or, if one is taken, none: so nobody promises a word that leads to somebody else.
+        """All of its words or, if one is taken, none: no help text promises a word of another command.
 
         Raises `NameTaken`, `UnfitName`.
         """

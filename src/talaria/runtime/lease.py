@@ -218,16 +218,16 @@ class Recorder:
         self._settle = settle
 
     def close(self) -> None:
-        """Write nothing more: the turn goes on elsewhere, or later, from what is on the disk."""
+        """Write nothing more: the turn is resumed elsewhere, or later, from what is on the disk."""
         self._is_closed = True
         self.hurry()
 
     def hurry(self) -> None:
-        """Do not wait for the store to heal any more: somebody wants to stop."""
+        """Stop waiting for an unavailable store: the turn is being stopped."""
         self._hurried.set()
 
     async def with_retries(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Work on the store, again and again while that is not well. Raises `StoreUnavailable` when it stays so."""
+        """Work on the store; retried while it is unavailable. Raises `StoreUnavailable` when it stays so."""
         wait_s = FIRST_WAIT_S
         deadline = self._clock.monotonic() + PATIENCE_S
         while True:

@@ -18,7 +18,7 @@ MOST_NAMED = 3
 """Of each kind; `/sandbox all` names every one."""
 MAX_WHAT_CHARS = 100
 LEAST_CACHE_BYTES = 1 << 20
-"""What has less is not named: folders of caches that nobody has used yet."""
+"""Smaller caches are not named: they are not used yet."""
 NO_BUBBLEWRAP = (
     "At this level there is no network, no service of this machine and no multiprocessing, and none can be allowed. "
     "With bubblewrap there is: install it (apt install bubblewrap, dnf install bubblewrap) and start again."
@@ -45,7 +45,7 @@ async def describe_sandbox(
 
 
 async def revoke_grant(grants: Grants, begun: str, person: str | None) -> Grant:
-    """By the beginning of its id, if it is this person's; None: whoever's. Raises `BadInput`."""
+    """By the beginning of its id. `person`: only theirs; None: anybody's. Raises `BadInput`."""
     fitting = [grant for grant in await _grants_of(grants, person) if begun and grant.id.startswith(begun)]
     if len(fitting) != 1:
         found = "More than one permission has an id that begins" if fitting else "No permission of yours has an id"

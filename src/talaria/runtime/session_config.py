@@ -85,7 +85,7 @@ class Asker(msgspec.Struct, frozen=True):
 
     id: str
     person: Person | None = None
-    """Who can be asked; None: nobody is there."""
+    """Who can be asked; None: nobody."""
 
 
 class TurnMail(msgspec.Struct, frozen=True):

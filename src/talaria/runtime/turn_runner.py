@@ -316,7 +316,7 @@ class RunningTurn:
         return await self.answer(executor)
 
     async def after(self, question: str, report: Report) -> None:
-        """Tell hooks that the turn has ended. Whoever is cancelled meanwhile misses nothing."""
+        """Tell hooks that the turn has ended. A cancellation meanwhile only stops waiting for them."""
         turn = self.turn
         with suppress(asyncio.CancelledError):
             await turn.report_answers()

@@ -151,7 +151,7 @@ async def test_one_that_is_taken_but_too_slow_is_undone_and_the_terminal_says_so
         while not handing.done():
             clock.advance(1)
             await asyncio.sleep(0)
-        with pytest.raises(HandoffFailed, match="a gateway took it, but was not done within 60 s"):
+        with pytest.raises(HandoffFailed, match="a gateway picked it up, but did not finish within 60 s"):
             await handing
         assert await terminal.state(session) == HandoffState("failed", "telegram", TOO_SLOW)
         assert await house.store.chats.get(DM) is None
