@@ -23,7 +23,7 @@ from talaria.core.aio import in_thread
 from talaria.core.messages import Context, Text, User, UserPart
 from talaria.core.pictures import Unfit, fit
 from talaria.core.trees import Root
-from talaria.gateway.envelope import Received
+from talaria.gateway.envelope import Mail, Received
 from talaria.gateway.gateway_state import PlatformLinks
 from talaria.platforms.base import PICTURES, Attachment, File, Outbound, PlatformFailure, Rejected
 from talaria.tools import places
@@ -138,8 +138,9 @@ class Attachments:
     def __init__(self, links: PlatformLinks) -> None:
         self._links = links
 
-    async def message(self, said: Sequence[Received], workplace: Callable[[], Awaitable[Path]]) -> User:
+    async def message(self, mail: Sequence[Mail], workplace: Callable[[], Awaitable[Path]]) -> User:
         """What was said together, as one message for the model."""
+        said = [one.received for one in mail]
         has_files = any(one.arrival.attachments for one in said)
         folder = await workplace() if has_files else Path()
         parts: list[UserPart] = []
@@ -152,7 +153,7 @@ class Attachments:
             if left_out > 0:
                 parts.append(Context(f"[{left_out} more attached files were left out: at most {MAX_FILES} are taken.]"))
             room = max(0, room - len(one.arrival.attachments))
-        text = "\n".join(one.arrival.text for one in said if one.arrival.text)
+        text = "\n".join(one.text for one in mail if one.text)
         return User((*parts, Text(_with_name(said[0], text))))
 
     async def _part(self, attachment: Attachment, received: Received, workplace: Path, name: str) -> Sequence[UserPart]:

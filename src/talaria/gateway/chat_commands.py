@@ -80,7 +80,7 @@ class Control:
             return False
         if self._questions.is_waiting_for_words(arrival.where, principal):
             if (session := await self._store.inbox.take(row.id)) is not None:
-                self._questions.reply(arrival.text, arrival.where, principal)
+                self._questions.reply(mail.text, arrival.where, principal)
                 await self._store.inbox.finish(session, (row.id,))
             return True
         if live.config.conversation != mail.received.key:
@@ -92,7 +92,7 @@ class Control:
         if mode == "interrupt":
             running.interrupt()
         elif mode == "steer" and running.asker == principal.person and not arrival.attachments:
-            running.steer(arrival.text, row.id)
+            running.steer(mail.text, row.id)
         return False
 
     def _find_running(self, session: SessionId) -> RunningTurn | None:

@@ -279,7 +279,7 @@ class SessionDispatcher:
         if (new := await self.resets.start_new_if_over(session, mail[0])) is not None:
             self._wake(new)
             return False
-        message = await self._attachments.message(said, lambda: self._conversations.find_folder(session, said[0]))
+        message = await self._attachments.message(mail, lambda: self._conversations.find_folder(session, said[0]))
         live = await self._conversations.open(session, said[0])
         ids = tuple(one.row.id for one in mail)
         # Attachments may take minutes; deleting a message, /stop or a change of the rules may come meanwhile.

@@ -102,6 +102,11 @@ class Mail(msgspec.Struct, frozen=True):
         """Or something that was meant as one."""
         return not isinstance(self.given, PlainMessage)
 
+    @property
+    def text(self) -> str:
+        """Of a plain message: `//text` is `/text`."""
+        return self.given.text if isinstance(self.given, PlainMessage) else self.received.arrival.text
+
 
 class OutgoingBody(msgspec.Struct, frozen=True, omit_defaults=True):
     """A reply, or a part of one. Without text and file: what was shown is taken back."""
