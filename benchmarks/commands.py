@@ -78,7 +78,7 @@ async def _printing(url: str, runs: int) -> tuple[Lap, Lap]:
             opened = session(app)
             for _ in range(runs + 1):
                 for lap, watched in ((unseen, None), (shown, live)):
-                    tools = opened.companions.executor(Transcript())
+                    tools = opened.services.executor(Transcript())
                     call = ToolCall(new_call_id(), "terminal", json.dumps({"command": "yes | head -c 1G"}))
                     prepared = tools.prepare(call)
                     await tools.admit(prepared)
@@ -94,7 +94,7 @@ async def _printing(url: str, runs: int) -> tuple[Lap, Lap]:
 
 async def _command(live: LiveSession) -> None:
     call = ToolCall(new_call_id(), "terminal", json.dumps({"command": "true"}))
-    result = await live.companions.executor(Transcript()).call(call)
+    result = await live.services.executor(Transcript()).call(call)
     if result.text != "[exit code 0]":
         raise RuntimeError(f"it did not run: {result.text}")
 

@@ -171,7 +171,7 @@ ELSEWHERE = {
         "gateway/handoff_receiver",
         "gateway/service",
         "runtime/builtin_commands",
-        "runtime/open_chat",
+        "runtime/chat",
         "runtime/services",
         "runtime/session_pool",
         "tools/builtin/process",

@@ -26,7 +26,7 @@ from talaria.app.gateway_app import wanted
 from talaria.app.settings import read_settings
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.ids import Epoch, OutboxId, SessionId
-from talaria.gateway.envelope import read_parcel, written
+from talaria.gateway.envelope import encode_body, read_body
 from talaria.gateway.service import Gateway, PlatformSpec
 from talaria.platforms.base import Batch, Outbound, Platform, Sender, SentId
 from talaria.providers.upstream import Upstream
@@ -144,7 +144,7 @@ class MutantOutbox(OutboxProxy):
         await super().add(session, [_unmarked(one) for one in outgoing] if is_kept_quiet else outgoing)
 
     async def fail(self, row: OutboxId, error: str) -> None:
-        self._world.add(f"given up {' '.join(read_parcel(self._rows[row].body).text.split())}")
+        self._world.add(f"given up {' '.join(read_body(self._rows[row].body).text.split())}")
         await super().fail(row, error)
 
     async def begin(self, session: SessionId, draft: Outgoing) -> OutboxRow | None:
@@ -154,8 +154,8 @@ class MutantOutbox(OutboxProxy):
 
 
 def _unmarked(one: Outgoing) -> Outgoing:
-    parcel = msgspec.structs.replace(read_parcel(one.body), is_marked=False)
-    return msgspec.structs.replace(one, body=written(parcel))
+    parcel = msgspec.structs.replace(read_body(one.body), is_marked=False)
+    return msgspec.structs.replace(one, body=encode_body(parcel))
 
 
 class MutantPlatform(CrashingPlatform):

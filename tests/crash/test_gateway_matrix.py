@@ -27,7 +27,7 @@ from talaria.core.clock import SystemClock
 from talaria.core.entries import Entry, MessageAdded, TurnEnded, TurnStarted
 from talaria.core.messages import Message, ToolResult, User
 from talaria.gateway.dispatcher import CUT_OFF
-from talaria.gateway.envelope import MARK, read_parcel
+from talaria.gateway.envelope import MARK, read_body
 from talaria.store.base import Store
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.crash import Moment, World, moments
@@ -281,7 +281,7 @@ class Case:
     async def problems(self) -> list[str]:
         async with SqliteStore(self.home, SystemClock()) as store:
             kept = [problem async for problem in self._kept_wrong(store)]
-            given_up = [_translated(read_parcel(row.body).text) for row in await store.outbox.list(["failed"])]
+            given_up = [_translated(read_body(row.body).text) for row in await store.outbox.list(["failed"])]
         return [
             *kept,
             *(f"given up: {text[:80]}" for text in given_up if not self._may_give_up),

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.rules import transcript_problems
 from tests.scripted_provider import WIRES
 
-from talaria.agent.limits import Cap, Limits
+from talaria.agent.budget import Cap, Limits
 from talaria.app.build import open_application
 from talaria.app.settings import Settings
 from talaria.config.schema import (
@@ -41,6 +41,7 @@ from talaria.core.secret import Secret
 from talaria.providers.base import Delta, Endpoint, ModelRequest, Route
 from talaria.providers.provider_failures import TREATMENTS
 from talaria.providers.upstream import Upstream
+from talaria.runtime.services import SessionServices
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig, TurnOptions
 from talaria.runtime.turn_runner import Report
@@ -379,16 +380,14 @@ async def live_through(drawn: Sequence[Place], means: Means, gaps: Sequence[floa
     log = Log()
     with tempfile.TemporaryDirectory() as folder:
         async with MemoryStore(clock) as store:
+            config = SessionConfig(route=route, cwd=Path(folder), home=Path(folder))
             session = LiveSession(
-                SessionId("any"),
-                row=None,
-                setup=SessionConfig(route=route, cwd=Path(folder), home=Path(folder)),
-                terms=TurnOptions(limits, means.max_attempts),
+                None,
+                SessionServices(SessionId("any"), config, Toolbox([log.noting()]), OpenGate()),
+                options=TurnOptions(limits, means.max_attempts),
                 store=store,
                 owner=await store.owners.join("test"),
                 upstream=upstream,
-                toolbox=Toolbox([log.noting()]),
-                gate=OpenGate(),
                 clock=clock,
             )
             life = Life(session, log, route=route, upstream=upstream, store=store, clock=clock, means=means)

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.live_sessions import running_turn
 from tests.port_proxies import JournalProxy, StoreProxy
 from tests.rules import chat_problems, messages_problems, responses_problems, transcript_problems
 from tests.scripted_provider import RenderedRequest, ScriptedProvider
 
-from talaria.agent.limits import Limits
+from talaria.agent.budget import Limits
 from talaria.core.entries import MessageAdded, TurnEnded
 from talaria.core.errors import Overloaded, RequestRejected, StoreUnavailable, ToolFailed
 from talaria.core.events import Event, TextDelta, ToolBegan
@@ -24,6 +25,7 @@ from talaria.core.ids import CallId, Epoch, OwnerId, SessionId
 from talaria.core.messages import Assistant, Image, StopReason, Text, ToolCall, user
 from talaria.providers.base import Route, WireName
 from talaria.providers.upstream import Upstream
+from talaria.runtime.services import SessionServices
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig, TurnOptions
 from talaria.runtime.turn_runner import Report
@@ -197,7 +199,7 @@ class Life:
             if left is not None and isinstance(event, TextDelta | ToolBegan):
                 left -= 1
                 if left == 0:
-                    live.interrupt()
+                    running_turn(live).interrupt()
 
         impatience.asking = asking = asyncio.create_task(live.ask(user(text), watch))
         await asyncio.wait([asking])
@@ -229,20 +231,14 @@ class Life:
             assert isinstance(report.error, StoreUnavailable)
 
     async def _open(self, owner: OwnerId, journal: Journal, sessions: Sessions) -> LiveSession:
+        config = SessionConfig(route=Route(self.provider.endpoint), cwd=self._folder, home=self._folder)
         return LiveSession(
-            SESSION,
-            row=await self._store.sessions.get(SESSION),
-            setup=SessionConfig(
-                route=Route(self.provider.endpoint),
-                cwd=self._folder,
-                home=self._folder,
-            ),
-            terms=TurnOptions(Limits(max_rounds=4)),
+            await self._store.sessions.get(SESSION),
+            SessionServices(SESSION, config, Toolbox(hands()), OpenGate()),
+            options=TurnOptions(Limits(max_rounds=4)),
             store=StoreProxy(self._store, journal, sessions),
             owner=owner,
             upstream=Upstream(lambda _: self.provider, self._clock),
-            toolbox=Toolbox(hands()),
-            gate=OpenGate(),
             clock=self._clock,
         )
 

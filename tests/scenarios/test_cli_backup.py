@@ -18,7 +18,7 @@ from tests.scenarios.typescript import Terminal
 from talaria.app.build import open_store
 from talaria.core.entries import Noted
 from talaria.core.ids import SessionId
-from talaria.gateway.claims import claimed, gateway_file
+from talaria.gateway.claims import claim, gateway_file
 from talaria.store.base import NewSession
 from talaria.store.sqlite.connection import LATEST
 from talaria.store.sqlite.store import SqliteStore
@@ -229,7 +229,7 @@ async def written(home: Path) -> AsyncIterator[Writer]:
 
 
 def test_nothing_is_replaced_while_a_gateway_runs(talaria: Talaria, archive: Path, home: Path) -> None:
-    with claimed(gateway_file(home), "taken"):
+    with claim(gateway_file(home), "taken"):
         ended = talaria("restore", str(archive), "--yes")
     assert ended.returncode == 2
     assert ended.stderr == "talaria: A gateway runs on this home; stop it first: talaria gateway stop\n"

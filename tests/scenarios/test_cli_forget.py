@@ -13,8 +13,7 @@ from talaria.app.build import open_store
 from talaria.core.entries import MessageAdded, Noted, TurnEnded, TurnStarted
 from talaria.core.ids import GrantId, InboxId, SessionId, TurnId
 from talaria.core.messages import Usage, user
-from talaria.gateway.chat_keys import KeyRules, session_key
-from talaria.gateway.envelope import Principal, Received, written
+from talaria.gateway.envelope import KeyRules, Principal, Received, encode_body, session_key
 from talaria.platforms.base import Address, Arrival, Sender
 from talaria.store.base import NewSession, Spent
 from talaria.store.chat_ports import Inbound, Outgoing
@@ -42,7 +41,7 @@ def inbound(session: SessionId, id: str, text: str, user: str = "42", chat: str 
     arrival = Arrival(id, where, "group" if chat else "dm", sender, text)
     key = f"agent:main:telegram:group:{chat}" if chat else f"agent:main:telegram:dm:{user}"
     received = Received(arrival, Principal("telegram", user, sender.name), key)
-    return Inbound("telegram", "bot", where.chat, id, session, written(received), key)
+    return Inbound("telegram", "bot", where.chat, id, session, encode_body(received), key)
 
 
 async def say(store: SqliteStore, session: SessionId, *texts: str) -> None:

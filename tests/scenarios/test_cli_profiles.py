@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from talaria.core.ids import new_owner_id
-from talaria.gateway.claims import claimed, gateway_file
+from talaria.gateway.claims import claim, gateway_file
 from talaria.store.sqlite.presence import Presence
 from talaria.testing.servers.model_server import ModelServer
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_done_is_told(talaria: Talaria, home: Path, arguments: li
 def test_a_profile_in_use_is_not_deleted(talaria: Talaria, home: Path, who: str) -> None:
     talaria("profiles", "create", "work")
     work = home / "profiles" / "work"
-    with claimed(gateway_file(work), "taken") if who == "a gateway" else sitting_in(work):
+    with claim(gateway_file(work), "taken") if who == "a gateway" else sitting_in(work):
         ended = talaria("profiles", "delete", "work", "--yes")
     assert (ended.returncode, "is in use" in ended.stderr, work.is_dir()) == (2, True, True)
     assert talaria("profiles", "delete", "work", "--yes").returncode == 0

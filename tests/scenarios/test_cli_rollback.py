@@ -143,7 +143,7 @@ def test_what_commands_did_is_known_to_rollback_diff_and_undo(talaria: Talaria, 
     assert "made/file (created)  +1 -0\n@@ -0,0 +1,1 @@\n+made\n" in told
     assert "notes.txt (deleted)  +0 -1\n" in told
     assert "run.sh  mode 644 → 700\n" in told
-    assert "Taken back: run sh run.sh\nIt changed file, notes.txt, run.sh: /rollback 1 puts that back.\n" in told
+    assert "Undone: run sh run.sh\nIt changed file, notes.txt, run.sh: /rollback 1 puts that back.\n" in told
     assert f"  {notes} restored\n" in told
     assert f"  {notes.with_name('made')}/file removed: it was not there\n" in told
     assert "What was replaced is kept: /rollback 2 undoes this.\n" in told

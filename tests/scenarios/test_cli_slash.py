@@ -67,7 +67,7 @@ async def test_resume_without_a_name_lists_the_latest_ten(talaria: Talaria, home
         for number in range(12):
             await store.sessions.create(NewSession(SessionId(f"talk-{number:02}"), "library", title=f"about {number}"))
     ended = await asyncio.to_thread(talaria, "-m", "demo", input="/resume\n/sessions\n")
-    resume, _, sessions = ended.stderr.partition("/resume ID or /resume TITLE goes on with one of them.\n")
+    resume, _, sessions = ended.stderr.partition("/resume ID or /resume TITLE continues one of them.\n")
     assert [line.split()[0] for line in resume.splitlines()] == [f"talk-{number:02}" for number in range(11, 1, -1)]
     assert resume.splitlines()[0].endswith("     0  about 11")
     assert [line.split()[0] for line in sessions.splitlines()] == [f"talk-{number:02}" for number in range(11, -1, -1)]
@@ -103,7 +103,7 @@ def test_resume_that_finds_nothing_stays_where_it_was(talaria: Talaria, server: 
     assert "talaria: There is no session called 'nowhere'" in ended.stderr
     assert texts(server.requests[1]) == ["first", "one", "second"]
     id = listed(talaria)[0]["id"]
-    assert "talaria: This is that conversation already.\n" in talaria("-r", id, input=f"/resume {id}\n").stderr
+    assert "talaria: You are in that conversation already.\n" in talaria("-r", id, input=f"/resume {id}\n").stderr
 
 
 def test_resume_finishes_a_turn_that_was_killed(
@@ -129,7 +129,7 @@ def test_branch_goes_on_from_here_and_the_old_conversation_stays_as_it_was(
     branch, old = listed(talaria)
     assert (branch["title"], branch["parent"], branch["message_count"]) == ("other way", old["id"], 4)
     assert (old["title"], old["message_count"]) == (None, 2)
-    copied = f"Going on with a copy, {branch['id']}. The one until here stays as it was: /resume {old['id']}\n"
+    copied = f"This is now a copy, {branch['id']}. The original is unchanged: /resume {old['id']}\n"
     assert ended.stderr == copied
     assert texts(server.requests[1]) == ["first", "one", "second"]
 
@@ -141,7 +141,7 @@ def test_branch_needs_a_message_and_a_title_of_its_own(talaria: Talaria, server:
     server.say("one", "two", "three")
     kept(talaria, "elsewhere", "my talk")
     ended = talaria(input="/branch\nfirst\n/branch my talk\nsecond\n")
-    assert "talaria: Say something first: a conversation without a message is not kept.\n" in ended.stderr
+    assert "talaria: Say something first: a conversation without a message is not saved.\n" in ended.stderr
     assert "talaria: " in ended.stderr.splitlines()[-1]
     assert len(listed(talaria)) == 2
     assert texts(server.requests[2]) == ["first", "two", "second"]

@@ -26,7 +26,7 @@ def server() -> Iterator[ModelServer]:
 
 async def print_bytes(live: LiveSession, count: int) -> str:
     arguments = json.dumps({"command": f"head -c {count} /dev/zero | tr '\\0' x"})
-    return (await live.companions.executor(Transcript()).call(ToolCall(new_call_id(), "terminal", arguments))).text
+    return (await live.services.executor(Transcript()).call(ToolCall(new_call_id(), "terminal", arguments))).text
 
 
 def kept(home: Path) -> list[int]:

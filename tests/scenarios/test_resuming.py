@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from tests.live_sessions import running_turn
 from tests.rules import chat_problems, transcript_problems
 from tests.scenarios.conftest import without_root_warning
 
@@ -196,7 +197,7 @@ async def test_a_zombie_is_fenced_and_writes_nothing_more(machine: Machine, serv
         await zombie.store.owners.leave(zombie.owner)  # declared dead, wrongly
         live = heir.session(await heir.store.sessions.get(SessionId("s")), cwd=machine.cwd, origin="terminal")
         resumed = await live.resume()
-        asleep.interrupt()
+        running_turn(asleep).interrupt()
         fenced = await turn
     assert isinstance(resumed, Report)
     assert resumed.text == "the heir's answer"

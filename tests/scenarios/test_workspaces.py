@@ -139,7 +139,7 @@ async def test_leaving_a_conversation_ends_what_runs_in_it(
     server.say(Reply(calls=(call("terminal", command=HOLDING, background=True),)), "started")
     await live.ask(user("go"))
     assert heard(line) == b"up\n"
-    await live.hand_over(session(app, project, "s2"))
+    await live.leave_for(session(app, project, "s2"))
     assert heard(line) == b""
 
 

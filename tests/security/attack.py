@@ -27,6 +27,7 @@ from talaria.app.settings import read_settings
 from talaria.core.ids import new_session_id
 from talaria.core.messages import user
 from talaria.core.redaction import Redactor
+from talaria.runtime.services import SessionServices
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig
 from talaria.testing.patience import PATIENCE_S
@@ -168,17 +169,20 @@ class Attack:
         assert app.mcp is not None
         nowhere = self._world.folder / "nowhere"
         tools = app.toolbox.without({"search_files"}).with_tools(search_tools(Protected(nowhere, nowhere / "home")))
-        return LiveSession(
+        services = SessionServices(
             new_session_id(app.clock.now()),
-            row=None,
-            setup=SessionConfig(route=app.route, cwd=self._world.project, home=self._world.home),
+            SessionConfig(route=app.route, cwd=self._world.project, home=self._world.home),
+            tools.with_tools(app.mcp.tools()),
+            OpenGate(),
+            resources=app.hands,
+        )
+        return LiveSession(
+            None,
+            services,
             store=app.store,
             owner=app.owner,
             upstream=app.upstream,
-            toolbox=tools.with_tools(app.mcp.tools()),
-            gate=OpenGate(),
             clock=app.clock,
-            belongings=app.hands,
         )
 
 

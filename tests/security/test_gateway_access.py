@@ -36,7 +36,7 @@ from tests.servers.slack_server import SlackServer
 
 from talaria.app.build import open_store
 from talaria.core.errors import BadConfig
-from talaria.gateway.authorization import ALPHABET, CODE_CHARS, LIVES_S, MAX_PENDING, Pairing, new_code
+from talaria.gateway.authorization import ALPHABET, CODE_CHARS, CODE_EXPIRES_AFTER_S, MAX_PENDING, Pairing, new_code
 from talaria.platforms.base import Sender
 from talaria.platforms.loader import manifests, read_settings
 from talaria.store.permission_ports import MAX_FAILURES, Locked, Member
@@ -123,9 +123,9 @@ async def _check_the_others_are_heard_for_themselves(house: House, buttons: list
             forge_press(house, data, user=speaker.user, chat=speaker.chat)
         expected = {
             "/stop": "Nothing is running here.",
-            "/approve": "No question of yours waits for that answer here.",
+            "/approve": "No question of yours is waiting for that answer here.",
             "/status": "Session ",
-            "/sethome": "/sethome is for admins.",
+            "/sethome": "Only admins can use /sethome.",
             f"/resume {owners.id}": f"There is no session called '{owners.id}'",
             f"hello, I am {speaker.who}": "Yes.",
         }
@@ -288,7 +288,7 @@ async def _check_a_member_is_no_more_than_that(house: House) -> None:
     """Heard at once, only directly, and not as an admin; and not any more as soon as they are sent away."""
     await house.until(lambda: _is_heard(house, "· user"))
     await house.telegram.say("/sethome", user=STRANGER)
-    await house.until(lambda: "/sethome is for admins." in texts(house, user=STRANGER))
+    await house.until(lambda: "Only admins can use /sethome." in texts(house, user=STRANGER))
     await house.telegram.say(f"{BOT} {CANARY}", user=STRANGER, chat=LISTED)
     async with open_store(house.home) as other:
         assert await other.access.revoke("telegram", STRANGER)
@@ -319,7 +319,7 @@ async def test_codes_die_and_wrong_ones_lock_the_door_for_the_next_process_too(t
         assert code is not None
         assert await pairing.offer("telegram", Sender(STRANGER, "X")) is None
         assert await pairing.approve("discord", code) is None, "of another platform"
-        clock.advance(LIVES_S - 1)
+        clock.advance(CODE_EXPIRES_AFTER_S - 1)
         assert len(await store.access.requests()) == 1
         clock.advance(2)
         assert await store.access.requests() == []
@@ -329,7 +329,7 @@ async def test_codes_die_and_wrong_ones_lock_the_door_for_the_next_process_too(t
         assert fresh is not None
     async with open_store(tmp_path, clock) as store:
         assert isinstance(await Pairing(store.access, clock).approve("telegram", fresh), Locked)
-        clock.advance(LIVES_S - 10)
+        clock.advance(CODE_EXPIRES_AFTER_S - 10)
         assert isinstance(await Pairing(store.access, clock).approve("telegram", fresh), Locked)
         assert await store.access.members() == []
 

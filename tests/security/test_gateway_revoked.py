@@ -205,7 +205,7 @@ async def test_what_waits_of_an_admin_who_is_none_any_more_is_no_admins(house: H
         await house.until(lambda: _has_arrived(house, 2))
         people(house, admin_users=[FRIEND])
         await board.reload(house.settings())
-        await house.until(lambda: texts(house) == ["First.", "/sethome is for admins."])
+        await house.until(lambda: texts(house) == ["First.", "Only admins can use /sethome."])
         assert await house.store.chats.home("telegram") is None
 
 

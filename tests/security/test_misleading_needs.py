@@ -20,7 +20,7 @@ from talaria.cli.screen.screen_interface import ScreenPerson
 from talaria.core.clock import SystemClock
 from talaria.core.ids import SessionId
 from talaria.gateway.chat_person import ChatPerson, Questions
-from talaria.gateway.envelope import Principal, read_parcel
+from talaria.gateway.envelope import Principal, read_body
 from talaria.gateway.replies import Replies
 from talaria.platforms.base import Address, Capabilities
 from talaria.store.base import Store
@@ -128,7 +128,7 @@ class Surfaces:
                 await asyncio.sleep(0)
             assert questions.decide("no", CHAT, ADMIN)
             assert await asking == "no"
-        return read_parcel(row.body).text
+        return read_body(row.body).text
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.servers.discord_server import DiscordServer
 from tests.servers.slack_server import SlackServer
 
 from talaria.app.build import open_store
-from talaria.gateway.envelope import OutgoingBody, written
+from talaria.gateway.envelope import OutgoingBody, encode_body
 from talaria.store.chat_ports import Outgoing
 from talaria.testing import Reply, call
 from talaria.testing.servers.chat_service import Refusal, SeenMessage
@@ -233,7 +233,7 @@ async def test_what_a_dead_process_has_not_asked_yet_is_not_asked_and_what_it_ha
     }
     async with open_store(house.home) as store:
         for key, parcel in rows.items():
-            await store.outbox.add(session, [Outgoing("telegram:1001", written(parcel), key, time.time() + 600)])
+            await store.outbox.add(session, [Outgoing("telegram:1001", encode_body(parcel), key, time.time() + 600)])
         asked = await store.outbox.find("question:b:0")
         assert asked is not None
         await store.outbox.start(asked.id)

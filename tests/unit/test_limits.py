@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from talaria.agent.limits import MIN_OUTPUT, Cap, PlannedCall, cost_usd, fitted
+from talaria.agent.budget import MIN_OUTPUT, Cap, PlannedCall, cost_usd, fit
 from talaria.core.errors import LimitReached
 from talaria.core.messages import Usage
 from talaria.providers.base import Prices
@@ -28,12 +28,12 @@ def test_an_unknown_price_is_no_cost_but_unknown() -> None:
 
 def test_what_is_not_limited_may_be_spent() -> None:
     call = PlannedCall(10**9, 10**9, PRICES)
-    assert fitted(call, Cap(), Amount(10**12, 10**6), "this turn") == call
+    assert fit(call, Cap(), Amount(10**12, 10**6), "this turn") == call
 
 
 def test_an_answer_is_shortened_to_what_is_left() -> None:
-    assert fitted(PlannedCall(1_000, 32_000, None), Cap(tokens=10_000), Amount(5_000), "this turn").output == 4_000
-    by_money = fitted(PlannedCall(1_000, 32_000, PRICES), Cap(cost_usd=0.1), Amount(0, 0.037), "this turn")
+    assert fit(PlannedCall(1_000, 32_000, None), Cap(tokens=10_000), Amount(5_000), "this turn").output == 4_000
+    by_money = fit(PlannedCall(1_000, 32_000, PRICES), Cap(cost_usd=0.1), Amount(0, 0.037), "this turn")
     assert by_money.output == 4_000
 
 
@@ -51,7 +51,7 @@ def test_an_answer_is_shortened_to_what_is_left() -> None:
 )
 def test_a_cap_that_leaves_too_little_is_told_in_figures(cap: Cap, spent: Amount, says: str) -> None:
     with pytest.raises(LimitReached, match="Stopped: ") as told:
-        fitted(PlannedCall(1_000, 32_000, PRICES), cap, spent, "this day")
+        fit(PlannedCall(1_000, 32_000, PRICES), cap, spent, "this day")
     assert says in str(told.value)
 
 
@@ -67,7 +67,7 @@ def test_what_is_allowed_never_exceeds_the_cap(
 ) -> None:
     call = PlannedCall(prompt, output, prices)
     try:
-        allowed = fitted(call, cap, spent, "this turn")
+        allowed = fit(call, cap, spent, "this turn")
     except LimitReached:
         return
     assert min(MIN_OUTPUT, output) <= allowed.output <= output

@@ -65,3 +65,40 @@ async def test_whoever_is_cancelled_still_sees_the_work_done() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert done == ["all of it"]
+
+
+async def test_work_inside_of_work_that_is_waited_for_is_not_protected_again() -> None:
+    tasks: list[asyncio.Task[object] | None] = []
+
+    async def inner() -> None:
+        tasks.append(asyncio.current_task())
+
+    async def outer() -> None:
+        tasks.append(asyncio.current_task())
+        await complete(inner())
+
+    await complete(outer())
+    assert tasks[0] is tasks[1] is not asyncio.current_task()
+    await complete(inner())
+    assert tasks[2] not in (tasks[0], asyncio.current_task())
+
+
+async def test_a_task_that_such_work_starts_is_not_protected_with_it() -> None:
+    done: list[str] = []
+    may_end = asyncio.Event()
+
+    async def work() -> None:
+        await may_end.wait()
+        done.append("all of it")
+
+    async def outer() -> None:
+        waiting = asyncio.create_task(complete(work()))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.sleep(0)
+        may_end.set()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+
+    await complete(outer())
+    assert done == ["all of it"]

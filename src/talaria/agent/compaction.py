@@ -16,43 +16,43 @@ _HOW = {
 }
 
 
-async def make_room(turn: Turn, sink: Sink, *, has_overflowed: bool = False) -> bool:
+async def compact_if_full(turn: Turn, sink: Sink, *, has_overflowed: bool = False) -> bool:
     """True: the conversation is shorter now, in the journal, too."""
     if turn.keeper is None:
         return False
-    endpoint = turn.walk.endpoint
-    tokens = prompt_tokens(turn.view())
+    endpoint = turn.cursor.endpoint
+    tokens = prompt_tokens(turn.request())
     threshold = endpoint.compact_at or tokens
     if has_overflowed:
         threshold = min(threshold, tokens // 2)  # whatever we believed about the window was wrong
     elif not await turn.keeper.is_due(endpoint, tokens, is_blocked=turn.compactions.are_blocked):
         return False
     may_ask = not turn.compactions.is_cooling(turn.clock.now())
-    with turn.budget.counting_as_wait():
+    with turn.budget.count_as_wait():
         seconds = turn.budget.seconds_for_waiting
-        wish = CompactionRequest(tokens, threshold, seconds=seconds, may_ask=may_ask, has_overflowed=has_overflowed)
-        said = await shorten(turn, wish, sink)
+        request = CompactionRequest(tokens, threshold, seconds=seconds, may_ask=may_ask, has_overflowed=has_overflowed)
+        said = await compact(turn, request, sink)
     if said:
         sink.emit(Notice(said))
     return bool(said)
 
 
-async def shorten(turn: Turn, wish: CompactionRequest, sink: Sink) -> str:
+async def compact(turn: Turn, request: CompactionRequest, sink: Sink) -> str:
     """What was done, in a sentence for people; empty: there was nothing to leave out."""
     if turn.keeper is None:
         return ""
     before = tuple(turn.history)
-    wish = msgspec.structs.replace(wish, memory=await turn.hooks.before_compaction(turn.facts, before))
-    made = await turn.keeper.compact(before, wish)
+    request = msgspec.structs.replace(request, memory=await turn.hooks.before_compaction(turn.context, before))
+    made = await turn.keeper.compact(before, request)
     if made is None or not is_shorter(made.messages, before):
         return ""
     entry = encode_compaction(
-        before, made.messages, summary_by=made.summary_by, tokens=wish.tokens, threshold=wish.threshold
+        before, made.messages, summary_by=made.summary_by, tokens=request.tokens, threshold=request.threshold
     )
     await sink.record(entry)
     await turn.keeper.confirm_compaction()
-    left = prompt_tokens(turn.view())
+    left = prompt_tokens(turn.request())
     how = _HOW[made.summary_by]
-    tokens = f", about {wish.tokens:,} → {left:,} tokens" if left < wish.tokens else ""
+    tokens = f", about {request.tokens:,} → {left:,} tokens" if left < request.tokens else ""
     size = f"{len(before)} → {len(made.messages)} messages{tokens}"
     return f"The conversation was made shorter{how}: {size}. Nothing is lost."

@@ -11,14 +11,14 @@ from talaria.core.messages import Assistant, Message, ToolCall, ToolResult
 from talaria.providers.base import Endpoint
 from talaria.tools.base import Tool
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 """Reaches the person, while the turn runs."""
 
-Leaving = Literal["new", "end", "session_expired"]
+LeaveReason = Literal["new", "end", "session_expired"]
 """Why a conversation is left: for another, because its surface is closed, because its time is over."""
 
 
-class Facts(msgspec.Struct, frozen=True):
+class SessionContext(msgspec.Struct, frozen=True):
     """Where something happens."""
 
     session: SessionId
@@ -30,19 +30,19 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A call shall not run; `message` is what the model is told."""
+    """A call must not run; `message` is for the model."""
 
     message: str
 
 
 class Doubt(msgspec.Struct, frozen=True):
-    """A call shall run only if a person says so."""
+    """A call runs only if a person says so."""
 
     message: str
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A call shall run with other arguments: a JSON object."""
+    """A call runs with other arguments: a JSON object."""
 
     arguments: str
 
@@ -60,79 +60,109 @@ class Equipment(msgspec.Struct, frozen=True):
 
 class Hooks(Protocol):
     @property
-    def hear_results(self) -> bool:
-        """Whether anybody listens to what tools bring; else nobody is waited for."""
+    def is_empty(self) -> bool:
+        """Nothing is ever called: a turn may then be started and ended together with the session's lease."""
         ...
 
-    async def equip(self, facts: Facts) -> Equipment:
+    @property
+    def wants_results(self) -> bool:
+        """Whether any hook hears results of tools; else nothing is waited for."""
+        ...
+
+    async def equip(self, context: SessionContext) -> Equipment:
         """Before the first turn of a live session."""
         ...
 
     async def session_left(
-        self, facts: Facts, messages: Sequence[Message], successor: SessionId | None, reason: Leaving
+        self, context: SessionContext, messages: Sequence[Message], successor: SessionId | None, reason: LeaveReason
     ) -> None: ...
 
-    async def before_turn(self, facts: Facts, asked: str, history: Sequence[Message], tell: Tell) -> Sequence[str]:
+    async def before_turn(
+        self, context: SessionContext, asked: str, history: Sequence[Message], tell: Notify
+    ) -> Sequence[str]:
         """What the model shall read besides the message. An empty history: a new conversation."""
         ...
 
     async def after_turn(
-        self, facts: Facts, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
+        self, context: SessionContext, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
     ) -> None: ...
 
-    async def revised(self, facts: Facts, text: str) -> str:
+    async def revise(self, context: SessionContext, text: str) -> str:
         """The final answer as the person shall read it."""
         ...
 
-    async def before_request(self, facts: Facts, endpoint: Endpoint, messages: Iterable[Message]) -> None: ...
+    async def before_request(
+        self, context: SessionContext, endpoint: Endpoint, messages: Iterable[Message]
+    ) -> None: ...
 
-    async def after_request(self, facts: Facts, endpoint: Endpoint, answer: Assistant, seconds: float) -> None: ...
+    async def after_request(
+        self, context: SessionContext, endpoint: Endpoint, answer: Assistant, seconds: float
+    ) -> None: ...
 
-    async def request_failed(self, facts: Facts, endpoint: Endpoint, failure: Exception) -> None: ...
+    async def request_failed(self, context: SessionContext, endpoint: Endpoint, failure: Exception) -> None: ...
 
-    async def before_call(self, facts: Facts, call: ToolCall) -> Objection | None: ...
+    async def before_call(self, context: SessionContext, call: ToolCall) -> Objection | None: ...
 
-    async def after_call(self, facts: Facts, call: ToolCall, result: ToolResult, seconds: float) -> ToolResult:
+    async def after_call(
+        self, context: SessionContext, call: ToolCall, result: ToolResult, seconds: float
+    ) -> ToolResult:
         """The result as the model shall read it."""
         ...
 
-    async def before_compaction(self, facts: Facts, messages: Sequence[Message]) -> str:
+    async def before_compaction(self, context: SessionContext, messages: Sequence[Message]) -> str:
         """What a summary must not lose."""
         ...
 
 
 class NoHooks:
-    """Nobody is there."""
+    """No hooks are installed."""
 
-    hear_results = False
+    is_empty = True
+    wants_results = False
 
-    async def equip(self, facts: Facts) -> Equipment:  # noqa: ARG002
+    async def equip(self, context: SessionContext) -> Equipment:  # noqa: ARG002
         return Equipment()
 
     async def session_left(
-        self, facts: Facts, messages: Sequence[Message], successor: SessionId | None, reason: Leaving
+        self, context: SessionContext, messages: Sequence[Message], successor: SessionId | None, reason: LeaveReason
     ) -> None: ...
 
-    async def before_turn(self, facts: Facts, asked: str, history: Sequence[Message], tell: Tell) -> Sequence[str]:  # noqa: ARG002
+    async def before_turn(
+        self,
+        context: SessionContext,  # noqa: ARG002
+        asked: str,  # noqa: ARG002
+        history: Sequence[Message],  # noqa: ARG002
+        tell: Notify,  # noqa: ARG002
+    ) -> Sequence[str]:
         return ()
 
     async def after_turn(
-        self, facts: Facts, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
+        self, context: SessionContext, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
     ) -> None: ...
 
-    async def revised(self, facts: Facts, text: str) -> str:  # noqa: ARG002
+    async def revise(self, context: SessionContext, text: str) -> str:  # noqa: ARG002
         return text
 
-    async def before_request(self, facts: Facts, endpoint: Endpoint, messages: Iterable[Message]) -> None: ...
+    async def before_request(
+        self, context: SessionContext, endpoint: Endpoint, messages: Iterable[Message]
+    ) -> None: ...
 
-    async def after_request(self, facts: Facts, endpoint: Endpoint, answer: Assistant, seconds: float) -> None: ...
+    async def after_request(
+        self, context: SessionContext, endpoint: Endpoint, answer: Assistant, seconds: float
+    ) -> None: ...
 
-    async def request_failed(self, facts: Facts, endpoint: Endpoint, failure: Exception) -> None: ...
+    async def request_failed(self, context: SessionContext, endpoint: Endpoint, failure: Exception) -> None: ...
 
-    async def before_call(self, facts: Facts, call: ToolCall) -> Objection | None: ...
+    async def before_call(self, context: SessionContext, call: ToolCall) -> Objection | None: ...
 
-    async def after_call(self, facts: Facts, call: ToolCall, result: ToolResult, seconds: float) -> ToolResult:  # noqa: ARG002
+    async def after_call(
+        self,
+        context: SessionContext,  # noqa: ARG002
+        call: ToolCall,  # noqa: ARG002
+        result: ToolResult,
+        seconds: float,  # noqa: ARG002
+    ) -> ToolResult:
         return result
 
-    async def before_compaction(self, facts: Facts, messages: Sequence[Message]) -> str:  # noqa: ARG002
+    async def before_compaction(self, context: SessionContext, messages: Sequence[Message]) -> str:  # noqa: ARG002
         return ""

@@ -2,8 +2,7 @@
 
 import msgspec
 
-from talaria.agent.failover import announce
-from talaria.agent.model_call import ask
+from talaria.agent.model_call import announce_switch, ask_model
 from talaria.agent.tool_calls import intents, run_calls
 from talaria.agent.turn import Sink, Turn
 from talaria.core.entries import MessageAdded
@@ -19,16 +18,16 @@ _CLOSING = user(
 
 async def run_turn(turn: Turn, *, tools: Executor, sink: Sink, rounds_used: int = 0) -> Assistant:
     """Return the final answer; `runtime/turn_runner.py` commits it together with the turn's end."""
-    if not turn.walk.is_on_primary:
-        primary = turn.walk.route.primary
-        await announce(turn, primary, f"{primary.label} asked not to be called yet.", sink)
+    if not turn.cursor.is_on_primary:
+        primary = turn.cursor.route.primary
+        await announce_switch(turn, primary, f"{primary.label} asked not to be called yet.", sink)
     is_closing = turn.history.last == _CLOSING  # as a crash may have left it
     for _ in range(rounds_used, turn.max_rounds if not is_closing else 0):
         for writes in turn.take_steering():
             await sink.record(*writes)
         turn.breaker.begin_round()
-        answer = await ask(turn, turn.view(), sink)
-        if not answer.calls and turn.conclude():
+        answer = await ask_model(turn, turn.request(), sink)
+        if not answer.calls and turn.stop_steering():
             return answer
         await sink.record(MessageAdded(answer), *turn.budget.writes, *intents(turn, answer))  # survives a crash
         await run_calls(answer, turn, tools, sink)
@@ -36,10 +35,10 @@ async def run_turn(turn: Turn, *, tools: Executor, sink: Sink, rounds_used: int 
             break
     for writes in turn.take_steering():
         await sink.record(*writes)
-    turn.conclude()
+    turn.stop_steering()
     if not is_closing:
         await sink.record(MessageAdded(_CLOSING))
-    return without_calls(await ask(turn, turn.closing_view(), sink))
+    return without_calls(await ask_model(turn, turn.final_request(), sink))
 
 
 def without_calls(answer: Assistant) -> Assistant:

@@ -1,26 +1,110 @@
-"""One answer from the model: streamed to the observers, and healed where a failure can be. Known secrets are taken out
-of it as it comes in, before anybody reads it or runs its calls.
-
-Notices an answer that would not come to an end: one that repeats itself, or is longer than its model can write.
-
-Pure: `agent/model_call.py` adds what streams in, and stops reading when it is told why.
+"""One answer from the model: streamed to the observers, stopped if it does not end, tried again where that can help.
+Known secrets are taken out as it comes in, before anybody reads it or runs its calls.
 """
 
+import logging
+import random
+from collections.abc import Awaitable
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing
+from typing import assert_never
 
 import msgspec
 
-from talaria.agent.compaction import make_room
-from talaria.agent.failover import heal
+from talaria.agent.compaction import compact_if_full
+from talaria.agent.retry import Decision, Mend, Reconnect, Retry, decide
 from talaria.agent.turn import Sink, Turn
+from talaria.core.entries import RouteChanged
 from talaria.core.errors import Disconnected, LimitReached, ProviderFailure, RequestRejected
-from talaria.core.events import Notice, RoundEnded, TextDelta, ThinkingDelta
+from talaria.core.events import AnswerRestarted, Notice, RoundEnded, RouteSwitched, TextDelta, ThinkingDelta
 from talaria.core.ids import CallId, new_call_id
 from talaria.core.messages import Assistant, AssistantPart, Text, ToolCall
 from talaria.core.redaction import Redactor
 from talaria.providers import provider_failures
 from talaria.providers.base import Delta, Endpoint, ModelRequest, prompt_tokens
+
+log = logging.getLogger(__name__)
+
+
+async def recover(turn: Turn, failure: ProviderFailure, sink: Sink) -> None:
+    """So that the next attempt can be made. Raises `failure` when there is nothing left to do."""
+    turn.cursor.note_failure()
+    await turn.budget.release()
+    while True:
+        standing = turn.cursor.state(turn.budget.seconds_for_waiting)
+        decision = decide(failure, standing, random.random())  # noqa: S311  (jitter)
+        log.info(
+            "%s failed with %s (%s); next: %s",
+            *(turn.cursor.endpoint.label, type(failure).__name__, failure.kind),
+            decision if isinstance(decision, str) else type(decision).__name__.lower(),
+        )
+        if decision == "give_up":
+            turn.cursor.give_up(failure)
+            raise _final(turn, failure)
+        sink.emit(AnswerRestarted(str(failure)))
+        if await _carry_out(decision, turn, failure, sink):
+            return
+
+
+async def _carry_out(decision: Decision, turn: Turn, failure: ProviderFailure, sink: Sink) -> bool:
+    """False: it did not help, something else must."""
+    cursor = turn.cursor
+    match decision:
+        case Mend(repair):
+            cursor.add_repair(repair)
+            cursor.discount_failure()
+        case "compact":
+            has_helped = await compact_if_full(turn, sink, has_overflowed=True)
+            cursor.note_compaction(has_helped=has_helped)
+            return has_helped
+        case "refresh_key":
+            cursor.discount_failure()
+            return await _try_remedy(cursor.refresh_key())
+        case "rotate_key":
+            sink.emit(Notice(f"{failure} Trying another key."))
+            cursor.rotate_key(failure)
+        case Retry(delay_s):
+            sink.emit(Notice(f"{failure} Trying again in {delay_s:.0f} s."))
+            await turn.budget.wait(delay_s)
+        case Reconnect(delay_s):
+            if not await _try_remedy(cursor.reconnect()):
+                return False
+            sink.emit(Notice(f"{failure} Trying new connections in {delay_s:.0f} s."))
+            await turn.budget.wait(delay_s)
+        case "fall_back":
+            before = cursor.endpoint
+            cursor.fall_back(failure)
+            await announce_switch(turn, before, str(failure), sink)
+        case "give_up":
+            return False
+        case _:
+            assert_never(decision)
+    return True
+
+
+async def _try_remedy(remedy: Awaitable[bool]) -> bool:
+    """A remedy that fails itself is none; the failure that it was for says what is wrong."""
+    try:
+        return await remedy
+    except Exception as fault:  # noqa: BLE001  (whoever wrote the provider)
+        log.warning("a remedy failed: %r", fault)
+        return False
+
+
+async def announce_switch(turn: Turn, before: Endpoint, reason: str, sink: Sink) -> None:
+    """The turn continues at another endpoint: recorded in the journal, and shown to people."""
+    now = turn.cursor.endpoint
+    await sink.record(RouteChanged(turn.id, before.label, now.label, reason))
+    sink.emit(RouteSwitched(before.label, now.label, reason, now.window, now.compact_at))
+
+
+def _final(turn: Turn, failure: ProviderFailure) -> ProviderFailure:
+    """The failure, with those of the endpoints that were tried before."""
+    mishaps = turn.cursor.left_because
+    if len(mishaps) > 1:
+        failure.args = (f"No model answered. {' '.join(map(str, mishaps))}",)
+    return failure
+
 
 REPEATED_CHARS = 20_000
 """An answer whose last so many characters are one passage over and over is stopped. It is far more than a table with
@@ -59,7 +143,7 @@ class RunawayWatch:
         self._unseen_chars = 0
 
     def add(self, delta: Delta) -> str | None:
-        """Why the answer should be stopped, as the end of a sentence; None: it may go on."""
+        """Why the answer should be stopped, as the end of a sentence; None: it need not be."""
         self._chars += len(delta.text)
         if self._chars > self._max_chars:
             return f"has written {self._chars:,} characters, which is more than it should be able to"
@@ -87,46 +171,46 @@ FULL_SHARE = 0.9
 """A prompt of so much of the window leaves no room to answer."""
 
 
-async def ask(turn: Turn, request: ModelRequest, sink: Sink) -> Assistant:
+async def ask_model(turn: Turn, request: ModelRequest, sink: Sink) -> Assistant:
     """Raises `LimitReached` before a call, or when an answer does not end; `ProviderFailure` when no attempt at any
     endpoint brought an answer."""
     while True:
         try:
-            with turn.budget.counting_failures_as_wait():
+            with turn.budget.count_failures_as_wait():
                 answer = await _attempt(turn, request, sink)
         except ProviderFailure as failure:
-            await turn.hooks.request_failed(turn.facts, turn.walk.endpoint, failure)
+            await turn.hooks.request_failed(turn.context, turn.cursor.endpoint, failure)
             turn.budget.check()  # out of time says more than the failure that came of it
-            await heal(turn, failure, sink)
+            await recover(turn, failure, sink)
         else:
-            turn.walk.succeeded()
+            turn.cursor.note_success()
             if answer.stop == "length" and not answer.calls:
                 sink.emit(
                     Notice("The answer was cut off at its output limit (model.max_tokens, or what `limits` leave).")
                 )
-            answer = with_own_ids(answer, turn.history.call_ids)
+            answer = with_unique_call_ids(answer, turn.history.call_ids)
             sink.emit(RoundEnded(answer))
             return answer
 
 
 async def _attempt(turn: Turn, request: ModelRequest, sink: Sink) -> Assistant:
-    walk, endpoint = turn.walk, turn.walk.endpoint
-    await turn.tell_of_answers()
-    await make_room(turn, sink)
+    cursor, endpoint = turn.cursor, turn.cursor.endpoint
+    await turn.report_answers()
+    await compact_if_full(turn, sink)
     request = await turn.budget.reserve(endpoint, request)
-    key = await walk.key()
+    key = await cursor.key()
     turn.redactor.learn([key.reveal()])
     request = msgspec.structs.replace(
         request,
         key=key,
-        repairs=walk.repairs,
+        repairs=cursor.repairs,
         is_streaming=request.is_streaming and endpoint.is_streaming,
     )
     turn.warn_when_full(request, endpoint, sink)
-    await turn.hooks.before_request(turn.facts, endpoint, turn.history)
+    await turn.hooks.before_request(turn.context, endpoint, turn.history)
     began = turn.clock.monotonic()
     try:
-        answer = await _streamed(turn, request, sink)
+        answer = await _stream_answer(turn, request, sink)
     except Exception as fault:
         failure = provider_failures.from_exception(endpoint.label, fault)
         if failure is None:
@@ -135,17 +219,17 @@ async def _attempt(turn: Turn, request: ModelRequest, sink: Sink) -> Assistant:
     turn.budget.charge(answer, endpoint, request)
     turn.note_answer(endpoint, answer, turn.clock.monotonic() - began)
     if not answer.text and not answer.calls:
-        raise nothing_said(answer, request, endpoint)
+        raise empty_answer_failure(answer, request, endpoint)
     return answer
 
 
-async def _streamed(turn: Turn, request: ModelRequest, sink: Sink) -> Assistant:
-    endpoint = turn.walk.endpoint
+async def _stream_answer(turn: Turn, request: ModelRequest, sink: Sink) -> Assistant:
+    endpoint = turn.cursor.endpoint
     written: list[str] = []
     watch = RunawayWatch(max_chars(request, endpoint))
-    shown = _Shown(turn.redactor, sink)
+    shown = _AnswerDisplay(turn.redactor, sink)
     try:
-        async with aclosing(turn.walk.provider.stream(request)) as items:
+        async with aclosing(turn.cursor.provider.stream(request)) as items:
             async for item in items:
                 if isinstance(item, Assistant):
                     shown.end()
@@ -162,7 +246,7 @@ async def _streamed(turn: Turn, request: ModelRequest, sink: Sink) -> Assistant:
     raise Disconnected(f"{endpoint.label} ended its answer without completing it.")
 
 
-class _Shown:
+class _AnswerDisplay:
     """An answer as people see it come. What may be the beginning of a secret waits for what follows; it is never shown
     of an answer that breaks off."""
 
@@ -187,7 +271,7 @@ class _Shown:
             self._sink.emit(kind(text))
 
 
-def nothing_said(answer: Assistant, request: ModelRequest, endpoint: Endpoint) -> ProviderFailure:
+def empty_answer_failure(answer: Assistant, request: ModelRequest, endpoint: Endpoint) -> ProviderFailure:
     label = endpoint.label
     match answer.stop:
         case "refused":
@@ -203,7 +287,7 @@ def nothing_said(answer: Assistant, request: ModelRequest, endpoint: Endpoint) -
             return Disconnected(f"{label} sent an empty answer.", kind="invalid_answer")
 
 
-def with_own_ids(answer: Assistant, taken: AbstractSet[CallId]) -> Assistant:
+def with_unique_call_ids(answer: Assistant, taken: AbstractSet[CallId]) -> Assistant:
     """Every call keeps the model's id if it has one that is new in this session, and gets another if not."""
     if not answer.calls:
         return answer

@@ -45,11 +45,11 @@ class RouteCursor:
     max_attempts: int = 3
     is_auxiliary: bool = False
     """Not a turn of a conversation: it also keeps away from endpoints that rest after a limit."""
-    mishaps: list[ProviderFailure] = field(default_factory=list[ProviderFailure])
+    left_because: list[ProviderFailure] = field(default_factory=list[ProviderFailure])
     """Why endpoints were left."""
     _untried: list[Endpoint] = field(init=False)
     endpoint: Endpoint = field(init=False)
-    _stay: _EndpointAttempt = field(init=False)
+    _attempt: _EndpointAttempt = field(init=False)
 
     def __post_init__(self) -> None:
         self._untried = list(self.route.endpoints)
@@ -65,32 +65,34 @@ class RouteCursor:
 
     @property
     def repairs(self) -> frozenset[Repair]:
-        return self._stay.repairs
+        return self._attempt.repairs
 
     async def key(self) -> Secret:
         """The same for as long as it is taken: caches of prompts belong to it. Raises `ProviderFailure`."""
-        if self._stay.key is None:
-            self._stay.key = await self.upstream.keys(self.endpoint).take(self.endpoint.model, self._stay.used_keys)
-        return self._stay.key
+        if self._attempt.key is None:
+            self._attempt.key = await self.upstream.keys(self.endpoint).take(
+                self.endpoint.model, self._attempt.used_keys
+            )
+        return self._attempt.key
 
-    def succeeded(self) -> None:
+    def note_success(self) -> None:
         """An answer came: the next call starts with a clean record."""
-        self.upstream.learn(self.endpoint, self._stay.repairs)
-        self._stay.failures = self._stay.failures_of_key = self._stay.compactions = 0
-        self._stay.has_reconnected = self._stay.has_refreshed = False
+        self.upstream.learn(self.endpoint, self._attempt.repairs)
+        self._attempt.failures = self._attempt.failures_of_key = self._attempt.compactions = 0
+        self._attempt.has_reconnected = self._attempt.has_refreshed = False
 
-    def failed(self) -> None:
-        self._stay.failures += 1
-        self._stay.failures_of_key += 1
+    def note_failure(self) -> None:
+        self._attempt.failures += 1
+        self._attempt.failures_of_key += 1
 
-    def forgive(self) -> None:
+    def discount_failure(self) -> None:
         """The last failure was answered by a change of the request: it was no attempt."""
-        self._stay.failures -= 1
-        self._stay.failures_of_key -= 1
+        self._attempt.failures -= 1
+        self._attempt.failures_of_key -= 1
 
-    def standing(self, seconds_left: float | None) -> AttemptState:
+    def state(self, seconds_left: float | None) -> AttemptState:
         """Where the failures so far leave the turn."""
-        stay, pool = self._stay, self.upstream.keys(self.endpoint)
+        stay, pool = self._attempt, self.upstream.keys(self.endpoint)
         return AttemptState(
             failures=stay.failures,
             max_attempts=self.max_attempts,
@@ -105,33 +107,33 @@ class RouteCursor:
             seconds_left=seconds_left,
         )
 
-    def shortened(self, *, has_helped: bool) -> None:
+    def note_compaction(self, *, has_helped: bool) -> None:
         """The conversation is shorter now, or cannot be."""
-        self._stay.compactions = self._stay.compactions + 1 if has_helped else MAX_COMPACTIONS
+        self._attempt.compactions = self._attempt.compactions + 1 if has_helped else MAX_COMPACTIONS
 
-    def mend(self, repair: Repair) -> None:
-        self._stay.repairs = frozenset((*self._stay.repairs, repair))
+    def add_repair(self, repair: Repair) -> None:
+        self._attempt.repairs = frozenset((*self._attempt.repairs, repair))
 
     async def refresh_key(self) -> bool:
         """False: there is no new one. Raises `ProviderFailure` when none can be made."""
-        self._stay.has_refreshed = True
-        if self._stay.key is None or not await self.upstream.keys(self.endpoint).refresh(self._stay.key):
+        self._attempt.has_refreshed = True
+        if self._attempt.key is None or not await self.upstream.keys(self.endpoint).refresh(self._attempt.key):
             return False
-        self._stay.key = None
+        self._attempt.key = None
         return True
 
     def rotate_key(self, failure: ProviderFailure) -> None:
-        if self._stay.key is not None:
-            self.upstream.keys(self.endpoint).cool_down(self._stay.key, self.endpoint.model, failure)
-            self._stay.used_keys |= {self._stay.key}
-        self._stay.key = None
-        self._stay.failures = self._stay.failures_of_key = 0
+        if self._attempt.key is not None:
+            self.upstream.keys(self.endpoint).cool_down(self._attempt.key, self.endpoint.model, failure)
+            self._attempt.used_keys |= {self._attempt.key}
+        self._attempt.key = None
+        self._attempt.failures = self._attempt.failures_of_key = 0
 
     async def reconnect(self) -> bool:
         """Once per call; afterwards the endpoint has all its attempts again. Raises what the provider raises."""
-        self._stay.has_reconnected = True
+        self._attempt.has_reconnected = True
         await self.provider.reconnect()
-        self._stay.failures = self._stay.failures_of_key = 0
+        self._attempt.failures = self._attempt.failures_of_key = 0
         return True
 
     def fall_back(self, failure: ProviderFailure) -> None:
@@ -145,8 +147,8 @@ class RouteCursor:
         self._leave(failure)
 
     def _leave(self, failure: ProviderFailure) -> None:
-        self.mishaps.append(failure)
-        pool, key, wait_s = self.upstream.keys(self.endpoint), self._stay.key, failure.retry_after_s
+        self.left_because.append(failure)
+        pool, key, wait_s = self.upstream.keys(self.endpoint), self._attempt.key, failure.retry_after_s
         if failure.kind in _LIMITS:
             self.upstream.cool_down(self.endpoint, REST_AFTER_LIMIT_S)
             if key is not None:
@@ -167,7 +169,7 @@ class RouteCursor:
         ]
         self.endpoint = (ready or candidates)[0]
         self._untried.remove(self.endpoint)
-        self._stay = _EndpointAttempt(self.upstream.repairs(self.endpoint))
+        self._attempt = _EndpointAttempt(self.upstream.repairs(self.endpoint))
 
     def _wider(self) -> list[Endpoint]:
         window = self.endpoint.window

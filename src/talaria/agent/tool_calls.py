@@ -82,7 +82,7 @@ class _Batch:
                         raise BadArguments(_CUT_OFF)
                     prepared = self._tools.prepare(call)
                 except ModelCorrectable as refusal:
-                    return _Item(call, unknown(call) if has_started else Close(_refused(call, refusal)))
+                    return _Item(call, unknown(call) if has_started else Close(_refuse(call, refusal)))
                 return _Item(call, prepared, has_started)
 
     def groups(self) -> Iterator[Sequence[_Item]]:
@@ -122,9 +122,9 @@ class _Batch:
     async def _run(self, item: _Item, prepared: PreparedCall) -> None:
         call, clock = item.call, self._turn.clock
         try:
-            admitted = await self._admitted(prepared)
+            admitted = await self._admit(prepared)
         except ModelCorrectable as refusal:
-            result = unknown(call).result if item.has_started else _refused(call, refusal)
+            result = unknown(call).result if item.has_started else _refuse(call, refusal)
             await self._settle(result)
             self._show(call, result)
             return
@@ -143,8 +143,8 @@ class _Batch:
                 self._sink.emit(ToolEnded(result, clock.monotonic() - began))
             raise
         seconds = clock.monotonic() - began
-        if self._turn.hooks.hear_results:
-            result = await self._heard(call, result, seconds)
+        if self._turn.hooks.wants_results:
+            result = await self._settle_with_hooks(call, result, seconds)
         else:
             await self._settle(result)
         self._sink.emit(ToolEnded(result, seconds))
@@ -154,10 +154,10 @@ class _Batch:
         self._sink.emit(ToolBegan(call.id, call.name, call.arguments))
         self._sink.emit(ToolEnded(result, 0.0))
 
-    async def _admitted(self, prepared: PreparedCall) -> PreparedCall:
+    async def _admit(self, prepared: PreparedCall) -> PreparedCall:
         """The call as it shall run. Raises `ModelCorrectable`."""
         call = prepared.call
-        match await self._turn.hooks.before_call(self._turn.facts, call):
+        match await self._turn.hooks.before_call(self._turn.context, call):
             case Block(message):
                 raise Denied(message)
             case Doubt(message):
@@ -171,22 +171,22 @@ class _Batch:
         await self._tools.admit(prepared)
         return prepared
 
-    async def _heard(self, call: ToolCall, result: ToolResult, seconds: float) -> ToolResult:
+    async def _settle_with_hooks(self, call: ToolCall, result: ToolResult, seconds: float) -> ToolResult:
         """The outcome is durable before anybody else has a word in it."""
-        await complete(self._sink.record(CallEnded(result)))
+        await self._sink.record(CallEnded(result))
         shown = result
         try:
-            shown = await self._turn.hooks.after_call(self._turn.facts, call, result, seconds)
+            shown = await self._turn.hooks.after_call(self._turn.context, call, result, seconds)
         finally:
             await self._settle(shown, is_durable=True)
         return shown
 
     async def _settle(self, result: ToolResult, *, is_durable: bool = False) -> None:
-        """Make the outcome durable at once; append its message when all earlier ones stand. Not to be torn."""
+        """Make the outcome durable at once; append its message after all earlier ones. Protected from cancellation."""
         await complete(self._settle_in_order(result, is_durable=is_durable))
 
     async def _settle_in_order(self, result: ToolResult, *, is_durable: bool) -> None:
-        """What stands is told from the history, which grows with each commit: so nothing is appended twice."""
+        """The history, which grows with each commit, tells what is there: so nothing is appended twice."""
         async with self._appending:
             self._results[result.call_id] = result
             if is_durable:
@@ -212,5 +212,5 @@ def _clash(item: _Item, other: _Item) -> bool:
     return item.todo.invocation.effect.clashes(other.todo.invocation.effect)
 
 
-def _refused(call: ToolCall, refusal: ModelCorrectable) -> ToolResult:
+def _refuse(call: ToolCall, refusal: ModelCorrectable) -> ToolResult:
     return msgspec.structs.replace(error_result(call, refusal), disposition="none")

@@ -1,6 +1,6 @@
 """A turn in progress: what the model is shown, where it is asked, what the person added meanwhile.
 
-Where a turn puts what happens: the journal for facts, the observers for show.
+Where a turn puts what happens: the journal for context, the observers for show.
 Notices a model that repeats a call and gets the same outcome: first advice, then the end of the turn's rounds.
 """
 
@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from talaria.agent.budget import Budget
-from talaria.agent.hooks import Facts, Hooks, NoHooks
+from talaria.agent.hooks import Hooks, NoHooks, SessionContext
 from talaria.agent.route_cursor import RouteCursor
 from talaria.context.base import CompactionHistory, ContextKeeper
 from talaria.core.clock import Clock
@@ -40,15 +40,15 @@ _ADVICE = "\n\n[This exact call has had this exact outcome {count} times. Do som
 _Outcome = tuple[str, str, str, tuple[Image, ...]]
 
 
-class Patience(msgspec.Struct, frozen=True):
+class RepeatLimits(msgspec.Struct, frozen=True):
     """After how many rounds with the same outcome the model is advised, and stopped."""
 
     advise_at: int
     stop_at: int
 
 
-WITH_FAILURES = Patience(3, 5)
-WITH_SUCCESSES = Patience(6, 10)
+WITH_FAILURES = RepeatLimits(3, 5)
+WITH_SUCCESSES = RepeatLimits(6, 10)
 """Looking again at the same thing may be right for a while."""
 
 
@@ -85,12 +85,12 @@ class Turn:
         system: str,
         tools: tuple[ToolSpec, ...],
         history: History,
-        walk: RouteCursor,
+        cursor: RouteCursor,
         budget: Budget,
         clock: Clock,
         keeper: ContextKeeper | None = None,
         hooks: Hooks | None = None,
-        facts: Facts | None = None,
+        context: SessionContext | None = None,
         compactions: CompactionHistory | None = None,
         redactor: Redactor | None = None,
         max_rounds: int = 1,
@@ -99,12 +99,12 @@ class Turn:
         news: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self.id = id
-        self.walk = walk
+        self.cursor = cursor
         self.budget = budget
         self.max_rounds = max_rounds
         self.keeper = keeper
         self.hooks = hooks or NoHooks()
-        self.facts = facts or Facts(session, session, "", "", walk.endpoint.label, id)
+        self.context = context or SessionContext(session, session, "", "", cursor.endpoint.label, id)
         self.compactions = compactions or CompactionHistory()
         self.redactor = redactor or Redactor()
         self.breaker = Breaker()
@@ -116,30 +116,30 @@ class Turn:
         self._steering: deque[tuple[Write, ...]] = deque()
         self._news = news
         self._takes_steering = True
-        self._untold: deque[tuple[Endpoint, Assistant, float]] = deque()
+        self._unreported: deque[tuple[Endpoint, Assistant, float]] = deque()
         self._warned_at: Endpoint | None = None
 
-    def view(self) -> ModelRequest:
+    def request(self) -> ModelRequest:
         """What the model reads now: the history is shared and grows as it is recorded."""
         return self._request
 
-    def closing_view(self) -> ModelRequest:
+    def final_request(self) -> ModelRequest:
         """The same prefix, but no tool may be called: sum up."""
         return msgspec.structs.replace(self._request, may_call=False)
 
     def note_answer(self, endpoint: Endpoint, answer: Assistant, seconds: float) -> None:
-        """To be told to those beside the loop, once it is on the disk."""
-        self._untold.append((endpoint, answer, seconds))
+        """To be reported to hooks and context keeper, once it is on the disk."""
+        self._unreported.append((endpoint, answer, seconds))
 
-    async def tell_of_answers(self) -> None:
-        while self._untold:
-            endpoint, answer, seconds = self._untold.popleft()
-            await self.hooks.after_request(self.facts, endpoint, answer, seconds)
+    async def report_answers(self) -> None:
+        while self._unreported:
+            endpoint, answer, seconds = self._unreported.popleft()
+            await self.hooks.after_request(self.context, endpoint, answer, seconds)
             if self.keeper is not None:
                 await self.keeper.record_usage(answer.usage)
 
     def steer(self, text: str, also: Iterable[Write] = ()) -> bool:
-        """`also` is recorded with it, once the model reads it. False: the last word is spoken, nobody would."""
+        """`also` is recorded with it, once the model reads it. False: the answer is complete, the model would not."""
         if self._takes_steering:
             self._steering.append((MessageAdded(user(text, author="steering")), *also))
         return self._takes_steering
@@ -148,13 +148,13 @@ class Turn:
         """What the model has not read yet is taken back."""
         self._steering.clear()
 
-    def conclude(self) -> bool:
-        """Take no more words from the person. False: there is still one that the model has not read."""
+    def stop_steering(self) -> bool:
+        """Stop accepting steering. False: a note is still unread."""
         self._takes_steering = bool(self._steering)
         return not self._takes_steering
 
     def take_steering(self) -> Iterator[tuple[Write, ...]]:
-        """What the model should read before its next word: from the person, and of what goes on behind it."""
+        """What the model should read before its next round: from the person, and about background work."""
         for text in self._news():
             yield (MessageAdded(user(text, author="host")),)
         while self._steering:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from talaria.agent.limits import Cap, Limits
+from talaria.agent.budget import Cap, Limits
 from talaria.app.connections import Connections, local_choice
 from talaria.app.listed_servers import ListedServers, listed
 from talaria.app.settings import Settings
@@ -29,8 +29,9 @@ from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.upstream import Upstream
 from talaria.runtime.auxiliary import Auxiliary, SessionSummariser
 from talaria.runtime.builtin_commands import builtin_commands
-from talaria.runtime.command_host import Purpose
+from talaria.runtime.chat import Purpose
 from talaria.runtime.commands import Commands
+from talaria.runtime.services import SessionServices
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig, TurnOptions
 from talaria.store.base import Session, Store
@@ -100,7 +101,7 @@ class Application:
 
         `person` can be asked; without one, what would be asked about is refused, unless `is_asking` is False.
         """
-        setup = self.setup(
+        config = self.session_config(
             cwd=Path(row.cwd) if row else cwd,
             origin=origin,
             platform=platform,
@@ -108,7 +109,8 @@ class Application:
             instructions=instructions,
         )
         session = row.id if row else id or new_session_id(self.clock.now())
-        return self.live(session, row, setup, person, self.terms(max_rounds), is_asking=is_asking)
+        options = self.turn_options(max_rounds)
+        return self.live_session(session, row, config, person=person, options=options, is_asking=is_asking)
 
     @property
     def home(self) -> Path:
@@ -145,7 +147,7 @@ class Application:
         if not named and not await self.store.chats.home(platform):
             raise BadInput(f"{platform} has no home channel: send /sethome where it should be, or set {variable}.")
 
-    def setup(
+    def session_config(
         self,
         *,
         cwd: Path,
@@ -169,37 +171,40 @@ class Application:
             settings=self.settings.shape,
         )
 
-    def terms(self, max_rounds: int | None = None) -> TurnOptions:
+    def turn_options(self, max_rounds: int | None = None) -> TurnOptions:
         config = self.settings.config
         return TurnOptions(limits(config, max_rounds), config.agent.api_max_retries, config.model.reasoning_effort)
 
-    def live(
+    def live_session(
         self,
         id: SessionId,
         row: Session | None,
-        setup: SessionConfig,
-        person: Person | None,
-        terms: TurnOptions,
+        config: SessionConfig,
         *,
+        person: Person | None = None,
+        options: TurnOptions | None = None,
         is_asking: bool = True,
         leaves_mail: bool = True,
     ) -> LiveSession:
-        return LiveSession(
+        services = SessionServices(
             id,
-            row=row,
-            setup=setup,
+            config,
+            self._tools(),
+            self._gate(id, config, is_asking=is_asking),
+            keeper=self._keeper(id, config.person),
+            hooks=self.extensions.hooks() if self.extensions else None,
+            person=person,
+            resources=self.hands,
+            redactor=self.settings.redactor,
+        )
+        return LiveSession(
+            row,
+            services,
             store=self.store,
             owner=self.owner,
             upstream=self.upstream,
-            toolbox=self._tools(),
-            gate=self._gate(id, setup, is_asking=is_asking),
             clock=self.clock,
-            keeper=self._keeper(id, setup.person),
-            hooks=self.extensions.hooks() if self.extensions else None,
-            person=person,
-            belongings=self.hands,
-            redactor=self.settings.redactor,
-            terms=terms,
+            options=options or self.turn_options(),
             leaves_mail=leaves_mail,
         )
 
@@ -209,7 +214,7 @@ class Application:
     async def filter_arrival(self, arrival: "Arrival") -> "Arrival | None":
         return arrival if self.extensions is None else await self.extensions.filter_arrival(arrival)
 
-    def _gate(self, session: SessionId, setup: SessionConfig, *, is_asking: bool) -> Gate:
+    def _gate(self, session: SessionId, config: SessionConfig, *, is_asking: bool) -> Gate:
         approvals = self.settings.config.approvals
         return PolicyGate(
             Policy(approvals, self.protected, partial(self._has_created, session)),
@@ -220,7 +225,7 @@ class Application:
             clock=self.clock,
             timeout_s=approvals.timeout_s,
             is_asking=is_asking and approvals.is_asking,
-            observer=self.extensions.approvals(session, setup) if self.extensions else None,
+            observer=self.extensions.approvals(session, config) if self.extensions else None,
         )
 
     def _has_created(self, session: SessionId, path: Path) -> bool:

@@ -19,7 +19,7 @@ from talaria.core.events import Event
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.providers.catalog import catalog
-from talaria.runtime.recorder import Observer
+from talaria.runtime.lease import Observer
 from talaria.runtime.session import LiveSession, ignore
 from talaria.runtime.turn_runner import Report
 from talaria.tools.base import Tool
@@ -102,10 +102,12 @@ class Agent:
 
     def steer(self, text: str) -> bool:
         """Put a note before the model at its next round; False if no turn is running."""
-        return self._live is not None and self._live.steer(text)
+        running = self._live and self._live.running
+        return running is not None and running.steer(text)
 
     def interrupt(self) -> bool:
-        return self._live is not None and self._live.interrupt()
+        running = self._live and self._live.running
+        return running is not None and running.interrupt()
 
     @property
     def session(self) -> str | None:

@@ -19,7 +19,7 @@ from talaria.config.project_settings import check_key, gone_projects, project_fi
 from talaria.config.schema import Config
 from talaria.core.errors import BadConfig, BadInput
 from talaria.core.secret import Secret
-from talaria.gateway.claims import gateway_file, holder
+from talaria.gateway.claims import find_holder, gateway_file
 
 command = click.Group("config", help="Read and change settings.")
 
@@ -120,7 +120,7 @@ def _warn_of_missing(settings: Settings, key: str) -> None:
 
 def _tell_gateway(home: Path) -> None:
     """One that runs takes the settings up at once."""
-    pid = holder(gateway_file(home))
+    pid = find_holder(gateway_file(home))
     if pid is None:
         return
     try:

@@ -25,11 +25,10 @@ from talaria.core.errors import BadInput, TalariaError, UnknownSession
 from talaria.core.events import Event, ToolEnded
 from talaria.core.ids import SessionId
 from talaria.core.messages import Image, Text, User, user
-from talaria.runtime.chat import Ask, Leave, Say
-from talaria.runtime.commands import obey
+from talaria.runtime.chat import Chat, Reason
+from talaria.runtime.commands import Ask, Leave, Say, run_command
 from talaria.runtime.handoff import hand_off
-from talaria.runtime.open_chat import OpenChat, Reason
-from talaria.runtime.recorder import Observer
+from talaria.runtime.lease import Observer
 from talaria.runtime.session import LiveSession
 from talaria.runtime.transcript import read_latest_turns
 from talaria.runtime.turn_runner import Report
@@ -88,7 +87,7 @@ async def open_conversation(
             await conversation.close()
 
 
-class Conversation(OpenChat):
+class Conversation(Chat):
     """Also the `Chat` that slash commands act on."""
 
     surface = "terminal"
@@ -119,7 +118,7 @@ class Conversation(OpenChat):
         False: it will not be read.
         """
         text = content if role == "user" else f"[{role}] {content}"
-        if self._live.steer(text):
+        if self._live.running is not None and self._live.running.steer(text):
             return True
         if self._options.is_one_shot or len(self._injected) >= MAX_INJECTED:
             return False
@@ -132,8 +131,8 @@ class Conversation(OpenChat):
         """The exit code of what the line did; None to leave."""
         row = self._row
         try:
-            with self._live.serving():
-                outcome = await obey(line, self, self.app.commands, "terminal")
+            with self._live.as_current():
+                outcome = await run_command(self.app.commands.parse(line, "terminal"), self)
         except TalariaError as error:
             self._ui.show_error(error)
             return exits.DONE
@@ -191,7 +190,7 @@ class Conversation(OpenChat):
 
     def interrupt(self) -> bool:
         """False: no turn is running."""
-        return self._live.interrupt()
+        return self._live.running is not None and self._live.running.interrupt()
 
     async def _run_turn(self, turn: Callable[[Observer], Awaitable[Report | None]]) -> int:
         """The exit code. A turn that cannot start (busy elsewhere, store unavailable) does not end
@@ -231,28 +230,28 @@ class Conversation(OpenChat):
         return f"{path} will be sent with your next message."
 
     async def hand_off(self, platform: str) -> None:
-        from talaria.gateway.claims import gateway_file, holder  # noqa: PLC0415  (rarely needed)
+        from talaria.gateway.claims import find_holder, gateway_file  # noqa: PLC0415  (rarely needed)
 
         if self._live.is_busy:
             raise BadInput("This conversation is still working on an answer; hand it off once that is done.")
-        await self._kept()
+        await self._read_row()
         await self.app.check_handoff(platform)
-        if await in_thread(lambda: holder(gateway_file(self.app.home))) is None:
+        if await in_thread(lambda: find_holder(gateway_file(self.app.home))) is None:
             raise BadInput("No gateway is running: start one with `talaria gateway start`.")
         self._ui.say(f"Waiting for the gateway to move this conversation to {platform} …")
         await hand_off(self.app.store, self.app.clock, self.session, platform)
 
     async def switch_to(self, row: Session | None, reason: Reason) -> None:
         live = self._new_session(row)
-        await complete(self._live.hand_over(live, carry_over=reason == "branch"))
+        await complete(self._live.leave_for(live, carry_over=reason == "branch"))
         self._row, self._live = row, live
         self._ui.on_switch(reason)
 
-    async def recall(self) -> str:
+    async def recap(self) -> str:
         """Repainted where possible; then there is nothing left to say."""
-        row = await self._kept()
+        row = await self._read_row()
         entries = await read_latest_turns(self.app.store.journal, self.session)
-        return "" if await self._ui.repaint(row, entries) else await super().recall()
+        return "" if await self._ui.repaint(row, entries) else await super().recap()
 
     async def use_model(self, name: str) -> None:
         self._live.check_idle()
@@ -260,13 +259,13 @@ class Conversation(OpenChat):
         row = await app.store.sessions.get(self.session)
         self.app = self._host = app
         live = self._new_session(row, id=self._live.id)
-        live.replace(self._live)
+        live.take_over(self._live)
         self._row, self._live = row or self._row, live
 
     async def export(self, file: str) -> str:
         from talaria.cli.sessions import export  # noqa: PLC0415  (rarely needed)
 
-        row = await self._kept()
+        row = await self._read_row()
         entries = await self.app.store.journal.entries(row.id)
         path = await in_thread(lambda: export.write_as_named(file, row, entries))
         return f"Written to {path}."
@@ -292,7 +291,7 @@ class Conversation(OpenChat):
         self.mention_model()
         if self._options.is_interactive:
             self._ui.say(f"Talaria {__version__} · {self.model} · session {self.session} · /help")
-            if self._row is not None and (recalled := await self.recall()):
+            if self._row is not None and (recalled := await self.recap()):
                 self._ui.say(recalled)
         await self.mention_interrupted()
 

@@ -4,8 +4,8 @@ from contextlib import aclosing
 
 import msgspec
 
-from talaria.agent.limits import cost_usd
-from talaria.agent.model_call import nothing_said
+from talaria.agent.budget import cost_usd
+from talaria.agent.model_call import empty_answer_failure
 from talaria.app.build import open_store
 from talaria.app.connections import Connections, local_choice
 from talaria.app.settings import Settings
@@ -69,7 +69,7 @@ async def _run(endpoint: Endpoint, settings: Settings) -> ModelTrial:
         cost = cost_usd(answer.usage or NO_USAGE, endpoint.prices)
         await store.spending.add(TRIALS, [Spent(endpoint.label, _PERSON, "try", answer.usage or NO_USAGE, cost)])
     if not answer.parts and answer.stop != "length":  # one token may well be spent on thinking
-        raise nothing_said(answer, request, endpoint)
+        raise empty_answer_failure(answer, request, endpoint)
     return ModelTrial(endpoint.label, seconds, answer.usage, cost)
 
 

@@ -11,7 +11,7 @@ from talaria.cli.output import confirm, json_option, print_json, yes_option
 from talaria.config import paths
 from talaria.core.errors import BadInput, OperatorError
 from talaria.core.fs import replace_file
-from talaria.gateway.claims import gateway_file, holder
+from talaria.gateway.claims import find_holder, gateway_file
 from talaria.store.sqlite.presence import Presence
 
 _CLONED = ("config.yaml", ".env", "SOUL.md")
@@ -61,7 +61,7 @@ def delete(name: str, yes: bool) -> None:
     home = context.home_of(name)
     if home == paths.home():
         raise BadInput(f"The usual home is no profile; it is at {home}.")
-    if Presence(home / "run").list_living() or holder(gateway_file(home)):
+    if Presence(home / "run").list_living() or find_holder(gateway_file(home)):
         raise BadInput(f"The profile {name!r} is in use: end its gateway and its chats first.")
     if not yes and not confirm(f"Delete the profile {name} ({home}) for good?", f"{name} may be deleted"):
         say("Nothing was deleted.")

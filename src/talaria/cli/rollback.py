@@ -12,7 +12,7 @@ from talaria.cli.output import json_option, print_json
 from talaria.core.errors import BadInput, UnknownSession
 from talaria.core.ids import SessionId
 from talaria.core.messages import FileChange
-from talaria.runtime.rollback import described, listing, on_disk, told
+from talaria.runtime.rollback import describe_changes, describe_restored, list_checkpoints, read_checkpoints
 from talaria.store.base import Store
 from talaria.store.sqlite.undo import SqliteUndoStore
 from talaria.tools.diffs import replace_surrogates
@@ -51,12 +51,12 @@ def command(
     try:
         kept = recorder.checkpoints(id)
         if is_listing or wanted is None:
-            _print_list(id, on_disk(kept.list), as_json=as_json)
+            _print_list(id, read_checkpoints(kept.list), as_json=as_json)
         elif is_comparing:
-            changes = on_disk(lambda: list(kept.changes_since(wanted, settings.redactor)))
+            changes = read_checkpoints(lambda: list(kept.changes_since(wanted, settings.redactor)))
             _print_changes(id, changes, as_json=as_json)
         else:
-            restored = on_disk(lambda: kept.restore(wanted, everything=everything))
+            restored = read_checkpoints(lambda: kept.restore(wanted, everything=everything))
             return _print_restored(id, restored, as_json=as_json)
         return exits.DONE
     finally:
@@ -87,14 +87,14 @@ def _print_list(session: SessionId, found: Sequence[Checkpoint], *, as_json: boo
     if as_json:
         print_json({"session": session, "checkpoints": [_document(one) for one in found]})
     else:
-        show(*list(listing(found)) or [f"No file was changed in {session}."])
+        show(*list(list_checkpoints(found)) or [f"No file was changed in {session}."])
 
 
 def _print_changes(session: SessionId, changes: Sequence[FileChange], *, as_json: bool) -> None:
     if as_json:
         print_json({"session": session, "changes": [msgspec.to_builtins(one) for one in changes]})
     else:
-        show(*described(changes) if changes else ["Nothing has changed since."])
+        show(*describe_changes(changes) if changes else ["Nothing has changed since."])
 
 
 def _print_restored(session: SessionId, restored: RestoreReport, *, as_json: bool) -> int:
@@ -105,7 +105,7 @@ def _print_restored(session: SessionId, restored: RestoreReport, *, as_json: boo
         ]
         print_json({"session": session, "number": restored.number, "kept_as": restored.saved_as, "files": files})
     else:
-        show(*map(runnable, told(restored, f"talaria rollback {session}", "--all")))
+        show(*map(runnable, describe_restored(restored, f"talaria rollback {session}", "--all")))
     has_failed = any(one.what == "failed" for one in restored.outcomes)
     return exits.STORE_FAILED if has_failed else exits.DONE
 

@@ -15,19 +15,29 @@ IDLE_S = 10.0
 """How long a thread waits for its next work."""
 
 
+_shielded: "set[asyncio.Future[Any]]" = set()
+
+
 async def complete(work: Awaitable[T]) -> T:
     """Wait for the outcome even if cancelled meanwhile; then the cancellation goes on.
 
     So a cancelled caller knows that the work was done. If the work failed, its failure is raised
-    instead.
+    instead. Work inside
+    of such work is simply awaited: nobody else can cancel it.
     """
+    if asyncio.current_task() in _shielded:
+        return await work
     task = asyncio.ensure_future(work)
+    _shielded.add(task)
     cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await wait_until_done(task)
-        except asyncio.CancelledError as request:
-            cancelled = request
+    try:
+        while not task.done():
+            try:
+                await wait_until_done(task)
+            except asyncio.CancelledError as request:
+                cancelled = request
+    finally:
+        _shielded.discard(task)
     result = task.result()
     if cancelled is not None:
         raise cancelled

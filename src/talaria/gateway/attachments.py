@@ -23,7 +23,7 @@ from talaria.core.aio import in_thread
 from talaria.core.messages import Context, Text, User, UserPart
 from talaria.core.pictures import UnsupportedImage, prepare_image
 from talaria.core.trees import Root
-from talaria.gateway.envelope import Received
+from talaria.gateway.envelope import Mail, Received
 from talaria.gateway.gateway_state import PlatformLinks
 from talaria.platforms.base import PICTURES, Attachment, File, Outbound, PlatformFailure, Rejected
 from talaria.tools import file_content
@@ -71,7 +71,7 @@ def find_file(named: str, folder: Path, home: Path, max_bytes: int) -> Path:
 
 
 @asynccontextmanager
-async def copied(message: Outbound, max_bytes: int, content: str = "") -> AsyncGenerator[Outbound]:
+async def copy_file(message: Outbound, max_bytes: int, content: str = "") -> AsyncGenerator[Outbound]:
     """The message with a copy of its file, if it has one, and with what kind of file that is. Raises `Rejected`.
 
     With `content` it is a file that holds just this, in UTF-8.
@@ -82,14 +82,14 @@ async def copied(message: Outbound, max_bytes: int, content: str = "") -> AsyncG
     with TemporaryDirectory(prefix="talaria-") as folder:
         try:
             sent = await in_thread(
-                lambda: _made(file, folder, max_bytes, content) if content else _copied(file, folder, max_bytes)
+                lambda: _write(file, folder, max_bytes, content) if content else _copy(file, folder, max_bytes)
             )
         except OSError as fault:
             raise Rejected(f"{file.name} cannot be sent: {fault.strerror}.") from fault
         yield msgspec.structs.replace(message, file=sent)
 
 
-def _copied(file: File, folder: str, max_bytes: int) -> File:
+def _copy(file: File, folder: str, max_bytes: int) -> File:
     left, head = max_bytes, b""
     with (
         file_content.open_file(file.path) as source,
@@ -106,7 +106,7 @@ def _copied(file: File, folder: str, max_bytes: int) -> File:
     return File(Path(folder) / file.path.name, file.name, mime, pictures.pixels(head))
 
 
-def _made(file: File, folder: str, max_bytes: int, content: str) -> File:
+def _write(file: File, folder: str, max_bytes: int, content: str) -> File:
     encoded = content.encode("utf-8", "replace")
     if len(encoded) > max_bytes:
         raise Rejected(f"{file.name} cannot be sent: it is larger than {max_bytes:,} bytes.")
@@ -142,8 +142,9 @@ class Attachments:
     def __init__(self, links: PlatformLinks) -> None:
         self._links = links
 
-    async def message(self, said: Sequence[Received], workplace: Callable[[], Awaitable[Path]]) -> User:
+    async def message(self, mail: Sequence[Mail], workplace: Callable[[], Awaitable[Path]]) -> User:
         """What was said together, as one message for the model."""
+        said = [one.received for one in mail]
         has_files = any(one.arrival.attachments for one in said)
         folder = await workplace() if has_files else Path()
         parts: list[UserPart] = []
@@ -156,35 +157,35 @@ class Attachments:
             if left_out > 0:
                 parts.append(Context(f"[{left_out} more attached files were left out: at most {MAX_FILES} are taken.]"))
             room = max(0, room - len(one.arrival.attachments))
-        text = "\n".join(one.arrival.text for one in said if one.arrival.text)
-        return User((*parts, Text(_named(said[0], text))))
+        text = "\n".join(one.text for one in mail if one.text)
+        return User((*parts, Text(_with_name(said[0], text))))
 
     async def _part(self, attachment: Attachment, received: Received, workplace: Path, name: str) -> Sequence[UserPart]:
         what = " ".join(f"{attachment.kind} {attachment.name}".split())
         if (attachment.size_bytes or 0) > MAX_BYTES:
             return (Context(f"[Attached {what} is larger than {MAX_BYTES >> 20} MB and was not fetched.]"),)
         try:
-            content = await self._fetched(attachment, received)
-            target = await in_thread(lambda: _kept(workplace, name, content))
+            content = await self._fetch(attachment, received)
+            target = await in_thread(lambda: _keep(workplace, name, content))
         except (PlatformFailure, OSError) as fault:
             log.warning("attachment of %s not fetched: %s", received.key, type(fault).__name__)
             return (Context(f"[Attached {what} could not be fetched: {fault}]"),)
-        return await in_thread(lambda: _shown(attachment, target, content))
+        return await in_thread(lambda: _describe(attachment, target, content))
 
-    async def _fetched(self, attachment: Attachment, received: Received) -> bytes:
+    async def _fetch(self, attachment: Attachment, received: Received) -> bytes:
         platform = await self._links.wait(received.arrival.where.platform)
         with TemporaryDirectory(prefix="talaria-") as folder:
             file = Path(folder) / "file"
             await platform.fetch(attachment, file, MAX_BYTES)
-            return await in_thread(lambda: _loaded(folder))
+            return await in_thread(lambda: _load(folder))
 
 
-def _loaded(folder: str) -> bytes:
+def _load(folder: str) -> bytes:
     with Root.open(folder) as root:
         return root.read("file", MAX_BYTES)
 
 
-def _kept(workplace: Path, name: str, content: bytes) -> Path:
+def _keep(workplace: Path, name: str, content: bytes) -> Path:
     """Where it is now. The folder may be a link by now, to anywhere: then nothing is kept."""
     with Root.open(workplace) as root, root.make_folder(FOLDER) as folder:
         folder.replace(name, content, mode=0o600)
@@ -198,7 +199,7 @@ def _file_name(attachment: Attachment, received: Received, number: int) -> str:
     return f"{id.lstrip('.')[:56]}-{which}{name[-48:]}"
 
 
-def _shown(attachment: Attachment, file: Path, content: bytes) -> Sequence[UserPart]:
+def _describe(attachment: Attachment, file: Path, content: bytes) -> Sequence[UserPart]:
     named = Context(f"[Attached {attachment.kind}: {file} ({len(content):,} bytes{_mime(attachment)})]")
     if attachment.kind != "image":
         return (named,)
@@ -236,7 +237,7 @@ def _label(name: str) -> str:
     return " ".join(name.split())[:40].replace("]", ")")
 
 
-def _named(received: Received, text: str) -> str:
+def _with_name(received: Received, text: str) -> str:
     """In a group the model must know who speaks."""
     if received.arrival.kind == "dm":
         return text

@@ -104,7 +104,7 @@ class Refusals:
         log.info("refused: person=%s chat=%s", person, where)
 
     def flush(self) -> None:
-        """A new minute begins, if one is over. Of the last one it is told how many lines were left out."""
+        """Start a new minute if one is over, and log how many lines the last one left out."""
         if self._clock.monotonic() - self._since < MINUTE_S:
             return
         if self._unlogged:

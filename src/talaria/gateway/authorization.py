@@ -1,4 +1,4 @@
-"""The one door: who may speak to the agent, and where. Without the `Principal` that it gives nothing is queued, and
+"""The one spec: who may speak to the agent, and where. Without the `Principal` that it gives nothing is queued, and
 nothing that was queued is answered.
 
 Everybody is a stranger until the settings or a pairing say otherwise. Only ids count, never names.
@@ -14,22 +14,22 @@ from typing import Literal
 import msgspec
 
 from talaria.core.clock import Clock
-from talaria.gateway.envelope import BESIDE, OutgoingBody, Principal, Received, written
-from talaria.gateway.replies import LIVES_S as REPLY_LIVES_S
+from talaria.gateway.envelope import NO_SESSION, OutgoingBody, Principal, Received, encode_body
+from talaria.gateway.replies import EXPIRES_AFTER_S as REPLY_LIVES_S
 from talaria.platforms.base import Address, Arrival, PlatformSettings, Press, Sender
 from talaria.store.permission_ports import Access, Greeting, Locked, Member, PairingRequest
 
 ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
-"""Without 0, O, 1 and I: 32 signs, 5 bits each."""
+"""Without 0, O, 1 and I: 32 characters, 5 bits each."""
 CODE_CHARS = 8
-LIVES_S = 600.0
+CODE_EXPIRES_AFTER_S = 600.0
 MAX_PENDING = 3
 """On each platform."""
-LET_IN = "You have been let in. Send a message to begin; /help lists the commands."
+APPROVED = "You can talk to the agent now. Send a message to begin; /help lists the commands."
 
 
 class TooManyWaiting(Exception):
-    """So many others on this platform have a code that nobody else gets one now."""
+    """Too many others on this platform have a pending code."""
 
 
 def new_code() -> str:
@@ -50,7 +50,7 @@ class Pairing:
     async def offer(self, platform: str, sender: Sender, where: Address | None = None) -> str | None:
         """A code to tell them there. None: they have one. Raises `TooManyWaiting`."""
         code, address = new_code(), str(where) if where else ""
-        dies_at = self._clock.now() + LIVES_S
+        dies_at = self._clock.now() + CODE_EXPIRES_AFTER_S
         request = PairingRequest(platform, sender.id, sender.name[:80], digest(platform, code), dies_at, address)
         requested = await self._access.request(request, MAX_PENDING)
         if requested == "full":
@@ -58,8 +58,8 @@ class Pairing:
         return code if requested == "added" else None
 
     async def approve(self, platform: str, code: str) -> Member | Locked | None:
-        """Let in whoever was told this code, and tell them so: the gateway that runs, or the next one, sends it."""
-        greeting = Greeting(BESIDE, written(OutgoingBody(LET_IN)), self._clock.now() + REPLY_LIVES_S)
+        """Let in whoever got this code, and tell them: the running gateway, or the next one, sends it."""
+        greeting = Greeting(NO_SESSION, encode_body(OutgoingBody(APPROVED)), self._clock.now() + REPLY_LIVES_S)
         return await self._access.approve(platform, digest(platform, code), greeting)
 
 
@@ -100,7 +100,7 @@ class Gatekeeper:
         self._rules = dict(rules)
 
     def judge(self, item: Arrival | Press) -> Principal | Verdict:
-        """`stranger`: may be offered a way in. `ignored`: gets no sign that anybody is here."""
+        """`stranger`: may be offered a way in. `ignored`: gets no hint that anybody is here."""
         principal = self._principal(item)
         if item.kind == "dm":
             return principal or "stranger"
@@ -113,15 +113,15 @@ class Gatekeeper:
         return self._rules_of(platform).admins
 
     def has_rules(self, platform: str) -> bool:
-        """Otherwise it is not set up, and nobody knows who may speak there."""
+        """Otherwise it is not set up, and who may write there is unknown."""
         return platform in self._rules
 
-    def still(self, received: Received) -> Received | None:
-        """What was let in, from whoever they are by now; None: they may not say it any more."""
+    def recheck(self, received: Received) -> Received | None:
+        """The same message with the sender's present rights; None: they may not write any more."""
         principal = self._principal(received.arrival)
         return msgspec.structs.replace(received, principal=principal) if principal else None
 
-    def knows(self, platform: str, sender: Sender) -> bool:
+    def may_write_directly(self, platform: str, sender: Sender) -> bool:
         """May they speak to us directly? Somebody who was let in by a code may only that."""
         return self._is_listed(platform, sender) or (platform, sender.id) in self._members
 
@@ -133,11 +133,11 @@ class Gatekeeper:
         return rules.is_open or sender.id in rules.users or sender.id in rules.admins
 
     def _principal(self, item: Arrival | Press) -> Principal | None:
-        """Whoever says it, if they may speak there."""
+        """The sender, if they may write there."""
         platform, sender = item.where.platform, item.sender
         rules = self._rules_of(platform)
         if item.kind == "dm":
-            is_let_in = self.knows(platform, sender)
+            is_let_in = self.may_write_directly(platform, sender)
         else:
             is_let_in = self._is_listed(platform, sender) and item.where.chat in rules.chats
         return Principal(platform, sender.id, sender.name, sender.id in rules.admins) if is_let_in else None

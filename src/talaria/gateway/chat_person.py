@@ -16,10 +16,10 @@ from talaria.core.clock import Clock
 from talaria.core.errors import Denied
 from talaria.core.ids import SessionId
 from talaria.core.text import without_blank_runs
-from talaria.gateway.envelope import OutgoingBody, Principal, read_parcel, written
-from talaria.gateway.replies import LIVES_S, Replies
+from talaria.gateway.envelope import OutgoingBody, Principal, encode_body, read_body
+from talaria.gateway.replies import EXPIRES_AFTER_S, Replies
 from talaria.platforms.base import Address, Button
-from talaria.runtime.placement import parked
+from talaria.runtime.placement import park
 from talaria.store.base import Store
 from talaria.store.chat_ports import Outbox, Outgoing
 from talaria.tools.person import ANSWERS, Answer, Instead, Question, measure
@@ -34,7 +34,7 @@ _LABELS: dict[Answer, str] = {
 _LABELS_OF_SANDBOX = {**_LABELS, "always": "Every project"}
 CLOSED = "This question is no longer open."
 MOST_PARTS = 8
-"""Of a question where no files can be sent. What takes more messages nobody reads, so nobody is asked."""
+"""Of a question where no files can be sent. Nobody reads more messages than that, so nobody is asked."""
 MAX_INLINE_CHARS = 50_000
 """What is longer fits into no message."""
 LONG_CHARS = 2_000
@@ -48,10 +48,10 @@ MOST_OLD = 500
 
 _FENCE = "```"
 _FENCES = re.compile(r"`{3,}")
-_UNSEEN = re.compile(
+_INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-"""Signs that count as letters, and that nobody sees."""
+"""Characters that count as letters and are invisible."""
 _MARKUP = re.compile(r"([\\`*_\[\]<>#~|!&])")
 
 log = logging.getLogger(__name__)
@@ -60,21 +60,21 @@ Judge = Callable[[], Principal | None]
 """Who somebody is now, where they were asked; None: they may not speak there any more."""
 
 
-class Pressed(msgspec.Struct, frozen=True):
+class PressedButton(msgspec.Struct, frozen=True):
     """What a button of ours carries."""
 
     question: str
     choice: str
 
 
-def pressed(data: str) -> Pressed | None:
+def parse_press(data: str) -> PressedButton | None:
     kind, _, rest = data.partition(":")
     question, _, choice = rest.partition(":")
-    return Pressed(question, choice) if kind == "q" and question and choice else None
+    return PressedButton(question, choice) if kind == "q" and question and choice else None
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenQuestion:
     """A question that waits."""
 
     id: str
@@ -95,10 +95,10 @@ class _Open:
 
 
 class Questions:
-    """All that wait for people. They die with the process: what is asked anew has another id."""
+    """All open questions. They end with the process: what is asked again has another id."""
 
     def __init__(self) -> None:
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenQuestion] = {}
 
     def answer(self, question: str, choice: str, where: Address, principal: Principal) -> bool:
         """By a button. False: it is no longer open, was asked elsewhere, or is not theirs to answer."""
@@ -125,7 +125,7 @@ class Questions:
         return False
 
     def close_unanswerable(self) -> None:
-        """The rules have changed: nobody can say yes to some questions any more, so nobody waits for that."""
+        """After a change of the rules: close questions that nobody may say yes to any more."""
         for found in self._open.values():
             if not found.answer.done() and not found.may_be_answered("once"):
                 found.answer.set_result("")
@@ -136,11 +136,11 @@ class Questions:
     def is_waiting_for_words(self, where: Address, principal: Principal) -> bool:
         return any(one.takes_words for one in self._of(where, principal))
 
-    def _of(self, where: Address, principal: Principal) -> list[_Open]:
+    def _of(self, where: Address, principal: Principal) -> list[_OpenQuestion]:
         mine = [one for one in self._open.values() if one.where == where and one.person == principal.person]
         return [one for one in mine if not one.answer.done() and one.judge() is not None]
 
-    def _settle(self, found: _Open, answer: str) -> bool:
+    def _settle(self, found: _OpenQuestion, answer: str) -> bool:
         """By the rules of this moment, not of that in which it was asked."""
         if found.answer.done() or not found.may_be_answered(answer):
             return False
@@ -148,7 +148,7 @@ class Questions:
         return True
 
     @asynccontextmanager
-    async def asked(self, question: _Open) -> AsyncGenerator["asyncio.Future[str]"]:
+    async def keep_open(self, question: _OpenQuestion) -> AsyncGenerator["asyncio.Future[str]"]:
         self._open[question.id] = question
         try:
             yield question.answer
@@ -169,7 +169,7 @@ class ChatPerson:
         outbox: Outbox,
         wake: Callable[[str], None],
     ) -> None:
-        """`judge` tells who they are by now. `replies` waits until something can be said there."""
+        """`judge` returns their present rights. `replies` waits until the platform is connected."""
         self._person = person
         self._session = session
         self._where = where
@@ -191,9 +191,9 @@ class ChatPerson:
             return "no"
         replies = await self._replies()
         offered = question.offered
-        reason = f"\n(Asked because {unmarked(question.reason)}.)" if question.reason else ""
-        reason += f"\n({unmarked(question.model_words)})" if question.model_words else ""
-        yes = (f"/approve {answer}: yes, {unmarked(question.scope_of(answer))}" for answer in offered[1:])
+        reason = f"\n(Asked because {escape_markup(question.reason)}.)" if question.reason else ""
+        reason += f"\n({escape_markup(question.model_words)})" if question.model_words else ""
+        yes = (f"/approve {answer}: yes, {escape_markup(question.scope_of(answer))}" for answer in offered[1:])
         ways = "\n".join(("\n", *yes, "/deny: no; /deny WORDS tells it what to do instead"))
         end = f"{reason}{ways}"
         text = _whole(question, end) if len(question.text) <= MAX_INLINE_CHARS else ""
@@ -204,7 +204,7 @@ class ChatPerson:
             Button(labels[answer], f"q:{question.id}:{answer}", "bad" if answer == "no" else "good")
             for answer in (*offered[1:], "no")
         )
-        asked = _Open(question.id, self._person, self._where, self._judge, {one: one for one in offered})
+        asked = _OpenQuestion(question.id, self._person, self._where, self._judge, {one: one for one in offered})
         answer = await self._ask(asked, text, buttons, partial(_outcome, question, asked), ways)
         if answer == "no" and asked.instead:
             return Instead(asked.instead)
@@ -222,11 +222,11 @@ class ChatPerson:
             return inline
         failure: str | None = "files cannot be sent in this chat."
         if replies.capabilities.max_upload_bytes > 0:
-            file = await in_thread(lambda: Attached.of(question))
-            parcel = OutgoingBody(
+            file = await in_thread(lambda: AttachedContent.of(question))
+            body = OutgoingBody(
                 file.caption, replies.reply_to, content=file.content, file_name=file.name, mime="text/plain"
             )
-            failure = await self._arrival(replies.row(f"question:{question.id}:file", parcel), replies.clock)
+            failure = await self._send_and_wait(replies.row(f"question:{question.id}:file", body), replies.clock)
             if failure is None:
                 texts = (file.question(question, most, end) for most in (FIRST_CHARS, FIRST_CHARS // 4, 0))
                 return next((one for one in texts if len(replies.parts("", one)) == 1), file.question(question, 0, end))
@@ -238,24 +238,24 @@ class ChatPerson:
             f"be sent: {failure} Do it in smaller pieces."
         )
 
-    async def _arrival(self, row: Outgoing, clock: Clock) -> str | None:
+    async def _send_and_wait(self, row: Outgoing, clock: Clock) -> str | None:
         """Send this, and wait until it has arrived; else why it will not."""
         is_settled = False
         try:
             await self._say([row])
-            async with parked():
+            async with park():
                 while (found := await self._outbox.find(row.key)) and found.state in ("pending", "started"):
                     await clock.sleep(LOOK_S)
             is_settled = True
         finally:
             if not is_settled:  # nobody waits for it any more: it is taken back
-                await complete(self._say([Outgoing(row.target, written(OutgoingBody()), row.key, row.expires_at)]))
+                await complete(self._say([Outgoing(row.target, encode_body(OutgoingBody()), row.key, row.expires_at)]))
         if found is None:
             return "it is gone."
         return None if found.state == "sent" else found.error
 
     async def _tell_refused(self, question: Question, why: str) -> None:
-        """Those who may not speak any more are told nothing."""
+        """People who may not write any more are told nothing."""
         replies = await self._replies()
         if self._judge() is None:
             return
@@ -270,12 +270,12 @@ class ChatPerson:
         text = f"{question}\n\n{numbered}".strip()
         buttons = tuple(Button(choice[:40], f"q:{id}:{number}") for number, choice in enumerate(choices))
         answers = {str(number): choice for number, choice in enumerate(choices)}
-        asked = _Open(id, self._person, self._where, self._judge, answers, takes_words=True)
+        asked = _OpenQuestion(id, self._person, self._where, self._judge, answers, takes_words=True)
         answer = await self._ask(asked, text, buttons, lambda answer: f"→ {answer}" if answer else CLOSED)
         return answer or None
 
     async def _ask(
-        self, asked: _Open, text: str, buttons: tuple[Button, ...], told: Callable[[str], str], ways: str = ""
+        self, asked: _OpenQuestion, text: str, buttons: tuple[Button, ...], told: Callable[[str], str], ways: str = ""
     ) -> str:
         """In the end the message says what became of it; its buttons are gone, and so are the `ways` to answer."""
         replies = await self._replies()
@@ -285,14 +285,14 @@ class ChatPerson:
         if len(rows) > MOST_PARTS:
             log.warning("a question of session %s is too long to be shown", self._session)
             return ""
-        *before, last = [read_parcel(row.body).text for row in rows]
-        key, reply_to = rows[-1].key, read_parcel(rows[-1].body).reply_to
+        *before, last = [read_body(row.body).text for row in rows]
+        key, reply_to = rows[-1].key, read_body(rows[-1].body).reply_to
         given = ""
         try:
-            async with self._questions.asked(asked) as answer, parked():
+            async with self._questions.keep_open(asked) as answer, park():
                 has_buttons = replies.capabilities.has_buttons
-                parcel = OutgoingBody(last, reply_to, buttons if has_buttons else (), is_question=not asked.takes_words)
-                asking = replies.row(key, parcel)
+                body = OutgoingBody(last, reply_to, buttons if has_buttons else (), is_question=not asked.takes_words)
+                asking = replies.row(key, body)
                 await self._say([*rows[: len(before)], asking])
                 given = await answer
         finally:
@@ -305,7 +305,7 @@ class ChatPerson:
         self._wake(str(self._where))
 
 
-class Attached(msgspec.Struct, frozen=True):
+class AttachedContent(msgspec.Struct, frozen=True):
     """The content of a question as a file. It holds that to the byte, or what was changed to make all of it visible."""
 
     name: str
@@ -315,9 +315,9 @@ class Attached(msgspec.Struct, frozen=True):
     """Which file it is, how long, and the digest of what would be done."""
 
     @classmethod
-    def of(cls, question: Question) -> "Attached":
+    def of(cls, question: Question) -> "AttachedContent":
         given = question.content or ""
-        shown, found = legible(given, kept="\t"), measure(given)
+        shown, found = make_visible(given, kept="\t"), measure(given)
         name = f"{question.tool}-to-approve-{found.sha256[:8]}.txt"
         facts = f"All of the {question.noun} is in the file {name}. The {question.noun}: {found.text}."
         if shown != given:
@@ -332,18 +332,18 @@ class Attached(msgspec.Struct, frozen=True):
         first = "\n".join(self.content[:most_chars].split("\n")[:FIRST_LINES])
         begun = msgspec.structs.replace(question, content=first or None).text
         more = "\nThis is only the beginning." if first else ""
-        return f"{_headed(question)}\n{fenced(begun)}{more}\n{unmarked(self.facts)}{end}"
+        return f"{_heading(question)}\n{fence(begun)}{more}\n{escape_markup(self.facts)}{end}"
 
 
-def _outcome(question: Question, asked: _Open, answer: str) -> str:
+def _outcome(question: Question, asked: _OpenQuestion, answer: str) -> str:
     """What the message says in the end."""
     if answer == "no":
-        return f"Denied. Instead: {unmarked(asked.instead)}" if asked.instead else "Denied."
+        return f"Denied. Instead: {escape_markup(asked.instead)}" if asked.instead else "Denied."
     scopes = (question.scope_of(one) for one in question.offered[1:] if one == answer)
-    return next((f"Allowed, {unmarked(scope)}." for scope in scopes), CLOSED)
+    return next((f"Allowed, {escape_markup(scope)}." for scope in scopes), CLOSED)
 
 
-def _headed(question: Question) -> str:
+def _heading(question: Question) -> str:
     return question.title or "May this run?"
 
 
@@ -351,48 +351,48 @@ def _whole(question: Question, end: str) -> str:
     facts = ""
     if question.content is not None and len(question.content) > LONG_CHARS:
         facts = f"\nThe {question.noun}: {measure(question.content).text}."
-    return f"{_headed(question)}\n{fenced(question.text)}{facts}{end}"
+    return f"{_heading(question)}\n{fence(question.text)}{facts}{end}"
 
 
 async def close_dead_questions(store: Store, clock: Clock) -> None:
-    """Those of processes that have ended: what was not sent yet asks nobody any more, and what was sent says so."""
+    """Close questions of processes that have ended: unsent ones expire, sent ones say that they are closed."""
     living = {one.id for one in await store.approvals.list_pending()}
     due = await store.outbox.list(("pending", "started"), MOST_OLD)
     for row in (*due, *await store.outbox.list(("sent",), MOST_OLD)):
         kind, _, rest = row.key.partition(":")
         if kind != "question" or rest.partition(":")[0] in living:
             continue
-        parcel = read_parcel(row.body)
-        if not (parcel.is_question or parcel.content):
+        body = read_body(row.body)
+        if not (body.is_question or body.content):
             continue
         if row.state != "sent" and row.sent_id is None:
             await store.outbox.expire(row.id)
-        elif parcel.is_question:
-            closed = OutgoingBody(f"{parcel.text}\n\n{CLOSED}", parcel.reply_to)
-            said = Outgoing(row.target, written(closed), row.key, clock.now() + LIVES_S)
+        elif body.is_question:
+            closed = OutgoingBody(f"{body.text}\n\n{CLOSED}", body.reply_to)
+            said = Outgoing(row.target, encode_body(closed), row.key, clock.now() + EXPIRES_AFTER_S)
             await store.outbox.add(row.session, [said])
 
 
-def fenced(text: str) -> str:
+def fence(text: str) -> str:
     """As it is, whatever characters it has: no part of it can pass for our own words."""
-    shown = _FENCES.sub(lambda found: _spelled(found[0]), legible(text))
+    shown = _FENCES.sub(lambda found: _spell_out(found[0]), make_visible(text))
     return f"{_FENCE}\n{shown}\n{_FENCE}"
 
 
-def legible(text: str, *, kept: str = "") -> str:
-    """All of it can be seen: other characters than `kept` that nobody sees are escapes, and long gaps say how long."""
-    return without_blank_runs("\n".join(_seen(line, kept) for line in text.split("\n")))
+def make_visible(text: str, *, kept: str = "") -> str:
+    """Invisible characters other than `kept` become escapes, and long gaps say how long they are."""
+    return without_blank_runs("\n".join(_escape_invisible(line, kept) for line in text.split("\n")))
 
 
-def unmarked(text: str) -> str:
+def escape_markup(text: str) -> str:
     """In one line, and without any other look than that of the words around it."""
-    return _MARKUP.sub(r"\\\1", _seen(text))
+    return _MARKUP.sub(r"\\\1", _escape_invisible(text))
 
 
-def _seen(text: str, kept: str = "") -> str:
-    shown = "".join(sign if sign.isprintable() or sign in kept else _spelled(sign) for sign in text)
-    return _UNSEEN.sub(lambda found: _spelled(found[0]), shown)
+def _escape_invisible(text: str, kept: str = "") -> str:
+    shown = "".join(char if char.isprintable() or char in kept else _spell_out(char) for char in text)
+    return _INVISIBLE.sub(lambda found: _spell_out(found[0]), shown)
 
 
-def _spelled(text: str) -> str:
-    return "".join(f"\\u{ord(sign):04x}" if ord(sign) < 1 << 16 else f"\\U{ord(sign):08x}" for sign in text)
+def _spell_out(text: str) -> str:
+    return "".join(f"\\u{ord(char):04x}" if ord(char) < 1 << 16 else f"\\U{ord(char):08x}" for char in text)

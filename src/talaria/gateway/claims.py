@@ -12,7 +12,7 @@ from pathlib import Path
 from talaria.core.errors import OperatorError
 from talaria.platforms.base import Refused
 
-LOOKS = 10
+TRIES = 10
 LOOK_S = 0.01
 
 
@@ -26,7 +26,7 @@ def gateway_file(home: Path) -> Path:
 
 
 @contextlib.contextmanager
-def claimed(file: Path, sentence: str) -> Generator[None]:
+def claim(file: Path, sentence: str) -> Generator[None]:
     """Raises `AlreadyClaimed` with the sentence, and `OperatorError` if the file cannot be written."""
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def claimed(file: Path, sentence: str) -> Generator[None]:
 
 def _is_locked(descriptor: int) -> bool:
     """Who only looks whether somebody has it holds it for a moment, too: that is waited out."""
-    for _ in range(LOOKS):
+    for _ in range(TRIES):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -58,7 +58,7 @@ def _is_locked(descriptor: int) -> bool:
     return False
 
 
-def holder(file: Path) -> int | None:
+def find_holder(file: Path) -> int | None:
     """The process that has it; None: nobody."""
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
@@ -76,13 +76,13 @@ def holder(file: Path) -> int | None:
 
 
 @contextlib.asynccontextmanager
-async def bot_claimed(platform: str, account: str) -> AsyncGenerator[None]:
+async def claim_bot(platform: str, account: str) -> AsyncGenerator[None]:
     """Of this person on this machine, whatever the home. Raises `Refused`."""
     name = hashlib.sha256(f"{platform} {account}".encode()).hexdigest()[:24]
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"talaria-{os.getuid()}"
     sentence = f"Another gateway on this machine uses this {platform} account; stop that one."
     try:
-        with claimed(folder / f"bot-{name}.lock", sentence):
+        with claim(folder / f"bot-{name}.lock", sentence):
             yield
     except AlreadyClaimed as fault:
         raise Refused(str(fault)) from fault

@@ -7,14 +7,12 @@ import logging
 import random
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Literal
-
-import msgspec
 
 from talaria.core.clock import Clock
 from talaria.core.errors import TalariaError
-from talaria.gateway.claims import bot_claimed
+from talaria.gateway.claims import claim_bot
 from talaria.gateway.gateway_state import PlatformLinks
+from talaria.gateway.gateway_status import ConnectionState, Health
 from talaria.gateway.ingress import Ingress
 from talaria.platforms.base import Batch, NotTaken, Platform, PlatformFailure, Refused
 from talaria.store.chat_ports import Inbox
@@ -30,24 +28,7 @@ MENU = 90
 
 log = logging.getLogger(__name__)
 
-State = Literal["connecting", "connected", "waiting", "refused"]
 Menu = Callable[[int], list[tuple[str, str]]]
-
-
-class Health(msgspec.Struct):
-    """Of one platform, for people."""
-
-    name: str
-    state: State = "connecting"
-    account: str = ""
-    heard_at: float | None = None
-    """When the line was last proven alive."""
-    message_at: float | None = None
-    """When something arrived."""
-    opened: int = 0
-    failures: int = 0
-    """Since something was last heard."""
-    error: str = ""
 
 
 class Connector:
@@ -73,10 +54,10 @@ class Connector:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            wait_s = await self._until_it_breaks()
+            wait_s = await self._run_once()
             await self._clock.sleep(wait_s)
 
-    async def _until_it_breaks(self) -> float:
+    async def _run_once(self) -> float:
         """How long to wait before it is opened again."""
         health = self.health
         health.state = "connecting"
@@ -84,21 +65,21 @@ class Connector:
             await self._connect()
         except Refused as fault:
             log.error("%s: %s", health.name, fault)  # noqa: TRY400  (somebody must act; the trace says nothing)
-            self._failed("refused", str(fault))
+            self._note_failure("refused", str(fault))
             return max(REFUSED_WAIT_S, self._wait_s())
         except PlatformFailure as fault:
             log.warning("%s: %s", health.name, fault)
-            self._failed("waiting", str(fault))
+            self._note_failure("waiting", str(fault))
             return max(getattr(fault, "retry_after_s", None) or 0.0, self._wait_s())
         except (TalariaError, TimeoutError) as fault:
             log.warning("%s: %s", health.name, fault or "it took too long")
-            self._failed("waiting", str(fault) or "it took too long")
+            self._note_failure("waiting", str(fault) or "it took too long")
         except Exception as fault:  # one platform must not take the others down
             log.exception("%s broke", health.name)
-            self._failed("waiting", f"a bug: {fault!r}")
+            self._note_failure("waiting", f"a bug: {fault!r}")
         return self._wait_s()
 
-    def _failed(self, state: State, error: str) -> None:
+    def _note_failure(self, state: ConnectionState, error: str) -> None:
         self.health.state = state
         self.health.error = error
         self.health.failures += 1
@@ -112,10 +93,10 @@ class Connector:
         async with asyncio.timeout(OPEN_S):
             platform = await stack.__aenter__()
         try:
-            async with bot_claimed(platform.name, platform.account):
+            async with claim_bot(platform.name, platform.account):
                 await self._serve(platform)
         finally:
-            await self._links.gone(platform)
+            await self._links.remove(platform)
             with suppress(TimeoutError):
                 async with asyncio.timeout(OPEN_S):
                     await stack.__aexit__(None, None, None)
@@ -125,7 +106,7 @@ class Connector:
         health.account = platform.account
         health.opened += 1
         cursor = await self._inbox.cursor(platform.name, platform.account)
-        await self._links.connected(platform)
+        await self._links.add(platform)
         health.state = "connected"
         log.info("%s is connected as %s", platform.name, platform.account)
         await self._offer_commands(platform)
@@ -133,7 +114,12 @@ class Connector:
         try:
             while True:
                 batch = await self._next(platform, batches)
-                self._heard(batch)
+                now = self._clock.now()
+                self.health.heard_at = now
+                self.health.failures = 0
+                self.health.error = ""
+                if batch.items:
+                    self.health.message_at = now
                 await self._ingress.take(platform, batch)
         finally:
             await batches.aclose()
@@ -148,20 +134,12 @@ class Connector:
         except StopAsyncIteration as fault:
             raise NotTaken("The line was closed.") from fault
 
-    def _heard(self, batch: Batch) -> None:
-        now = self._clock.now()
-        self.health.heard_at = now
-        self.health.failures = 0
-        self.health.error = ""
-        if batch.items:
-            self.health.message_at = now
-
     async def _offer_commands(self, platform: Platform) -> None:
         try:
             async with asyncio.timeout(OPEN_S):
                 await platform.offer_commands(self._menu(MENU))
         except PlatformFailure as fault:
-            await self._links.heed(platform.name, fault)
+            await self._links.note_pause(platform.name, fault)
             log.warning("%s: no menu of commands: %s", platform.name, fault)
         except TimeoutError:
             log.warning("%s: no menu of commands: it took too long", platform.name)

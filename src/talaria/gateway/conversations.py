@@ -1,20 +1,33 @@
-"""The conversation of a chat: the live session for whoever speaks, where it works, and how it is answered."""
+"""The conversation of a chat: the live session for whoever writes, where it works, how it is answered, and when the
+chat starts a new one by itself.
+"""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
 
-from talaria.core.ids import InboxId, SessionId
+from talaria.core.errors import SessionBusy, TalariaError
+from talaria.core.ids import InboxId, SessionId, TurnId, new_session_id
 from talaria.core.trees import Root
 from talaria.gateway.attachments import find_file
 from talaria.gateway.authorization import Gatekeeper
-from talaria.gateway.chat_keys import folder_name, is_everybodys
 from talaria.gateway.chat_person import ChatPerson, Questions
 from talaria.gateway.delivery import Delivery
-from talaria.gateway.envelope import Principal, Received
+from talaria.gateway.envelope import (
+    Mail,
+    OutgoingBody,
+    Principal,
+    Received,
+    encode_body,
+    folder_name,
+    is_shared_conversation,
+)
+from talaria.gateway.gateway_settings import ResetPolicy
 from talaria.gateway.gateway_state import GatewayState, PlatformLinks
-from talaria.gateway.replies import Replies
+from talaria.gateway.replies import EXPIRES_AFTER_S, Replies
 from talaria.platforms.base import Capabilities
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import Asker, TurnMail, TurnResult
@@ -22,22 +35,22 @@ from talaria.runtime.session_pool import SessionPool
 from talaria.store.base import Session
 from talaria.store.chat_ports import Outgoing
 
-USUAL = Capabilities(max_chars=2000)
+DEFAULT_CAPABILITIES = Capabilities(max_chars=2000)
 """Of a platform that is not connected: every one takes that much."""
 
 
 class Conversations:
     def __init__(
         self,
-        desk: GatewayState,
+        state: GatewayState,
         pool: SessionPool,
         links: PlatformLinks,
         delivery: Delivery,
         questions: Questions,
         gatekeeper: Gatekeeper,
     ) -> None:
-        self._desk = desk
-        self._sessions = desk.host.store.sessions
+        self._state = state
+        self._sessions = state.host.store.sessions
         self._pool = pool
         self._links = links
         self._delivery = delivery
@@ -45,40 +58,47 @@ class Conversations:
         self._gatekeeper = gatekeeper
 
     async def open(self, session: SessionId, received: Received) -> LiveSession:
-        """As it is kept, or anew."""
-        host, principal = self._desk.host, received.principal
+        """The one in the pool, or a new one."""
+        host, principal = self._state.host, received.principal
         known = self._pool.find(session)
         row = None if known else await self._sessions.get(session)
-        setup = host.setup(
+        config = host.session_config(
             cwd=self._cwd(known, row, received),
             origin="platform",
             platform=principal.platform,
             conversation=received.key,
             person=principal.person,
         )
-        if known is not None and known.setup != setup:
+        if known is not None and known.config != config:
             row = await self._sessions.get(session)
 
         def build() -> LiveSession:
             # Nobody: who is asked comes with each turn, for the session outlives what was true when it was made.
-            return host.live(session, row, setup, None, host.terms(), leaves_mail=False)
+            return host.live_session(session, row, config, leaves_mail=False)
 
-        return self._pool.get(session, setup, build)
+        return self._pool.get(session, config, build)
 
-    def replies(self, received: Received, folder: Path | None = None) -> Replies:
-        """`folder` is the one in which the conversation works; None: the usual one of whoever speaks."""
+    def replies_to(self, received: Received, folder: Path | None = None) -> Replies:
+        """`folder` is where the conversation works; None: the sender's usual folder."""
         where = received.arrival.where
         platform = self._links.find(where.platform)
         return Replies(
             where,
-            platform.capabilities if platform else USUAL,
-            self._desk.host.clock,
+            platform.capabilities if platform else DEFAULT_CAPABILITIES,
+            self._state.host.clock,
             reply_to(received),
-            lambda path, most: find_file(path, folder or self._folder(received), self._desk.host.home, most),
+            lambda path, most: find_file(path, folder or self._folder(received), self._state.host.home, most),
         )
 
-    def letter(
-        self, ids: tuple[InboxId, ...], received: Received, live: LiveSession, *, is_asking: bool = True
+    def turn_mail(
+        self,
+        ids: tuple[InboxId, ...],
+        received: Received,
+        live: LiveSession,
+        on_end: Callable[[], None],
+        *,
+        turn: TurnId | None = None,
+        is_asking: bool = True,
     ) -> TurnMail:
         """What a platform can show is asked when there is something to show: it may not be connected yet.
 
@@ -87,21 +107,21 @@ class Conversations:
 
         def reply(ending: TurnResult) -> Sequence[Outgoing]:
             if ending.outcome == "interrupted":
-                ending = msgspec.structs.replace(ending, error=self._desk.stopped.get(ending.turn, ""))
-            return self.replies(received, live.setup.cwd).of_turn(ending)
+                ending = msgspec.structs.replace(ending, error=self._state.stopped.get(ending.turn, ""))
+            return self.replies_to(received, live.config.cwd).of_turn(ending)
 
         asker = self.asker(live.id, received) if is_asking else Asker(received.principal.person)
-        return TurnMail(ids, reply, asker)
+        return TurnMail(ids, reply, on_end, asker, turn)
 
     async def _replies_once_connected(self, received: Received) -> Replies:
         await self._links.wait(received.arrival.where.platform)
-        return self.replies(received)
+        return self.replies_to(received)
 
     def asker(self, session: SessionId, received: Received) -> Asker:
-        """Whoever wrote it, who is asked where they wrote it."""
+        """The sender, who is asked where they wrote."""
 
         def judge() -> Principal | None:
-            still = self._gatekeeper.still(received)
+            still = self._gatekeeper.recheck(received)
             return still.principal if still else None
 
         person = ChatPerson(
@@ -111,24 +131,24 @@ class Conversations:
             judge=judge,
             replies=lambda: self._replies_once_connected(received),
             questions=self._questions,
-            outbox=self._desk.host.store.outbox,
+            outbox=self._state.host.store.outbox,
             wake=self._delivery.wake,
         )
         return Asker(received.principal.person, person)
 
-    async def workplace(self, session: SessionId, received: Received) -> Path:
-        """Asked before the conversation is opened: whoever is not in a turn yet may have to leave the pool."""
+    async def find_folder(self, session: SessionId, received: Received) -> Path:
+        """Called before the conversation is opened: a session that is not in a turn yet may be evicted."""
         known = self._pool.find(session)
         row = None if known else await self._sessions.get(session)
         return self._cwd(known, row, received)
 
     def _cwd(self, known: LiveSession | None, row: Session | None, received: Received) -> Path:
         if known is not None:
-            return known.setup.cwd
+            return known.config.cwd
         if row is not None and Path(row.cwd).is_dir():
             return Path(row.cwd)
         folder = self._folder(received)
-        if self._desk.settings.cwd is None:
+        if self._state.settings.cwd is None:
             with Root.make(folder.parent) as people:
                 people.make_folder(folder.name, 0o700).close()  # not through a link that somebody has put there
                 return Path(people.path, folder.name)
@@ -136,15 +156,130 @@ class Conversations:
         return folder.resolve()
 
     def _folder(self, received: Received) -> Path:
-        settings = self._desk.settings
+        settings = self._state.settings
         if settings.cwd is not None:
             return Path(settings.cwd).expanduser()
         where = received.arrival.where
-        is_shared = is_everybodys(received.key, where, received.arrival.kind, self._desk.key_rules)
+        is_shared = is_shared_conversation(received.key, where, received.arrival.kind, self._state.key_rules)
         whose = f"group-{where.chat}-{where.thread}" if is_shared else received.principal.user
         return Path(settings.workspace).expanduser() / folder_name(where.platform, whose)
 
 
 def reply_to(received: Received) -> str:
-    """In a group it is told which message is answered."""
+    """In a group the reply names the message that it answers."""
     return received.arrival.message_id if received.arrival.kind == "group" else ""
+
+
+ATTEMPTS = 3
+
+log = logging.getLogger(__name__)
+
+Open = Callable[[SessionId, Received], Awaitable[LiveSession]]
+
+
+def is_over(
+    policy: ResetPolicy, last_at: float, now: float, wall: Callable[[float], datetime] = datetime.fromtimestamp
+) -> bool:
+    """Whether a conversation in which something last happened at `last_at` has ended. `wall` is the local time."""
+    has_rested = now - last_at >= policy.idle_minutes * 60
+    match policy.mode:
+        case "none":
+            return False
+        case "idle":
+            return has_rested
+        case "daily":
+            return _is_of_before(policy.at_hour, wall(last_at), wall(now))
+        case "both":
+            return has_rested or _is_of_before(policy.at_hour, wall(last_at), wall(now))
+
+
+def _is_of_before(hour: int, last: datetime, now: datetime) -> bool:
+    """The hour has struck since."""
+    struck = now.replace(hour=hour, minute=0, second=0, microsecond=0)
+    if struck > now:
+        struck -= timedelta(days=1)
+    return last < struck
+
+
+class SessionResets:
+    def __init__(self, state: GatewayState, pool: SessionPool, delivery: Delivery, open_: Open) -> None:
+        self._state = state
+        self._store = state.host.store
+        self._clock = state.host.clock
+        self._pool = pool
+        self._delivery = delivery
+        self._open = open_
+        self._watched: dict[SessionId, Received] = {}
+        """Conversations that will end some time, with the last that was said."""
+        self._ended: set[SessionId] = set()
+        """Sessions that have ended while their chats have not started a new one yet."""
+        self._resumed: set[SessionId] = set()
+        """Sessions that a person has resumed without saying anything yet."""
+
+    def note_resumed(self, session: SessionId) -> None:
+        """A person has resumed it, however old it is."""
+        if self._state.settings.session_reset.mode != "none":
+            self._resumed.add(session)
+
+    async def start_new_if_over(self, session: SessionId, mail: Mail) -> SessionId | None:
+        """The chat's new conversation if this one is over; its mail follows. None: it continues."""
+        if self._state.settings.session_reset.mode == "none":
+            return None
+        received = mail.received
+        row = await self._store.sessions.get(session)
+        if row is None or session in self._resumed or not self._is_over(row):
+            self._resumed.discard(session)
+            self._watched[session] = received
+            self._ended.discard(session)
+            return None
+        if not await self._end(session, received):
+            return None
+        since = datetime.fromtimestamp(row.updated_at).astimezone()
+        text = f"(A new conversation begins; the last one rested since {since:%Y-%m-%d %H:%M}. Back: /resume {row.id})"
+        where = str(mail.received.arrival.where)
+        notice = Outgoing(
+            where, encode_body(OutgoingBody(text)), f"anew:{mail.row.id}", self._clock.now() + EXPIRES_AFTER_S
+        )
+        await self._store.outbox.add(row.id, [notice])
+        self._delivery.wake(where)
+        new = new_session_id(self._clock.now())
+        await self._store.chats.bind(received.key, new, str(received.arrival.where))
+        self._ended.discard(session)
+        return new
+
+    async def sweep(self) -> int:
+        """End sessions whose time is over: how many. Their chats start a new one with the next message."""
+        ended = 0
+        for session, received in tuple(self._watched.items()):
+            row = await self._store.sessions.get(session)
+            if row is None:
+                self._watched.pop(session, None)
+            elif self._is_over(row):
+                ended += await self._end(session, received)
+        return ended
+
+    def _is_over(self, row: Session) -> bool:
+        policy = self._state.settings.session_reset
+        return row.open_turn is None and is_over(policy, row.updated_at, self._clock.now())
+
+    async def _end(self, session: SessionId, received: Received) -> bool:
+        """Once; marked first, so that messages that come meanwhile do not wait for it. False: it is busy."""
+        self._watched.pop(session, None)
+        if session in self._ended:
+            return True
+        self._ended.add(session)
+        for _ in range(ATTEMPTS):
+            try:
+                live = await self._open(session, received)
+                await live.catch_up()
+                await self._pool.close(session, "session_expired")
+            except SessionBusy:
+                self._ended.discard(session)
+                return False
+            except TalariaError as fault:
+                log.warning("session %s is over, and not ended: %s", session, fault)
+            except Exception:  # what keeps something of it may be anybody's code
+                log.exception("session %s is over, and not ended", session)
+            else:
+                break
+        return True

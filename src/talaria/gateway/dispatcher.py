@@ -1,36 +1,28 @@
-"""What is done about a session's mail: in order, each once. Called for a session by one task at a time.
-
-When a message is likely to go on, and which messages are one. Pure.
-What has arrived for each session. Of one that had no mail before it is all there is, and need not be looked up: what
-is not on the disk any more by then is refused there, when it is taken.
-"""
+"""What is done about a session's mail: in order, each once. Called for a session by one task at a time."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from talaria.core.clock import Clock
-from talaria.core.entries import TurnOutcome
 from talaria.core.errors import SessionBusy, StoreUnavailable, TalariaError
 from talaria.core.ids import InboxId, SessionId
-from talaria.core.messages import User, user
+from talaria.core.messages import user
 from talaria.gateway.attachments import Attachments
 from talaria.gateway.audit import log_broken_turn, log_turn
 from talaria.gateway.authorization import Gatekeeper
-from talaria.gateway.chat_commands import PlatformChat, is_command
-from talaria.gateway.conversations import Conversations, reply_to
+from talaria.gateway.chat_commands import PlatformChat
+from talaria.gateway.conversations import Conversations, SessionResets, reply_to
 from talaria.gateway.delivery import Delivery
-from talaria.gateway.envelope import Received, read_received
+from talaria.gateway.envelope import Mail, Received, read_received
 from talaria.gateway.gateway_state import GatewayState
 from talaria.gateway.preview import LivePreview, PreviewUpdater
 from talaria.gateway.replies import Replies
-from talaria.gateway.resetting import Resetting
 from talaria.platforms.base import Sender
-from talaria.runtime.chat import Ask, Say
-from talaria.runtime.commands import GivenCommand, obey
+from talaria.runtime.commands import Ask, GivenCommand, Outcome, Say, run_command
 from talaria.runtime.session import LiveSession
+from talaria.runtime.session_config import TurnMail, TurnOptions
 from talaria.runtime.session_pool import SessionPool
 from talaria.runtime.turn_runner import Report
 from talaria.store.chat_ports import Inbound
@@ -39,32 +31,43 @@ QUIET_S = 0.05
 """What was sent together arrives together."""
 CONTINUED_S = 0.6
 """For what a client has split, or the next picture of an album."""
+MAX_KNOWN = 4096
+"""Sessions whose mail need not be looked up; beyond that, all of it is, once."""
+STORE_WAIT_S = 5.0
+AT_ONCE = 30
+"""How many messages are looked at; no more of them become one turn."""
+NOTIFY_AFTER_S = 5.0
+HELD = "(This conversation is in use at the terminal. Your message waits until it is free.)"
+ELSEWHERE = "(Your message was interrupted by work at the terminal. Send it again if it still matters.)"
+CUT_OFF = "(A restart cut this command off. Check whether it took effect; if not, send it again.)"
+BROKE = "⚠ This failed because of a bug. The details are in the log."
 
-Mail = tuple[Inbound, Received]
+Start = Callable[[LivePreview, TurnMail, TurnOptions], Awaitable[Report | None]]
+
+log = logging.getLogger(__name__)
 
 
 def quiet_s(mail: Sequence[Mail]) -> float:
-    """How long it must have been quiet before these are taken for all."""
-    return CONTINUED_S if any(received.arrival.is_continued for _, received in mail) else QUIET_S
+    """How long nothing more must have come before these are taken for all."""
+    return CONTINUED_S if any(one.received.arrival.is_continued for one in mail) else QUIET_S
 
 
-def together(mail: Sequence[Mail], is_command: Sequence[bool]) -> Sequence[Mail]:
-    """The first messages that one person has said in one place, up to a command or somebody else."""
-    joined: list[Mail] = []
-    for one, is_other in zip(mail, is_command, strict=True):
-        first = joined[0][1] if joined else one[1]
-        is_same = one[1].principal == first.principal and one[1].arrival.where == first.arrival.where
-        if is_other or not is_same:
+def first_group(mail: Sequence[Mail]) -> Sequence[Mail]:
+    """The first messages that one person has sent in one place, up to a command or somebody else's."""
+    group: list[Mail] = []
+    for one in mail:
+        first = group[0].received if group else one.received
+        is_same = one.received.principal == first.principal and one.received.arrival.where == first.arrival.where
+        if one.is_command or not is_same:
             break
-        joined.append(one)
-    return joined
-
-
-MOST_KNOWN = 4096
-"""Sessions whose mail need not be looked up; beyond that, all of it is, once."""
+        group.append(one)
+    return group
 
 
 class Arrivals:
+    """What has arrived for each session. Where there was no mail before it, that is all, and need not be looked up:
+    what is not on the disk any more by then is refused there, when it is taken."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._last_at: dict[SessionId, float] = {}
@@ -72,15 +75,16 @@ class Arrivals:
         self._unseen: set[SessionId] = set()
         """Sessions for which something has come after the last look."""
 
-    def note(self, row: Inbound, received: Received) -> None:
-        self._last_at[row.session] = self._clock.monotonic()
-        if (known := self._known.get(row.session)) is not None:
-            known.append((row, received))
+    def note(self, mail: Mail) -> None:
+        session = mail.row.session
+        self._last_at[session] = self._clock.monotonic()
+        if (known := self._known.get(session)) is not None:
+            known.append(mail)
         else:
-            self._unseen.add(row.session)
+            self._unseen.add(session)
 
-    def loud_s(self, session: SessionId, quiet_s: float) -> float:
-        """How long it takes until nothing has come for so long; not more than 0: it has been quiet."""
+    def wait_s(self, session: SessionId, quiet_s: float) -> float:
+        """How long until nothing has come for `quiet_s`; not more than 0: it has been quiet."""
         return self._last_at.get(session, 0.0) + quiet_s - self._clock.monotonic()
 
     def take(self, session: SessionId) -> Sequence[Mail]:
@@ -92,7 +96,7 @@ class Arrivals:
         """It has no mail, but for what has come after the last look."""
         if session in self._unseen:
             return
-        if len(self._known) >= MOST_KNOWN:
+        if len(self._known) >= MAX_KNOWN:
             self._known.clear()
         self._known[session] = []
 
@@ -100,51 +104,41 @@ class Arrivals:
         """Its mail may change by other ways than by arriving."""
         self._known.pop(session, None)
 
-    def note_seen_to(self, session: SessionId) -> None:
+    def forget_all(self) -> None:
+        """Commands may have changed: what waits is parsed again."""
+        self._known.clear()
+
+    def forget_time(self, session: SessionId) -> None:
         self._last_at.pop(session, None)
-
-
-STORE_WAIT_S = 5.0
-AT_ONCE = 30
-"""How many messages are looked at; no more of them become one turn."""
-TOLD_AFTER_S = 5.0
-HELD = "(This conversation is in use at the terminal. What you send here waits until it is free.)"
-ELSEWHERE = "(This was interrupted by work at the terminal. Say it again if it still matters.)"
-CUT_OFF = "(This command was cut off by a restart: look whether it took effect, and give it again if not.)"
-BROKE = "⚠ This could not be handled, because of a bug; the log has the details."
-
-R = TypeVar("R", Report, Report | None)
-
-log = logging.getLogger(__name__)
 
 
 class SessionDispatcher:
     def __init__(
         self,
-        desk: GatewayState,
+        state: GatewayState,
         pool: SessionPool,
         conversations: Conversations,
         attachments: Attachments,
         gatekeeper: Gatekeeper,
         delivery: Delivery,
-        presenter: PreviewUpdater,
+        previews: PreviewUpdater,
         wake: Callable[[SessionId], None],
     ) -> None:
         """`wake`: that session has mail, too."""
-        self._desk = desk
-        self._store = desk.host.store
-        self._clock = desk.host.clock
+        self._state = state
+        self._store = state.host.store
+        self._clock = state.host.clock
         self._pool = pool
         self._conversations = conversations
         self._attachments = attachments
         self._gatekeeper = gatekeeper
         self._delivery = delivery
-        self._presenter = presenter
+        self._previews = previews
         self._wake = wake
         self.arrivals = Arrivals(self._clock)
-        self.resetting = Resetting(desk, pool, delivery, conversations.open)
-        self._in_hand: set[InboxId] = set()
-        """Mail that somebody in this process is seeing to."""
+        self.resets = SessionResets(state, pool, delivery, conversations.open)
+        self._in_progress: set[InboxId] = set()
+        """Commands that this process is running."""
         self._dropped: dict[SessionId, set[InboxId]] = {}
         """Mail that was dropped since the last look at that of its session."""
         self._is_closed = False
@@ -158,32 +152,34 @@ class SessionDispatcher:
         self._is_draining = True
 
     def close(self) -> None:
-        """What runs is left as it is on the disk, and nothing more is begun: the next start goes on."""
+        """What runs is left as it is on the disk, and nothing more is begun: the next start resumes it."""
         self._is_closed = True
         for session in self._pool:
-            if (live := self._pool.find(session)) is not None:
-                live.abandon()
+            if (live := self._pool.find(session)) is not None and live.running is not None:
+                live.running.abandon()
 
-    def send_away(self) -> None:
-        """A turn that runs may end; but those who may not speak any more do not steer it."""
+    def forget_unauthorized_steering(self) -> None:
+        """A turn that runs may end; but those who may not write any more do not steer it."""
         for session in self._pool:
-            if (live := self._pool.find(session)) is not None:
-                platform = live.setup.platform
-                user = live.asker.removeprefix(f"{platform}:")
-                if not self._gatekeeper.knows(platform, Sender(user)):
-                    live.forget_steering()
+            if (live := self._pool.find(session)) is None or live.running is None:
+                continue
+            platform = live.config.platform
+            if not self._gatekeeper.may_write_directly(
+                platform, Sender(live.running.asker.removeprefix(f"{platform}:"))
+            ):
+                live.running.turn.forget_steering()
 
-    async def activate(self, session: SessionId) -> None:
-        """See to its mail until there is none."""
+    async def process(self, session: SessionId) -> None:
+        """Handle its mail until there is none."""
         since = self.held.pop(session, None)
         try:
-            while not self._is_draining and not self._is_closed and (mail := await self._mail(session)):
-                if await self._see_to(session, mail):
+            while not self._is_draining and not self._is_closed and (mail := await self._next_mail(session)):
+                if await self._handle(session, mail):
                     self.arrivals.note_empty(session)
                     break
             if (live := self._pool.find(session)) is not None:
-                await live.let_go()
-            self.arrivals.note_seen_to(session)
+                await live.release_lease()
+            self.arrivals.forget_time(session)
         except SessionBusy as fault:
             log.info("mail of session %s waits: %s", session, fault)
             live = self._pool.find(session)
@@ -194,209 +190,188 @@ class SessionDispatcher:
             await self._clock.sleep(STORE_WAIT_S)
             self.held[session] = None
 
-    async def tell_of_waiting(self) -> None:
-        """Whoever waits for a conversation that another process runs is told so after a while."""
-        long_ago = self._clock.monotonic() - TOLD_AFTER_S
+    async def notify_waiting(self) -> None:
+        """Whoever waits for a conversation that another process runs is told so after a while: in each chat once,
+        however many messages wait; the key of that notice names the first of them."""
+        long_ago = self._clock.monotonic() - NOTIFY_AFTER_S
         due = [session for session, since in self.held.items() if since is not None and since <= long_ago]
         self.held.update(dict.fromkeys(due))
         for session in due:
-            await self._tell_of_waiting(session)
-
-    async def _tell_of_waiting(self, session: SessionId) -> None:
-        """In each chat once, however many messages wait: the first of them is remembered by the key."""
-        waiting = reversed(await self._looked_up(session))
-        first = {received.arrival.where: (row, received) for row, received in waiting}
-        for where, (row, received) in first.items():
-            told = self._conversations.replies(received).parts(f"held:{row.id}", HELD)
-            if self._gatekeeper.still(received) and await self._store.outbox.find(told[0].key) is None:
-                await self._store.outbox.add(session, told)
-                self._delivery.wake(str(where))
-
-    async def _mail(self, session: SessionId) -> Sequence[Mail]:
-        """As it is once nothing has come for a moment, of those who may still speak."""
-        if (wait_s := self.arrivals.loud_s(session, QUIET_S)) > 0:
-            await self._clock.sleep(wait_s)
-        self._dropped.pop(session, None)
-        mail = self.arrivals.take(session) or await self._looked_up(session)
-        judged = [
-            (row, self._gatekeeper.still(received))
-            for row, received in mail[:AT_ONCE]
-            if row.id not in self._in_hand and self._gatekeeper.has_rules(row.platform)
-        ]
-        if unheard := [row for row, received in judged if received is None]:
-            log.info("%d messages for session %s are of people who may not speak any more", len(unheard), session)
-            await self.drop(unheard)
-            return await self._mail(session)
-        return [(row, received) for row, received in judged if received is not None]
+            first = {one.received.arrival.where: one for one in reversed(await self._read_pending(session))}
+            for where, one in first.items():
+                notice = self._conversations.replies_to(one.received).parts(f"held:{one.row.id}", HELD)
+                is_new = await self._store.outbox.find(notice[0].key) is None
+                if is_new and self._gatekeeper.recheck(one.received):
+                    await self._store.outbox.add(session, notice)
+                    self._delivery.wake(str(where))
 
     async def drop(self, rows: Sequence[Inbound]) -> int:
         """Done with, unanswered: how many. All at once, for whoever says stop does not want to wait."""
-        belong = await asyncio.gather(*map(self._taken, rows))
-        for its in {one for one in belong if one is not None}:
-            ids = [row.id for row, one in zip(rows, belong, strict=True) if one == its]
-            self._dropped.setdefault(its, set()).update(ids)
-            await self._store.inbox.finish(its, ids)
-        return len(rows) - belong.count(None)
+        sessions = await asyncio.gather(*map(self._take, rows))
+        for session in {one for one in sessions if one is not None}:
+            ids = [row.id for row, one in zip(rows, sessions, strict=True) if one == session]
+            self._dropped.setdefault(session, set()).update(ids)
+            await self._store.inbox.finish(session, ids)
+        return len(rows) - sessions.count(None)
 
-    async def _taken(self, row: Inbound) -> SessionId | None:
+    async def _take(self, row: Inbound) -> SessionId | None:
         return await self._store.inbox.take(row.id) if row.state == "new" else row.session
 
-    async def _looked_up(self, session: SessionId) -> Sequence[Mail]:
-        return [(row, read_received(row.body)) for row in await self._store.inbox.list_pending(session, AT_ONCE)]
+    async def _next_mail(self, session: SessionId) -> Sequence[Mail]:
+        """As it is once nothing has come for a moment, of those who may still write."""
+        while True:
+            if (wait_s := self.arrivals.wait_s(session, QUIET_S)) > 0:
+                await self._clock.sleep(wait_s)
+            self._dropped.pop(session, None)
+            mail = self.arrivals.take(session) or await self._read_pending(session)
+            allowed: list[Mail] = []
+            refused: list[Inbound] = []
+            for one in mail[:AT_ONCE]:
+                if one.row.id in self._in_progress or not self._gatekeeper.has_rules(one.row.platform):
+                    continue
+                if (received := self._gatekeeper.recheck(one.received)) is not None:
+                    allowed.append(one if received == one.received else Mail(one.row, received, one.given))
+                else:
+                    refused.append(one.row)
+            if not refused:
+                return allowed
+            log.info("%d messages for session %s are of people who may not write any more", len(refused), session)
+            await self.drop(refused)
 
-    async def _see_to(self, session: SessionId, mail: Sequence[Mail]) -> bool:
+    async def _read_pending(self, session: SessionId) -> Sequence[Mail]:
+        parse = self._state.host.commands.parse
+        pending = [(row, read_received(row.body)) for row in await self._store.inbox.list_pending(session, AT_ONCE)]
+        return [Mail(row, received, parse(received.arrival.text, "platform")) for row, received in pending]
+
+    async def _handle(self, session: SessionId, mail: Sequence[Mail]) -> bool:
         """True: it is known that nothing more waits."""
-        first, received = mail[0]
-        taken = [one for one in mail if one[0].state == "taken" and one[0].turn == first.turn]
+        first = mail[0]
         try:
-            if first.state == "taken":
-                await self._go_on(session, taken)
-            elif is_command(self._desk.host.commands, received.arrival.text):
-                await self.obey(session, first, received)
+            if first.row.state == "taken":
+                turn = first.row.turn
+                await self._resume(session, [one for one in mail if one.row.state == "taken" and one.row.turn == turn])
+            elif first.is_command:
+                await self.run_command(session, first)
             else:
-                return await self._answer(session, await self._all_of_it(session, mail))
+                return await self._answer(session, await self._gather(session, mail))
         except TalariaError:
             raise
         except Exception:
-            log.exception("mail %s of session %s broke", first.id, session)
-            await self._give_up(session, first, received)
+            log.exception("mail %s of session %s broke", first.row.id, session)
+            for left in await self._store.inbox.list_pending(session):
+                if left.id == first.row.id:  # one message must not hold up all others
+                    await self._take(left)
+                    await self._finish(session, (left.id,), self._conversations.replies_to(first.received), BROKE)
         return False
 
-    async def _all_of_it(self, session: SessionId, mail: Sequence[Mail]) -> Sequence[Mail]:
+    async def _gather(self, session: SessionId, mail: Sequence[Mail]) -> Sequence[Mail]:
         """With what belongs to it and is still on its way."""
-        while True:
-            if (wait_s := self.arrivals.loud_s(session, quiet_s(mail))) <= 0:
-                commands = [is_command(self._desk.host.commands, one.arrival.text) for _, one in mail]
-                return together(mail, commands)
+        while (wait_s := self.arrivals.wait_s(session, quiet_s(mail))) > 0:
             await self._clock.sleep(wait_s)
-            mail = await self._mail(session)
+            mail = await self._next_mail(session)
+        return first_group(mail)
 
     async def _answer(self, session: SessionId, mail: Sequence[Mail]) -> bool:
-        """True: nothing more waits, or the conversation would still be in our hands."""
-        said = [received for _, received in mail]
+        """True: nothing more waits, or the session would still hold its lease."""
+        said = [one.received for one in mail]
         if not said:  # it was dropped meanwhile
             return False
-        if (anew := await self.resetting.begin_anew(session, *mail[0])) is not None:
-            self._wake(anew)
+        if (new := await self.resets.start_new_if_over(session, mail[0])) is not None:
+            self._wake(new)
             return False
-        message = await self._attachments.message(said, lambda: self._conversations.workplace(session, said[0]))
+        message = await self._attachments.message(mail, lambda: self._conversations.find_folder(session, said[0]))
         live = await self._conversations.open(session, said[0])
-        if [self._gatekeeper.still(one) for one in said] != said:  # attachments may take minutes
+        ids = tuple(one.row.id for one in mail)
+        # Attachments may take minutes; deleting a message, /stop or a change of the rules may come meanwhile.
+        if self._dropped.get(session, set()).intersection(ids) or [*map(self._gatekeeper.recheck, said)] != said:
             return False
-        if self._dropped.get(session, set()) & {row.id for row, _ in mail}:  # as deleting or /stop may do meanwhile
-            return False
-        outcome = await self._ask(live, message, said[-1], tuple(row.id for row, _ in mail))
-        return outcome == "completed" and not live.is_in_hand
+        report = await self._run_turn(live, said[-1], ids, partial(live.ask, message))
+        return report is not None and report.outcome == "completed" and not live.is_in_use
 
-    async def _ask(self, live: LiveSession, message: User, received: Received, ids: tuple[InboxId, ...]) -> TurnOutcome:
-        letter = self._conversations.letter(ids, received, live)
-        report = await self._run(live, received, lambda showing: live.ask(message, showing, letter))
-        return report.outcome
-
-    async def _run(self, live: LiveSession, received: Received, turn: Callable[[LivePreview], Awaitable[R]]) -> R:
-        """A turn: shown while it runs, counted and logged when it has ended."""
+    async def _run_turn(
+        self, live: LiveSession, received: Received, ids: tuple[InboxId, ...], start: Start
+    ) -> Report | None:
+        """Shown while it runs; its replies are sent when its last commit is done; then it is counted and logged."""
         began, person, where = self._clock.monotonic(), received.principal.person, received.arrival.where
+        preview = self._previews.begin(where, live.id, reply_to(received))
+
+        def deliver() -> None:
+            if self._previews.end(preview):
+                self._delivery.wake(str(where), ends_draft=True)
+
+        mail = self._conversations.turn_mail(ids, received, live, deliver)
         try:
-            with self._shown(live, received) as showing:
-                report = await turn(showing)
+            report = await start(preview, mail, self._state.host.turn_options())
         except TalariaError:  # there was none
             raise
         except Exception as fault:
             log_broken_turn(live.id, fault, person, where, self._clock.monotonic() - began)
             raise
+        finally:
+            self._pool.touch(live.id)
+            deliver()
         if report is not None:
-            self._desk.stopped.pop(report.turn, None)
-            self._desk.counts.turn_ended(report.outcome)
+            self._state.stopped.pop(report.turn, None)
+            self._state.counts.count_turn(report.outcome)
             log_turn(report, person, where, self._clock.monotonic() - began)
         return report
 
-    @contextmanager
-    def _shown(self, live: LiveSession, received: Received) -> Generator[LivePreview]:
-        where = received.arrival.where
-        showing = self._presenter.begin(where, live.id, reply_to(received))
-        live.terms = self._desk.host.terms()
-        try:
-            yield showing
-        finally:
-            self._pool.touch(live.id)
-            self._presenter.end(showing)
-
-    async def _go_on(self, session: SessionId, mail: Sequence[Mail]) -> None:
+    async def _resume(self, session: SessionId, mail: Sequence[Mail]) -> None:
         """With what a crash has left."""
-        ids = tuple(row.id for row, _ in mail)
-        received = mail[-1][1]
-        replies = self._conversations.replies(received)
-        if mail[0][0].turn is None:
+        turn, received = mail[0].row.turn, mail[-1].received
+        ids, replies = tuple(one.row.id for one in mail), self._conversations.replies_to(received)
+        if turn is None:
             await self._finish(session, ids, replies, CUT_OFF)
             return
         row = await self._store.sessions.get(session)
-        if row is None or row.open_turn != mail[0][0].turn:
+        if row is None or row.open_turn != turn:
             await self._finish(session, ids, replies, ELSEWHERE)
             return
         live = await self._conversations.open(session, received)
-        letter = self._conversations.letter(ids, received, live)
-        await self._run(live, received, lambda showing: live.resume(showing, letter))
+        await self._run_turn(live, received, ids, live.resume)
 
-    async def obey(self, session: SessionId, row: Inbound, received: Received) -> None:
-        """A command. Taken first, so that a crash cannot do it twice."""
+    async def run_command(self, session: SessionId, mail: Mail) -> None:
+        """Taken first, so that a crash cannot run it twice."""
+        row, received = mail.row, mail.received
         self.arrivals.forget(session)  # it may drop what waits, or move it
-        self._in_hand.add(row.id)
+        self._in_progress.add(row.id)
         try:
             if await self._store.inbox.take(row.id) is None:
                 return
-            outcome = await self._obeyed(session, received)
-            bound = await self._switched(session, received)
-            match outcome:
-                case Ask(text):
-                    live = await self._conversations.open(bound, received)
-                    await self._ask(live, user(text), received, (row.id,))
-                case Say(text):
-                    await self._finish(session, (row.id,), self._conversations.replies(received), text)
-                case _:
-                    await self._finish(session, (row.id,), self._conversations.replies(received), "")
+            outcome = await self._run_command(session, mail)
+            chat = await self._store.chats.get(received.key)
+            bound = chat.session if chat else session
+            if bound != session:  # the chat is about another conversation now, and what waits has gone there
+                self.arrivals.forget(bound)
+                self.resets.note_resumed(bound)
+                self._pool.evict(session)
+                self._wake(bound)
+            if isinstance(outcome, Ask):
+                live = await self._conversations.open(bound, received)
+                await self._run_turn(live, received, (row.id,), partial(live.ask, user(outcome.text)))
+            else:
+                text = outcome.text if isinstance(outcome, Say) else ""
+                await self._finish(session, (row.id,), self._conversations.replies_to(received), text)
         finally:
-            self._in_hand.discard(row.id)
+            self._in_progress.discard(row.id)
             live = self._pool.find(session)
-            if live is not None and live.is_in_hand and not live.is_busy:  # a turn ended meanwhile, and kept it for us
+            if live is not None and live.is_in_use and not live.is_busy:  # a turn ended meanwhile: its lease is for us
                 self._wake(session)
 
-    async def _obeyed(self, session: SessionId, received: Received) -> Say | Ask | None:
-        text = received.arrival.text
-        given = self._desk.host.commands.parse(text, "platform")
+    async def _run_command(self, session: SessionId, mail: Mail) -> Outcome:
+        given, received = mail.given, mail.received
         if isinstance(given, GivenCommand) and given.command.is_for_admins and not received.principal.is_admin:
-            return Say(f"/{given.command.name} is for admins.")
+            return Say(f"Only admins can use /{given.command.name}.")
         live = await self._conversations.open(session, received)
-        chat = PlatformChat(self._desk.host, received, live, self._conversations.open)
+        chat = PlatformChat(self._state.host, received, live, self._conversations.open)
         try:
-            with live.serving(self._conversations.asker(session, received)):
-                outcome = await obey(text, chat, self._desk.host.commands, "platform")
+            with live.as_current(self._conversations.asker(session, received)):
+                return await run_command(given, chat)
         except TalariaError as fault:
             return Say(str(fault))
-        return outcome if isinstance(outcome, Say | Ask) else None
-
-    async def _switched(self, session: SessionId, received: Received) -> SessionId:
-        """The conversation of the chat now: a command may have changed it, and then what waits has gone there."""
-        bound = await self._bound(received, session)
-        if bound != session:
-            self.arrivals.forget(bound)
-            self.resetting.take_up(bound)
-            self._pool.release(session)
-            self._wake(bound)
-        return bound
-
-    async def _bound(self, received: Received, session: SessionId) -> SessionId:
-        bound = await self._store.chats.get(received.key)
-        return bound.session if bound else session
 
     async def _finish(self, session: SessionId, ids: tuple[InboxId, ...], replies: Replies, text: str) -> None:
         rows = replies.parts(f"mail:{session}:{ids[0]}", text) if text else ()
         await self._store.inbox.finish(session, ids, rows)
         if rows:
             self._delivery.wake(str(replies.where))
-
-    async def _give_up(self, session: SessionId, row: Inbound, received: Received) -> None:
-        """So that one message cannot hold up all others."""
-        for left in await self._store.inbox.list_pending(session):
-            if left.id == row.id:
-                await self._taken(left)
-                await self._finish(session, (row.id,), self._conversations.replies(received), BROKE)

@@ -1,19 +1,74 @@
-"""What inbox and outbox rows carry, as JSON: a message with who may say it, and a reply with how it looks."""
+"""Messages on their way in and out: the key under which a chat finds its conversation, and what inbox and outbox rows
+carry as JSON.
+"""
 
+import hashlib
 from pathlib import Path
+from typing import Literal
+from urllib.parse import quote, unquote
 
 import msgspec
 
 from talaria.core.ids import SessionId
-from talaria.platforms.base import Address, Arrival, Button, File, Outbound
+from talaria.platforms.base import Address, Arrival, Button, ChatKind, File, Outbound
+from talaria.runtime.commands import ParsedLine, PlainMessage
+from talaria.store.chat_ports import Inbound
 
-BESIDE = SessionId("gateway")
+MAIN = "main"
+"""How the default profile is called in keys."""
+
+KeyKind = Literal["dm", "group", "thread"]
+
+
+class KeyRules(msgspec.Struct, frozen=True):
+    profile: str = MAIN
+    is_group_per_person: bool = True
+    """In a group everybody has a conversation of their own."""
+    is_thread_per_person: bool = False
+    """In a thread, too."""
+
+
+def session_key(where: Address, kind: ChatKind, person: str, rules: KeyRules) -> str:
+    """`person` is the sender's id on that platform."""
+    if kind == "dm":
+        return _join(rules.profile, where.platform, "dm", where.chat or person, where.thread)
+    is_per_person = rules.is_thread_per_person if where.thread else rules.is_group_per_person
+    named: KeyKind = "thread" if where.thread else "group"
+    return _join(rules.profile, where.platform, named, where.chat, where.thread, person if is_per_person else "")
+
+
+def is_shared_conversation(key: str, where: Address, kind: ChatKind, rules: KeyRules) -> bool:
+    """Of a conversation that all people there have together."""
+    return kind == "group" and key == session_key(where, kind, "", rules)
+
+
+def parse_address(platform: str, given: str) -> Address:
+    """As people write it: `CHAT` or `CHAT:THREAD`. A room of Matrix may have a colon of its own, and a thread there
+    begins with `$`."""
+    is_room = given.startswith("!")
+    chat, _, thread = given.partition(":$" if is_room else ":")
+    return Address(platform, unquote(chat), unquote(f"${thread}" if is_room and thread else thread))
+
+
+def _join(*parts: str) -> str:
+    """A colon inside of a part must not make it two: no chat may pass for another."""
+    return ":".join(["agent", *(quote(part, safe="!#@$+=,/ -") for part in parts if part)])
+
+
+def folder_name(platform: str, whose: str) -> str:
+    """No two people share one, whatever characters their ids have; what is said together has one of its own."""
+    safe = "".join(char if char.isalnum() or char in "-_" else "-" for char in whose)[:60]
+    told_apart = "" if safe == whose else f"-{hashlib.sha256(whose.encode()).hexdigest()[:8]}"
+    return f"{platform}-{safe}{told_apart}"
+
+
+NO_SESSION = SessionId("gateway")
 """Whose replies are in no conversation."""
 MARK = "(Sent again after an interruption; you may have this already.)"
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Whoever speaks, once it is known that they may."""
+    """A sender who may write."""
 
     platform: str
     user: str
@@ -35,6 +90,24 @@ class Received(msgspec.Struct, frozen=True):
     """Of the chat."""
 
 
+class Mail(msgspec.Struct, frozen=True):
+    """A message that waits to be handled, and what its text says: it is parsed once, where it comes in."""
+
+    row: Inbound
+    received: Received
+    given: ParsedLine
+
+    @property
+    def is_command(self) -> bool:
+        """Or something that was meant as one."""
+        return not isinstance(self.given, PlainMessage)
+
+    @property
+    def text(self) -> str:
+        """Of a plain message: `//text` is `/text`."""
+        return self.given.text if isinstance(self.given, PlainMessage) else self.received.arrival.text
+
+
 class OutgoingBody(msgspec.Struct, frozen=True, omit_defaults=True):
     """A reply, or a part of one. Without text and file: what was shown is taken back."""
 
@@ -44,7 +117,7 @@ class OutgoingBody(msgspec.Struct, frozen=True, omit_defaults=True):
     file: str = ""
     """The path of a file; `text` is its caption."""
     content: str = ""
-    """In place of a path: what the file holds. So it is kept with the row, and nobody can change it on its way."""
+    """In place of a path: the content of the file, kept with the row so that nothing can change it on its way."""
     file_name: str = ""
     mime: str = ""
     is_promised: bool = False
@@ -54,9 +127,9 @@ class OutgoingBody(msgspec.Struct, frozen=True, omit_defaults=True):
     is_draft: bool = False
     """The first words of an answer that is still being written: never sent again for their own sake."""
     is_question: bool = False
-    """It waits for a yes or no of a process that lives; nobody is asked by what another one has left."""
+    """A living process waits for its yes or no; what a dead one has left asks nobody."""
     replaces: str | None = None
-    """What was sent of it, which cannot be edited: it is sent anew, in the same place."""
+    """The id of what was sent and cannot be edited: this is sent again in its place."""
 
     @property
     def is_empty(self) -> bool:
@@ -80,10 +153,10 @@ class OutgoingBody(msgspec.Struct, frozen=True, omit_defaults=True):
 
 encode = msgspec.json.Encoder().encode
 _received = msgspec.json.Decoder(Received)
-_parcels = msgspec.json.Decoder(OutgoingBody)
+_bodies = msgspec.json.Decoder(OutgoingBody)
 
 
-def written(content: Received | OutgoingBody) -> str:
+def encode_body(content: Received | OutgoingBody) -> str:
     return encode(content).decode()
 
 
@@ -91,5 +164,5 @@ def read_received(body: str) -> Received:
     return _received.decode(body)
 
 
-def read_parcel(body: str) -> OutgoingBody:
-    return _parcels.decode(body)
+def read_body(body: str) -> OutgoingBody:
+    return _bodies.decode(body)

@@ -29,7 +29,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     cwd: str | None = None
     """One folder for all of them instead."""
     pairing: bool = True
-    """Whether strangers are told a code by which they can be let in."""
+    """Whether strangers get a code by which they can be let in."""
     group_sessions_per_user: bool = True
     thread_sessions_per_user: bool = False
     session_reset: ResetPolicy = ResetPolicy()

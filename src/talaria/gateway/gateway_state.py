@@ -17,10 +17,10 @@ from talaria.core.clock import Clock
 from talaria.core.entries import TurnOutcome
 from talaria.core.errors import StoreUnavailable, Transient
 from talaria.core.ids import TurnId
-from talaria.gateway.chat_keys import MAIN, KeyRules
+from talaria.gateway.envelope import MAIN, KeyRules
 from talaria.gateway.gateway_settings import GatewaySettings
 from talaria.platforms.base import Address, Platform, PlatformFailure
-from talaria.runtime.command_host import CommandHost
+from talaria.runtime.chat import CommandHost
 from talaria.store.chat_ports import Cursor, Inbox
 
 DeliveryResult = Literal["sent", "deferred", "unsure", "failed"]
@@ -33,13 +33,13 @@ class Counts:
         self.turns: Counter[str] = Counter(dict.fromkeys(get_args(TurnOutcome), 0))
         self.deliveries: Counter[str] = Counter(dict.fromkeys(get_args(DeliveryResult), 0))
 
-    def accepted(self, platform: str, count: int) -> None:
+    def count_accepted(self, platform: str, count: int) -> None:
         self.messages[platform] += count
 
-    def turn_ended(self, outcome: TurnOutcome) -> None:
+    def count_turn(self, outcome: TurnOutcome) -> None:
         self.turns[outcome] += 1
 
-    def delivered(self, result: DeliveryResult) -> None:
+    def count_delivery(self, result: DeliveryResult) -> None:
         self.deliveries[result] += 1
 
 
@@ -73,7 +73,7 @@ class PlatformLinks:
         self._inbox = inbox
         self._connected: dict[str, Platform] = {}
         self._changed = asyncio.Condition()
-        self._quiet_until: dict[str, float] = {}
+        self._paused_until: dict[str, float] = {}
         self._calls: Counter[int] = Counter()
         """What is under way, by the identity of the platform."""
         self._is_unused = asyncio.Event()
@@ -91,17 +91,17 @@ class PlatformLinks:
             await self._changed.wait_for(lambda: name in self._connected)
             return self._connected[name]
 
-    async def connected(self, platform: Platform) -> None:
+    async def add(self, platform: Platform) -> None:
         if pause := await self._inbox.cursor(platform.name, PAUSE):
             since, seconds = map(float, pause.split())
             if (passed_s := self._clock.now() - since) >= 0:  # else the clock was wrong, then or now
-                self._quieten(platform.name, seconds - passed_s)
+                self._set_pause(platform.name, seconds - passed_s)
         async with self._changed:
             self._connected[platform.name] = platform
             self._changed.notify_all()
 
-    async def gone(self, platform: Platform) -> None:
-        """Nobody finds it any more, and what is under way has ended, unless that takes too long: it may be closed."""
+    async def remove(self, platform: Platform) -> None:
+        """It is not found any more, and calls under way have ended or took too long: it may be closed."""
         async with self._changed:
             if self._connected.get(platform.name) is platform:
                 del self._connected[platform.name]
@@ -113,7 +113,7 @@ class PlatformLinks:
 
     @contextmanager
     def call(self, platform: Platform) -> Generator[None]:
-        """Something is under way: what is cut now may have arrived, and nobody would know."""
+        """A call is under way: cutting it off would leave unknown whether it arrived."""
         self._calls[id(platform)] += 1
         try:
             yield
@@ -123,23 +123,23 @@ class PlatformLinks:
                 del self._calls[id(platform)]
                 self._is_unused.set()
 
-    async def heed(self, name: str, fault: PlatformFailure) -> None:
-        """It may say for how long the platform wants to be left alone: known here at once, and then on the disk."""
-        if not isinstance(fault, Transient) or not self._quieten(name, fault.retry_after_s or 0.0):
+    async def note_pause(self, name: str, fault: PlatformFailure) -> None:
+        """Note how long the platform asks for a pause: known here at once, then on the disk."""
+        if not isinstance(fault, Transient) or not self._set_pause(name, fault.retry_after_s or 0.0):
             return
         try:
-            await self._inbox.accept((), Cursor(name, PAUSE, f"{self._clock.now()} {self.quiet_s(name)}"))
+            await self._inbox.accept((), Cursor(name, PAUSE, f"{self._clock.now()} {self.pause_s(name)}"))
         except StoreUnavailable as unavailable:
             log.warning("a crash would forget that %s wants to be left alone: %s", name, unavailable)
 
-    def _quieten(self, name: str, seconds: float) -> bool:
+    def _set_pause(self, name: str, seconds: float) -> bool:
         """False: that time is over already, or no longer than what is known."""
         until = self._clock.monotonic() + seconds
-        is_longer = seconds > 0 and until > self._quiet_until.get(name, 0.0)
+        is_longer = seconds > 0 and until > self._paused_until.get(name, 0.0)
         if is_longer:
-            self._quiet_until[name] = until
+            self._paused_until[name] = until
         return is_longer
 
-    def quiet_s(self, name: str) -> float:
+    def pause_s(self, name: str) -> float:
         """For how long nothing may be sent; 0: something may."""
-        return max(0.0, self._quiet_until.get(name, 0.0) - self._clock.monotonic())
+        return max(0.0, self._paused_until.get(name, 0.0) - self._clock.monotonic())

@@ -5,23 +5,42 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.core.fs import read_bytes, replace_file
-from talaria.gateway.claims import gateway_file, holder
-from talaria.gateway.connector import Health
+from talaria.gateway.claims import find_holder, gateway_file
 from talaria.store.chat_ports import Outbox
 
 EVERY_S = 2.0
 LOOK_S = 0.2
 SILENT_S = 15.0
-"""Whoever has not written for so long does nothing else either."""
+"""A gateway that has not written for so long does nothing else either."""
 MAX_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
+
+
+ConnectionState = Literal["connecting", "connected", "waiting", "refused"]
+
+
+class Health(msgspec.Struct):
+    """Of one platform, for people."""
+
+    name: str
+    state: ConnectionState = "connecting"
+    account: str = ""
+    heard_at: float | None = None
+    """When the line was last proven alive."""
+    message_at: float | None = None
+    """When something arrived."""
+    opened: int = 0
+    failures: int = 0
+    """Since something was last heard."""
+    error: str = ""
 
 
 class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +62,7 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
     """As the file's time tells it; None: this very moment."""
 
     def complaints(self, now: float) -> Sequence[str]:
-        """Why all is not well, each in a sentence; none: it is."""
+        """What is wrong, each in a sentence; none: nothing."""
         found = [self.store_trouble] if self.store_trouble else []
         found += [f"{name} is left out: {problem}" for name, problem in self.problems.items()]
         found += [complaint for one in self.platforms if (complaint := _complaint(one))]
@@ -75,7 +94,7 @@ def status_file(home: Path) -> Path:
 
 def read_status(home: Path) -> GatewayStatus | None:
     """Of the gateway that runs on this home; None: none does, or it has not come so far."""
-    file, pid = status_file(home), holder(gateway_file(home))
+    file, pid = status_file(home), find_holder(gateway_file(home))
     try:
         written_at = file.stat().st_mtime
         status = msgspec.json.decode(read_bytes(file, MAX_BYTES), type=GatewayStatus)
@@ -90,10 +109,12 @@ async def keep_status(home: Path, look: Callable[[], GatewayStatus], clock: Cloc
     try:
         while True:
             status, now = look(), clock.monotonic()
-            essence = _essence(status)
+            platforms = [(one.name, one.state, one.error, one.heard_at is None) for one in status.platforms]
+            problems = (status.problems, status.store_trouble)
+            essence = msgspec.json.encode((platforms, problems, status.metrics_port, status.is_stopping))
             if essence != known or now - written_at >= EVERY_S:
                 content = msgspec.json.encode(status)
-                has_succeeded = await in_thread(_written(file, content, is_same=content == written))
+                has_succeeded = await in_thread(_write(file, content, is_same=content == written))
                 known, written_at = essence, now
                 written = content if has_succeeded else b""
             await clock.sleep(LOOK_S)
@@ -101,14 +122,8 @@ async def keep_status(home: Path, look: Callable[[], GatewayStatus], clock: Cloc
         file.unlink(missing_ok=True)
 
 
-def _essence(status: GatewayStatus) -> bytes:
-    platforms = [(one.name, one.state, one.error, one.heard_at is None) for one in status.platforms]
-    problems = (status.problems, status.store_trouble)
-    return msgspec.json.encode((platforms, problems, status.metrics_port, status.is_stopping))
-
-
-def _written(file: Path, content: bytes, *, is_same: bool) -> Callable[[], bool]:
-    """Nobody waits for this file: a disk that cannot take it is not our end. False: it is as it was."""
+def _write(file: Path, content: bytes, *, is_same: bool) -> Callable[[], bool]:
+    """A disk that cannot take this file does not stop the gateway. False: the file is unchanged."""
 
     def write() -> bool:
         try:
@@ -119,13 +134,13 @@ def _written(file: Path, content: bytes, *, is_same: bool) -> Callable[[], bool]
                 replace_file(file, content, mode=0o600)
         except OSError as fault:
             log.debug("no status: %s", fault)
-            return not is_same and _overwritten(file, content)
+            return not is_same and _overwrite(file, content)
         return True
 
     return write
 
 
-def _overwritten(file: Path, content: bytes) -> bool:
+def _overwrite(file: Path, content: bytes) -> bool:
     """On a full disk there is no room for a second file, but in the one that is there; blanks do no harm in it."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -140,7 +155,7 @@ def _overwritten(file: Path, content: bytes) -> bool:
         return False
 
 
-async def due_and_failed(outbox: Outbox) -> tuple[int, int]:
+async def count_due_and_failed(outbox: Outbox) -> tuple[int, int]:
     """How many replies wait, and how many will not be delivered."""
     rows = await outbox.count()
     return rows.get("pending", 0) + rows.get("started", 0), rows.get("failed", 0) + rows.get("expired", 0)

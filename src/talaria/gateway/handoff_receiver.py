@@ -8,6 +8,7 @@ this very request, and goes on from there. A failure, or an answer that comes to
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -18,13 +19,12 @@ from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import user
 from talaria.gateway.audit import log_handoff, log_turn
 from talaria.gateway.authorization import Gatekeeper
-from talaria.gateway.chat_keys import session_key
 from talaria.gateway.conversations import Conversations
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.dispatcher import SessionDispatcher
-from talaria.gateway.envelope import OutgoingBody, Principal, Received, written
+from talaria.gateway.envelope import OutgoingBody, Principal, Received, encode_body, session_key
 from talaria.gateway.gateway_state import GatewayState, PlatformLinks
-from talaria.gateway.replies import LIVES_S
+from talaria.gateway.replies import EXPIRES_AFTER_S
 from talaria.platforms.base import Address, Arrival, ChatInfo, Platform, PlatformFailure, Sender
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_pool import SessionPool
@@ -49,7 +49,7 @@ class HandoffRejected(UserFacing):
     """`str()` of it is the reason that is kept."""
 
 
-class _NotWanted(HandoffRejected):
+class _Withdrawn(HandoffRejected):
     """The terminal does not wait any more: it has said that the handoff failed, and why."""
 
 
@@ -63,23 +63,23 @@ class _Turn(msgspec.Struct, frozen=True):
 class HandoffWatcher:
     def __init__(
         self,
-        desk: GatewayState,
+        state: GatewayState,
         links: PlatformLinks,
         gatekeeper: Gatekeeper,
         conversations: Conversations,
-        mailroom: SessionDispatcher,
+        dispatcher: SessionDispatcher,
         pool: SessionPool,
         delivery: Delivery,
         wake: Callable[[SessionId], None],
     ) -> None:
         """`wake`: that session has mail."""
-        self._desk = desk
-        self._store = desk.host.store
-        self._clock = desk.host.clock
+        self._state = state
+        self._store = state.host.store
+        self._clock = state.host.clock
         self._links = links
         self._gatekeeper = gatekeeper
         self._conversations = conversations
-        self._mailroom = mailroom
+        self._dispatcher = dispatcher
         self._pool = pool
         self._delivery = delivery
         self._wake = wake
@@ -104,8 +104,8 @@ class HandoffWatcher:
 
     async def _look(self, group: asyncio.TaskGroup) -> None:
         for session, live in tuple(self._greeting.items()):
-            if await self._store.handoffs.find_running(session) is None:
-                live.interrupt()
+            if await self._store.handoffs.find_running(session) is None and live.running is not None:
+                live.running.interrupt()
         if self._is_closed:
             return
         for session in await self._store.handoffs.list_pending():
@@ -119,17 +119,18 @@ class HandoffWatcher:
             await self._clean_up(session, request, reason)
 
     async def close(self, grace_s: float) -> None:
-        """Begin none; those that run may end. What does not is left as it is on the disk: the next start goes on."""
+        """Begin none; running ones may end. Those that do not are left on the disk, and resumed at the next start."""
         self._is_closed = True
         if running := tuple(self._running.values()):
             await asyncio.wait(running, timeout=grace_s)
         for live in self._greeting.values():
-            live.abandon()
+            if live.running is not None:
+                live.running.abandon()
         if running := tuple(self._running.values()):
             await asyncio.wait(running, timeout=LOOK_S)
 
     async def _serve(self, session: SessionId) -> None:
-        """One handoff, to its end. Whoever waits at the terminal hears of it, whatever it is."""
+        """One handoff, to its end. The waiting terminal learns how it ended, whatever happens."""
         began_at, failure = self._clock.monotonic(), None
         request: HandoffRequest | None = None
         try:
@@ -163,13 +164,13 @@ class HandoffWatcher:
             received, keys = await self._destination(platform, row, request)
             before = [await self._store.chats.get(key) for key in keys]
             if not await self._store.handoffs.bind(session, keys, str(received.arrival.where)):
-                raise _NotWanted("It was taken back.")
+                raise _Withdrawn("It was taken back.")
         for one in (session, *(chat.session for chat in before if chat is not None)):
-            self._mailroom.arrivals.forget(one)
-            self._pool.release(one)
+            self._dispatcher.arrivals.forget(one)
+            self._pool.evict(one)
         await self._greet(session, request, received)
         if not await self._store.handoffs.complete(session):
-            raise _NotWanted("It came too late.")
+            raise _Withdrawn("It came too late.")
 
     async def _destination(
         self, platform: Platform, row: Session, request: HandoffRequest
@@ -177,13 +178,13 @@ class HandoffWatcher:
         """Where it goes, and the keys under which the next messages there will look for their conversation."""
         home = await self.home_channel(platform.name)
         if home is None:
-            raise HandoffRejected(f"{platform.name} has no home channel: send /sethome where it should be.")
+            raise HandoffRejected(f"{platform.name} has no home channel. Send /sethome in the chat that should be it.")
         try:
             info = await platform.chat_info(home)
         except PlatformFailure as fault:
             raise HandoffRejected(str(fault)) from fault
         where = Address.parse(request.address) if request.address else await self._thread(platform, home, info, row)
-        where, rules = where or info.where, self._desk.key_rules
+        where, rules = where or info.where, self._state.key_rules
         people = await self._people(platform.name, where, info)
         keys = [session_key(where, info.kind, person, rules) for person in people]
         user = people[0] if len(people) == 1 and people[0] else SYSTEM
@@ -196,7 +197,7 @@ class HandoffWatcher:
         """Whose conversation it becomes there. Empty: everybody's."""
         if info.kind == "dm":
             return (info.person or where.chat,)
-        rules = self._desk.key_rules
+        rules = self._state.key_rules
         if session_key(where, "group", SYSTEM, rules) == session_key(where, "group", "", rules):
             return ("",)
         admins, chosen_by = self._gatekeeper.admins(platform), await self._store.chats.home_person(platform)
@@ -228,7 +229,7 @@ class HandoffWatcher:
         chosen = await self._store.chats.home(platform)
         if chosen:
             return Address.parse(chosen)
-        return self._desk.homes.get(platform)
+        return self._state.homes.get(platform)
 
     async def _greet(self, session: SessionId, request: HandoffRequest, received: Received) -> None:
         """A real turn, whose answer is sent like any other; once for each request, also after a crash."""
@@ -237,22 +238,22 @@ class HandoffWatcher:
         if turn is None or turn.end is None:
             id = turn.id if turn else TurnId(f"handoff_{request.id}_{len(turns)}")
             live = self._greeting[session] = await self._conversations.open(session, received)
-            letter = self._conversations.letter((), received, live, is_asking=False)
-            letter, began_at = msgspec.structs.replace(letter, turn=id), self._clock.monotonic()
-            report = await live.resume(letter=letter) if turn else None
+            began_at, options = self._clock.monotonic(), self._state.host.turn_options()
+            wake = partial(self._delivery.wake, str(received.arrival.where))
+            mail = self._conversations.turn_mail((), received, live, wake, turn=id, is_asking=False)
+            report = await live.resume(mail=mail, options=options) if turn else None
             message = user(GREETING.format(place=request.platform), author="host")
-            report = report or await live.ask(message, letter=letter)
+            report = report or await live.ask(message, mail=mail, options=options)
             del self._greeting[session]
             log_turn(report, received.principal.person, received.arrival.where, self._clock.monotonic() - began_at)
             self._pool.touch(session)
-            self._delivery.wake(str(received.arrival.where))
             turn = _Turn(report.turn, TurnEnded(report.turn, report.outcome, error=str(report.error or "")))
         if turn.end is not None and turn.end.outcome == "failed":
             raise HandoffRejected(turn.end.error or "The model did not answer.")
-        await self._delivered(session, turn.id)
+        await self._wait_for_delivery(session, turn.id)
 
     async def _turns(self, session: SessionId, request: str) -> Sequence[_Turn]:
-        """Those that greeted for this request and were not taken back, in their order."""
+        """Turns that greeted for this request and were not undone, in order."""
         found: dict[TurnId, _Turn] = {}
         for recorded in await self._store.journal.entries(session):
             match recorded.entry:
@@ -266,7 +267,7 @@ class HandoffWatcher:
                     pass
         return tuple(found.values())
 
-    async def _delivered(self, session: SessionId, turn: TurnId) -> None:
+    async def _wait_for_delivery(self, session: SessionId, turn: TurnId) -> None:
         async with asyncio.timeout(DELIVERED_WITHIN_S):
             while True:
                 rows = [row for row in await self._store.outbox.rows(session) if row.key.startswith(f"{turn}:")]
@@ -275,7 +276,7 @@ class HandoffWatcher:
                 if all(row.state == "sent" for row in rows):
                     return
                 if await self._store.handoffs.find_running(session) is None:
-                    raise _NotWanted("It came too late.")
+                    raise _Withdrawn("It came too late.")
                 await self._clock.sleep(LOOK_S)
 
     async def _clean_up(self, session: SessionId, request: str, reason: str = "") -> None:
@@ -287,7 +288,7 @@ class HandoffWatcher:
                 await self._store.handoffs.fail(session, reason)
             await self._store.handoffs.settle(session)
             for waiting in await self._store.inbox.list_sessions():  # chats are bound back, and their mail with them
-                self._mailroom.arrivals.forget(waiting)
+                self._dispatcher.arrivals.forget(waiting)
                 self._wake(waiting)
         except TalariaError as fault:
             log.warning("a failed handoff of session %s is cleaned up later: %s", session, fault)
@@ -300,15 +301,15 @@ class HandoffWatcher:
         row, turns = await self._store.sessions.get(session), await self._turns(session, request)
         if row is None or not turns:
             return
-        turn, expires_at = turns[-1].id, self._clock.now() + LIVES_S
+        turn, expires_at = turns[-1].id, self._clock.now() + EXPIRES_AFTER_S
         shown = [one for one in await self._store.outbox.rows(session) if one.key.startswith(f"{turn}:")]
-        nothing = [Outgoing(one.target, written(OutgoingBody()), one.key, expires_at) for one in shown]
+        nothing = [Outgoing(one.target, encode_body(OutgoingBody()), one.key, expires_at) for one in shown]
         await self._store.outbox.add(session, nothing)
         for one in shown:
             self._delivery.wake(one.target)
-        self._pool.release(session)
-        host = self._desk.host
-        live = host.live(session, row, host.setup(cwd=Path(row.cwd), origin="platform"), None, host.terms())
+        self._pool.evict(session)
+        host = self._state.host
+        live = host.live_session(session, row, host.session_config(cwd=Path(row.cwd), origin="platform"))
         try:
             await live.undo(only=turn)
         except SessionBusy:  # somebody goes on with it already

@@ -9,16 +9,14 @@ import msgspec
 from talaria.core.errors import StoreUnavailable, TalariaError
 from talaria.core.ids import new_session_id
 from talaria.gateway.audit import Refusals
-from talaria.gateway.authorization import LIVES_S as CODE_LIVES_S
-from talaria.gateway.authorization import Gatekeeper, Pairing, TooManyWaiting, Verdict
-from talaria.gateway.chat_commands import Control, is_command, is_urgent
-from talaria.gateway.chat_keys import session_key
-from talaria.gateway.chat_person import CLOSED, MOST_PARTS, Questions, pressed
+from talaria.gateway.authorization import CODE_EXPIRES_AFTER_S, Gatekeeper, Pairing, TooManyWaiting
+from talaria.gateway.chat_commands import URGENT, Control
+from talaria.gateway.chat_person import CLOSED, MOST_PARTS, Questions, parse_press
 from talaria.gateway.dispatcher import SessionDispatcher
-from talaria.gateway.envelope import OutgoingBody, Principal, Received, read_parcel, written
+from talaria.gateway.envelope import Mail, OutgoingBody, Principal, Received, encode_body, read_body, session_key
 from talaria.gateway.gateway_state import GatewayState, PlatformLinks
 from talaria.platforms.base import Arrival, Batch, Deleted, Outbound, Platform, PlatformFailure, Press
-from talaria.runtime.commands import GivenCommand, normalised
+from talaria.runtime.commands import GivenCommand, ParsedLine, normalise
 from talaria.runtime.placement import Placement
 from talaria.store.chat_ports import Cursor, Inbound, Outgoing
 
@@ -40,10 +38,10 @@ class _Code(msgspec.Struct, frozen=True):
 class Ingress:
     def __init__(
         self,
-        desk: GatewayState,
+        state: GatewayState,
         links: PlatformLinks,
         gatekeeper: Gatekeeper,
-        mailroom: SessionDispatcher,
+        dispatcher: SessionDispatcher,
         placement: Placement,
         questions: Questions,
         control: Control,
@@ -51,13 +49,13 @@ class Ingress:
         spawn: Spawn,
     ) -> None:
         """`deliver` sees to what is due to an address; `spawn` runs what must not hold up the stream."""
-        self._desk = desk
+        self._state = state
         self._links = links
-        self._store = desk.host.store
-        self._clock = desk.host.clock
+        self._store = state.host.store
+        self._clock = state.host.clock
         self._gatekeeper = gatekeeper
         self._pairing = Pairing(self._store.access, self._clock)
-        self._mailroom = mailroom
+        self._dispatcher = dispatcher
         self._placement = placement
         self._questions = questions
         self._control = control
@@ -69,49 +67,46 @@ class Ingress:
         """By platform and person; without a person: for all strangers there."""
         self._members_of: int | None = None
         """The version of the store of which we know who was let in."""
-        self._untold: dict[tuple[str, str], _Code] = {}
+        self._unsent_codes: dict[tuple[str, str], _Code] = {}
         """Codes that may not have reached those whom they are for."""
 
     async def take(self, platform: Platform, batch: Batch) -> None:
         """Durable and acknowledged when it returns."""
-        await self._look_for_members(batch)
-        let_in: list[Received] = []
+        deleted = [item for item in batch.items if isinstance(item, Deleted)]
+        said = [item for item in batch.items if not isinstance(item, Deleted)]
+        await self._refresh_members(said)
+        let_in: list[tuple[Received, ParsedLine]] = []
         strangers: list[Arrival] = []
         presses: list[tuple[Press, Principal]] = []
-        deleted = [item for item in batch.items if isinstance(item, Deleted)]
-        for item in map(self._as_command, await self._filter(batch)):
+        for item in await self._filter(said):
+            item, given = self._as_command(item)  # noqa: PLW2901  (that is what was said)
             match self._gatekeeper.judge(item):
                 case Principal() as principal:
                     if isinstance(item, Press):
                         presses.append((item, principal))
-                    else:
-                        let_in.append(self._received(item, principal))
+                        continue
+                    key = session_key(item.where, item.kind, principal.user, self._state.key_rules)
+                    given = given or self._state.host.commands.parse(item.text, "platform")
+                    let_in.append((Received(item, principal, key), given))
                 case verdict:
-                    self._log_refusal(item, verdict)
+                    if verdict == "stranger" or isinstance(item, Press) or item.is_addressed:  # else just talk
+                        self.refusals.add(f"{item.where.platform}:{item.sender.id}", item.where)
                     strangers += [item] if verdict == "stranger" and isinstance(item, Arrival) else []
-        kept = await self._accepted(platform, let_in, batch.cursor)
+        rows = await self._accept(platform, [received for received, _ in let_in], batch.cursor)
         await platform.acknowledge(batch)
-        self._desk.counts.accepted(platform.name, sum(row is not None for row in kept))
-        for received, row in zip(let_in, kept, strict=True):
-            if row is not None:
-                await self._pass_on(row, received)
+        mail = [Mail(row, *one) for row, one in zip(rows, let_in, strict=True) if row is not None]
+        self._state.counts.count_accepted(platform.name, len(mail))
+        for one in mail:
+            await self._pass_on(one)
         for item in deleted:
-            await self._withdraw(platform, item)
+            await self._drop_deleted(platform, item)
         for press, principal in presses:
-            await self._pressed(platform, press, principal)
+            await self._handle_press(platform, press, principal)
         for arrival in strangers:
             await self._offer(arrival)
 
-    async def _filter(self, batch: Batch) -> Sequence[Arrival | Press]:
-        """Without what plugins drop, and as they rewrite it. Nothing is on the disk yet: after a crash the platform
-        tells of it again, and they are asked again."""
-        said = [one for one in batch.items if not isinstance(one, Deleted)]
-        asked = [await self._desk.host.filter_arrival(one) if isinstance(one, Arrival) else one for one in said]
-        return [one for one in asked if one is not None]
-
-    async def _look_for_members(self, batch: Batch) -> None:
+    async def _refresh_members(self, said: Sequence[Arrival | Press]) -> None:
         """A stranger may have been let in a moment ago. One number is asked for, however many strangers there are."""
-        said = [item for item in batch.items if not isinstance(item, Deleted)]
         if not any(self._gatekeeper.judge(item) == "stranger" for item in said):
             return
         try:
@@ -122,86 +117,81 @@ class Ingress:
         except StoreUnavailable as fault:
             log.warning("who was let in is not known: %s", fault)
 
-    def _log_refusal(self, item: Arrival | Press, verdict: Verdict) -> None:
-        """Not of what is just talk in a group."""
-        if verdict == "stranger" or isinstance(item, Press) or item.is_addressed:
-            self.refusals.add(f"{item.where.platform}:{item.sender.id}", item.where)
+    async def _filter(self, said: Sequence[Arrival | Press]) -> Sequence[Arrival | Press]:
+        """Without what plugins drop, and as they rewrite it. Nothing is on the disk yet: after a crash the platform
+        sends it again, and plugins are asked again."""
+        asked = [await self._state.host.filter_arrival(one) if isinstance(one, Arrival) else one for one in said]
+        return [one for one in asked if one is not None]
 
-    def _as_command(self, item: Arrival | Press) -> Arrival | Press:
-        """What only may be a command is one if its first word is exactly that of one."""
+    def _as_command(self, item: Arrival | Press) -> tuple[Arrival | Press, ParsedLine | None]:
+        """What only may be a command is one if its first word is exactly that of one; then it is parsed."""
         if not isinstance(item, Arrival) or not item.maybe_command:
-            return item
-        given = self._desk.host.commands.parse(item.maybe_command, "platform")
-        word = normalised(item.maybe_command.split(maxsplit=1)[0])
+            return item, None
+        given = self._state.host.commands.parse(item.maybe_command, "platform")
+        word = normalise(item.maybe_command.split(maxsplit=1)[0])
         if not isinstance(given, GivenCommand) or word not in given.command.words:
-            return item
-        return msgspec.structs.replace(item, text=item.maybe_command, maybe_command="", is_addressed=True)
+            return item, None
+        return msgspec.structs.replace(item, text=item.maybe_command, maybe_command="", is_addressed=True), given
 
-    def _received(self, arrival: Arrival, principal: Principal) -> Received:
-        key = session_key(arrival.where, arrival.kind, principal.user, self._desk.key_rules)
-        return Received(arrival, principal, key)
-
-    async def _accepted(self, platform: Platform, let_in: list[Received], value: str | None) -> "list[Inbound | None]":
-        """One commit. A store that is not well is waited for: nothing is acknowledged meanwhile."""
+    async def _accept(
+        self, platform: Platform, let_in: Sequence[Received], value: str | None
+    ) -> Sequence[Inbound | None]:
+        """One commit. While the store is unavailable nothing is acknowledged."""
         place = (platform.name, platform.account)
-        is_news = value is not None and self._cursors.get(place) != value
-        if not let_in and not is_news:
+        if not let_in and (value is None or self._cursors.get(place) == value):
             return []
-        inbounds = [self._inbound(platform, one) for one in let_in]
+        inbounds = [
+            Inbound(
+                *place,
+                one.arrival.where.chat,
+                one.arrival.message_id,
+                new_session_id(self._clock.now()),
+                encode_body(one),
+                one.key,
+            )
+            for one in let_in
+        ]
         cursor = Cursor(*place, value) if value is not None else None
         while True:
             try:
-                kept = await self._store.inbox.accept(inbounds, cursor)
+                rows = await self._store.inbox.accept(inbounds, cursor)
             except StoreUnavailable as fault:
                 log.warning("%s waits for the store: %s", platform.name, fault)
                 await self._clock.sleep(STORE_WAIT_S)
-            else:
-                if value is not None:
-                    self._cursors[place] = value
-                return list(kept)
+                continue
+            if value is not None:
+                self._cursors[place] = value
+            return rows
 
-    def _inbound(self, platform: Platform, received: Received) -> Inbound:
-        arrival = received.arrival
-        return Inbound(
-            platform.name,
-            platform.account,
-            arrival.where.chat,
-            arrival.message_id,
-            new_session_id(self._clock.now()),
-            written(received),
-            received.key,
-        )
-
-    async def _pass_on(self, row: Inbound, received: Received) -> None:
+    async def _pass_on(self, mail: Mail) -> None:
         """To its conversation; what is urgent, or an answer, does not wait for the turn that runs."""
-        text, commands = received.arrival.text, self._desk.host.commands
-        log.info("message for session %s", row.session, extra={"session": row.session})
-        if is_urgent(commands, text):
-            self._spawn(self._mailroom.obey(row.session, row, received))
+        session = mail.row.session
+        log.info("message for session %s", session, extra={"session": session})
+        if isinstance(mail.given, GivenCommand) and mail.given.command.name in URGENT:
+            self._spawn(self._dispatcher.run_command(session, mail))
             return
-        self._mailroom.arrivals.note(row, received)
-        is_meanwhile = not is_command(commands, text) and self._control.is_running(row.session)
-        if not is_meanwhile or not await self._control.told_meanwhile(row, received):
-            self._placement.wake(row.session)
+        self._dispatcher.arrivals.note(mail)
+        if mail.is_command or not await self._control.handle_during_turn(mail):
+            self._placement.wake(session)
 
-    async def _withdraw(self, platform: Platform, deleted: Deleted) -> None:
-        """What has not begun yet is not answered; what has begun goes on, for it may have been acted on."""
+    async def _drop_deleted(self, platform: Platform, deleted: Deleted) -> None:
+        """A message whose turn has not begun is dropped; a turn that has begun continues: it may have had effects."""
         try:
             row = await self._store.inbox.find(platform.name, platform.account, deleted.where.chat, deleted.message_id)
             if row is not None and row.state == "new":
-                self._mailroom.arrivals.forget(row.session)
-                await self._mailroom.drop([row])
+                self._dispatcher.arrivals.forget(row.session)
+                await self._dispatcher.drop([row])
         except StoreUnavailable as fault:
             log.warning("%s: a message that was deleted may still be answered: %s", platform.name, fault)
 
-    async def _pressed(self, platform: Platform, press: Press, principal: Principal) -> None:
-        found = pressed(press.data)
+    async def _handle_press(self, platform: Platform, press: Press, principal: Principal) -> None:
+        found = parse_press(press.data)
         is_answered = found is not None and self._questions.answer(found.question, found.choice, press.where, principal)
         try:
             async with asyncio.timeout(ANSWER_S):
                 await platform.answer(press, "" if is_answered else CLOSED)
         except PlatformFailure as fault:
-            await self._links.heed(platform.name, fault)
+            await self._links.note_pause(platform.name, fault)
             log.debug("press not answered: %s", fault)
         except TimeoutError:
             log.debug("press not answered in time")
@@ -212,69 +202,61 @@ class Ingress:
         """Its buttons are dead: a restart, or time, was quicker. The message says so."""
         for number in reversed(range(MOST_PARTS)):
             row = await self._store.outbox.find(f"question:{question}:{number}")
-            if row is None or not (parcel := read_parcel(row.body)).buttons:
+            if row is None or not (body := read_body(row.body)).buttons:
                 continue
-            closed = OutgoingBody(f"{parcel.text}\n\n{CLOSED}")
-            await self._store.outbox.add(row.session, [Outgoing(row.target, written(closed), row.key, row.expires_at)])
+            closed = OutgoingBody(f"{body.text}\n\n{CLOSED}")
+            await self._store.outbox.add(
+                row.session, [Outgoing(row.target, encode_body(closed), row.key, row.expires_at)]
+            )
             self._deliver(row.target)
             return
 
     async def _offer(self, arrival: Arrival) -> None:
-        """A stranger is told a code, and nothing else."""
-        platform, now = arrival.where.platform, self._clock.monotonic()
-        if not self._desk.settings.pairing or self._links.quiet_s(platform) > 0:
+        """A stranger gets a code, and nothing else."""
+        platform, sender, now = arrival.where.platform, _sender_key(arrival), self._clock.monotonic()
+        if not self._state.settings.pairing or self._links.pause_s(platform) > 0:
             return
-        code = self._untold_code(arrival)
-        is_resting = any(now < self._no_offers_until.get(one, 0.0) for one in ((platform, ""), _who(arrival)))
-        if code is None and is_resting:
+        self._unsent_codes = {who: one for who, one in self._unsent_codes.items() if one.dies_at > self._clock.now()}
+        code = self._unsent_codes.pop(sender, None)
+        if code is None and any(now < self._no_offers_until.get(one, 0.0) for one in ((platform, ""), sender)):
             return
         try:
-            code = code or await self._new_code(arrival)
+            if code is None and (new := await self._pairing.offer(platform, arrival.sender, arrival.where)) is not None:
+                code = _Code(new, self._clock.now() + CODE_EXPIRES_AFTER_S)
         except TooManyWaiting:
-            self._rest_offers((platform, ""))
+            self._pause_offers((platform, ""))
         except TalariaError as fault:
             log.warning("no pairing code for a stranger on %s: %s", platform, fault)
         else:
-            if code is None:
-                self._rest_offers(_who(arrival))
+            if code is None:  # they have one
+                self._pause_offers(sender)
                 return
-            log.info("pairing code offered: person=%s:%s", *_who(arrival))
-            self._spawn(self._whisper(arrival, code))
+            log.info("pairing code offered: person=%s:%s", *sender)
+            self._spawn(self._send_code(arrival, code))
 
-    def _rest_offers(self, whose: tuple[str, str]) -> None:
+    def _pause_offers(self, whose: tuple[str, str]) -> None:
         now = self._clock.monotonic()
         self._no_offers_until = {one: until for one, until in self._no_offers_until.items() if until > now}
         self._no_offers_until[whose] = now + NO_OFFERS_S
 
-    def _untold_code(self, arrival: Arrival) -> _Code | None:
-        """One that they may not have got."""
-        now = self._clock.now()
-        self._untold = {who: code for who, code in self._untold.items() if code.dies_at > now}
-        return self._untold.pop(_who(arrival), None)
-
-    async def _new_code(self, arrival: Arrival) -> _Code | None:
-        """None: they have one. Raises `TooManyWaiting`."""
-        made = await self._pairing.offer(arrival.where.platform, arrival.sender, arrival.where)
-        return None if made is None else _Code(made, self._clock.now() + CODE_LIVES_S)
-
-    async def _whisper(self, arrival: Arrival, code: _Code) -> None:
+    async def _send_code(self, arrival: Arrival, code: _Code) -> None:
         """Not by the outbox: a code is not on the disk. If it is not taken the next message is answered with it."""
         where = arrival.where
         text = (
             f"I do not know you. If this agent is yours, run this where it is installed:\n\n"
             f"`talaria pairing approve {where.platform} {code.text}`\n\n"
-            f"The code holds for {(code.dies_at - self._clock.now()) / 60:.0f} minutes."
+            f"The code is valid for {(code.dies_at - self._clock.now()) / 60:.0f} minutes."
         )
         try:
             async with asyncio.timeout(ANSWER_S):
                 platform = await self._links.wait(where.platform)
                 await platform.send(Outbound(where, text, f"pairing:{where}:{arrival.message_id}"))
         except (PlatformFailure, TimeoutError) as fault:
-            self._untold[_who(arrival)] = code
+            self._unsent_codes[_sender_key(arrival)] = code
             log.info("pairing code not delivered: chat=%s error=%s", where, type(fault).__name__)
             if isinstance(fault, PlatformFailure):
-                await self._links.heed(where.platform, fault)
+                await self._links.note_pause(where.platform, fault)
 
 
-def _who(arrival: Arrival) -> tuple[str, str]:
+def _sender_key(arrival: Arrival) -> tuple[str, str]:
     return arrival.where.platform, arrival.sender.id

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from talaria.core.clock import Clock
 from talaria.core.errors import OperatorError, TalariaError
 from talaria.gateway.gateway_state import Counts
-from talaria.gateway.gateway_status import GatewayStatus, due_and_failed, is_up
+from talaria.gateway.gateway_status import GatewayStatus, count_due_and_failed, is_up
 from talaria.net import tls
 from talaria.store.chat_ports import Outbox
 
@@ -30,7 +30,7 @@ Values = Mapping[str, float]
 
 
 class Lag:
-    """How late the event loop comes back to whoever waits: the worst of the last half minute."""
+    """How late the event loop runs what is due: the worst of the last half minute."""
 
     def __init__(self) -> None:
         self._late_s: deque[float] = deque(maxlen=SAMPLES)
@@ -48,7 +48,7 @@ class Lag:
             self._late_s.append(max(0.0, loop.time() - due))
 
 
-class Numbers:
+class MetricsServer:
     def __init__(self, look: Callable[[], GatewayStatus], counts: Counts, outbox: Outbox, clock: Clock) -> None:
         self._look = look
         self._counts = counts
@@ -56,9 +56,9 @@ class Numbers:
         self._clock = clock
         self._lag = Lag()
         self.port: int | None = None
-        """Where they are told."""
+        """Where it listens."""
 
-    async def tell(self, port: int) -> None:
+    async def serve(self, port: int) -> None:
         """Until cancelled; at any port if it is 0. Raises `OperatorError`."""
         server = web.Server(self._answer, access_log=None, lingering_time=_CLOSING_S)
         try:
@@ -107,7 +107,7 @@ class Numbers:
 
     async def _outbox_rows(self) -> Values:
         try:
-            due, failed = await due_and_failed(self._outbox)
+            due, failed = await count_due_and_failed(self._outbox)
         except TalariaError as fault:  # the rest is known all the same
             log.warning("the outbox is not counted: %s", fault)
             return {}
@@ -117,9 +117,9 @@ class Numbers:
 def _metric(name: str, type: str, label: str, values: Values) -> Iterator[str]:
     yield f"# TYPE talaria_{name} {type}\n"
     for value, number in values.items():
-        labelled = f'{{{label}="{_escaped(value)}"}}' if label else ""
+        labelled = f'{{{label}="{_escape(value)}"}}' if label else ""
         yield f"talaria_{name}{labelled} {float(number)!r}\n"
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from talaria.core.clock import Clock
 from talaria.core.events import (
@@ -14,12 +13,11 @@ from talaria.core.events import (
     ToolBegan,
     ToolEnded,
     TurnBegan,
-    TurnDone,
 )
 from talaria.core.ids import SessionId, TurnId
 from talaria.gateway.delivery import Delivery, Draft
 from talaria.gateway.gateway_state import PlatformLinks
-from talaria.gateway.replies import LIVES_S, MARK_CHARS, may_be_silent, without_files
+from talaria.gateway.replies import EXPIRES_AFTER_S, MARK_CHARS, may_be_silent, without_files
 from talaria.platforms.base import Address, Platform, PlatformFailure
 from talaria.platforms.splitting import split
 
@@ -35,11 +33,8 @@ WORDS_CHARS = 60
 class LivePreview:
     """One turn in one chat. It is the observer of that turn."""
 
-    def __init__(
-        self, where: Address, session: SessionId, reply_to: str, began_at: float, end: "Callable[[LivePreview], None]"
-    ) -> None:
+    def __init__(self, where: Address, session: SessionId, reply_to: str, began_at: float) -> None:
         self.where = where
-        self._end = end
         self._session = session
         self._reply_to = reply_to
         self._began_at = began_at
@@ -49,8 +44,6 @@ class LivePreview:
         self._doing = ""
         self._next_at = began_at + SHOWN_AFTER_S
         self._typing_at = began_at + SHOWN_AFTER_S
-        self.is_waiting = False
-        """For an answer of the person: nobody types."""
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -66,8 +59,6 @@ class LivePreview:
             case ToolEnded(result):
                 self._doing = ""
                 self._tools -= result.disposition == "none"  # it did not run: that is not a step
-            case TurnDone():
-                self._end(self)
             case RouteSwitched(before, model):
                 log.info("%s answers in place of %s", model, before, extra={"session": self._session})
             case _:
@@ -81,10 +72,10 @@ class LivePreview:
         if not text:
             return None
         self._next_at = now + platform.capabilities.edit_every_s
-        return Draft(self._session, f"{self._turn}:0", text, self._reply_to, wall + LIVES_S)
+        return Draft(self._session, f"{self._turn}:0", text, self._reply_to, wall + EXPIRES_AFTER_S)
 
     def is_typing_due(self, now: float) -> bool:
-        if now < self._typing_at or self.is_waiting:
+        if now < self._typing_at:
             return False
         self._typing_at = now + TYPING_S
         return True
@@ -109,37 +100,34 @@ class PreviewUpdater:
         self._delivery = delivery
         self._links = links
         self._clock = clock
-        self._showing: set[LivePreview] = set()
+        self._previews: set[LivePreview] = set()
 
     def begin(self, where: Address, session: SessionId, reply_to: str) -> LivePreview:
-        showing = LivePreview(where, session, reply_to, self._clock.monotonic(), self.end)
-        self._showing.add(showing)
-        return showing
+        preview = LivePreview(where, session, reply_to, self._clock.monotonic())
+        self._previews.add(preview)
+        return preview
 
-    def end(self, showing: LivePreview) -> None:
-        """The answer is on the disk: it is sent, and what was shown of it makes way. Once; again is nothing."""
-        if showing in self._showing:
-            self._showing.discard(showing)
-            self._delivery.show(showing.where, None)
+    def end(self, preview: LivePreview) -> bool:
+        """Show nothing more of this turn. False: it has ended already."""
+        is_shown = preview in self._previews
+        self._previews.discard(preview)
+        return is_shown
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._clock.sleep(TICK_S)
-                self._tick(lambda platform, where: group.create_task(self._type(platform, where)))
+                now, wall = self._clock.monotonic(), self._clock.now()
+                for preview in tuple(self._previews):
+                    platform = self._links.find(preview.where.platform)
+                    if platform is None or self._links.pause_s(platform.name) > 0:
+                        continue
+                    if (draft := preview.draft(now, wall, platform)) is not None:
+                        self._delivery.show(preview.where, draft)
+                    if platform.capabilities.can_type and preview.is_typing_due(now):
+                        group.create_task(self._show_typing(platform, preview.where))
 
-    def _tick(self, type_: Callable[[Platform, Address], object]) -> None:
-        now, wall = self._clock.monotonic(), self._clock.now()
-        for showing in tuple(self._showing):
-            platform = self._links.find(showing.where.platform)
-            if platform is None or self._links.quiet_s(platform.name) > 0:
-                continue
-            if (draft := showing.draft(now, wall, platform)) is not None:
-                self._delivery.show(showing.where, draft)
-            if platform.capabilities.can_type and showing.is_typing_due(now):
-                type_(platform, showing.where)
-
-    async def _type(self, platform: Platform, where: Address) -> None:
+    async def _show_typing(self, platform: Platform, where: Address) -> None:
         if self._links.find(platform.name) is not platform:  # it was closed since the tick
             return
         try:
@@ -147,7 +135,7 @@ class PreviewUpdater:
                 async with asyncio.timeout(TYPING_S):
                     await platform.show_typing(where)
         except PlatformFailure as fault:
-            await self._links.heed(platform.name, fault)
+            await self._links.note_pause(platform.name, fault)
             log.debug("no typing at %s: %s", where, fault)
         except TimeoutError:
             log.debug("no typing at %s: it took too long", where)

@@ -8,7 +8,7 @@ import msgspec
 
 from talaria.core.clock import Clock
 from talaria.gateway.attachments import FileMissing, NotSendable
-from talaria.gateway.envelope import OutgoingBody, written
+from talaria.gateway.envelope import OutgoingBody, encode_body
 from talaria.platforms.base import Address, Capabilities
 from talaria.platforms.splitting import split
 from talaria.runtime.session_config import TurnResult
@@ -16,7 +16,7 @@ from talaria.store.chat_ports import Outgoing
 
 SILENCE = frozenset({"[SILENT]", "NO_REPLY", "HEARTBEAT_OK"})
 """An answer of just that is kept, and not sent."""
-LIVES_S = 24 * 3600.0
+EXPIRES_AFTER_S = 24 * 3600.0
 """How long a reply may be under way."""
 MARK_CHARS = 100
 """Kept free in each message, for the words that it may be a double."""
@@ -35,18 +35,18 @@ def may_be_silent(text: str) -> bool:
     return any(word.startswith(start) for word in SILENCE)
 
 
-def words(ending: TurnResult) -> str:
+def final_text(ending: TurnResult) -> str:
     """What the person reads in the end; empty: nothing."""
     text = ending.text.strip()
     if ending.outcome == "completed":
-        return "" if text in SILENCE else text or "(The model ended without a word.)"
+        return "" if text in SILENCE else text or "(The model gave no answer.)"
     said = f"{text}\n\n" if text and text not in SILENCE else ""
     if ending.outcome == "interrupted":
         return f"{said}({f'Stopped. {ending.error}'.rstrip()})"
-    return f"{said}⚠ {ending.error or 'This did not work.'}"
+    return f"{said}⚠ {ending.error or 'This failed.'}"
 
 
-def named_files(text: str) -> Mapping[int, str]:
+def find_named_files(text: str) -> Mapping[int, str]:
     """The path after each `MEDIA:`, by the number of its line. In a code fence it is text like any other."""
     found: dict[int, str] = {}
     fence = ""
@@ -63,7 +63,7 @@ def named_files(text: str) -> Mapping[int, str]:
 
 def without_files(text: str) -> str:
     """An answer that is still being written, without the lines that name files, also if one has only begun."""
-    lines, named = text.split("\n"), named_files(text)
+    lines, named = text.split("\n"), find_named_files(text)
     last = lines[-1].strip()
     if last and MEDIA.startswith(last):
         lines.pop()
@@ -85,7 +85,7 @@ class Replies(msgspec.Struct, frozen=True):
     """Where a file is that the model names, if it has at most so many bytes. Raises `NotSendable`."""
 
     def of_turn(self, ending: TurnResult) -> Sequence[Outgoing]:
-        text, files = words(ending), dict[Path, None]()
+        text, files = final_text(ending), dict[Path, None]()
         if ending.outcome == "completed":
             text, files = self._take_files(text)
         rows = [
@@ -105,12 +105,12 @@ class Replies(msgspec.Struct, frozen=True):
             for number, piece in enumerate(pieces)
         ]
 
-    def row(self, key: str, parcel: OutgoingBody, lives_s: float = LIVES_S) -> Outgoing:
-        return Outgoing(str(self.where), written(parcel), key, self.clock.now() + lives_s)
+    def row(self, key: str, body: OutgoingBody, lives_s: float = EXPIRES_AFTER_S) -> Outgoing:
+        return Outgoing(str(self.where), encode_body(body), key, self.clock.now() + lives_s)
 
     def _take_files(self, text: str) -> tuple[str, dict[Path, None]]:
         """The text without the files that it names, and those; what cannot be sent is said where it was named."""
-        named, kept, files = named_files(text), list[str](), dict[Path, None]()
+        named, kept, files = find_named_files(text), list[str](), dict[Path, None]()
         for number, line in enumerate(text.split("\n")):
             if (path := named.get(number)) is None:
                 is_second_gap = not line and number - 1 in named and (not kept or not kept[-1])
@@ -120,14 +120,14 @@ class Replies(msgspec.Struct, frozen=True):
                 files[self.find_file(path, self.capabilities.max_upload_bytes)] = None
             except FileMissing as fault:
                 is_prose = not path.startswith(("/", "~")) and len(path.split()) > 1
-                kept.append(line if is_prose else not_sent(Path(path).name, str(fault)))
+                kept.append(line if is_prose else describe_unsent_file(Path(path).name, str(fault)))
             except NotSendable as fault:
-                kept.append(not_sent(Path(path).name, str(fault)))
+                kept.append(describe_unsent_file(Path(path).name, str(fault)))
         left = "\n".join(kept).strip()
         return "" if left in SILENCE else left, files
 
 
-def not_sent(name: str, why: str) -> str:
+def describe_unsent_file(name: str, why: str) -> str:
     """What the person reads in place of a file."""
     shown = "".join(char if char.isprintable() else "_" for char in name)
     shown = shown if len(shown) <= NAME_CHARS else f"{shown[:NAME_CHARS]}…"

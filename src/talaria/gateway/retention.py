@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _ROTATED = re.compile(r"[\w-]+\.log\.\d+")
 
 
-async def clear(home: Path, workspace: Path, keep_days: int, now: float, platforms: Collection[str]) -> int:
+async def delete_old_files(home: Path, workspace: Path, keep_days: int, now: float, platforms: Collection[str]) -> int:
     """How many files went. In the workspace only the folders of people on these platforms are ours."""
     removed = await in_thread(lambda: _clear(home, workspace.expanduser(), now - keep_days * DAY_S, platforms))
     if removed:
@@ -82,8 +82,8 @@ THRESHOLDS = (2_000, 200, 100)
 
 
 @contextmanager
-def rarely_collected() -> Generator[None]:
-    """What is there already is not looked at any more."""
+def infrequent_collection() -> Generator[None]:
+    """Objects that exist already are not scanned any more."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()

@@ -26,8 +26,8 @@ from talaria.plugins.registered import (
     engine_name,
     memory_name,
 )
-from talaria.runtime.chat import Chat, Outcome, Say
-from talaria.runtime.commands import Command, Commands, normalised
+from talaria.runtime.chat import Chat
+from talaria.runtime.commands import Command, Commands, Outcome, Say, normalise
 from talaria.runtime.commands import Run as RunCommand
 from talaria.tools.base import Run, Tool
 from talaria.tools.function import SchemaTool, encode_result
@@ -188,7 +188,7 @@ def _runner(
 ) -> RunCommand:
     """A command of the engine that is chosen runs with the engine of the conversation in use, between its other calls;
     any other one runs as it was registered."""
-    name = normalised(command.name)
+    name = normalise(command.name)
 
     def work(handler: Callable[[str], Any], argument: str) -> str:
         answer = call_or_await(lambda: handler(argument), plugin.background)

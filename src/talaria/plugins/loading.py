@@ -32,7 +32,7 @@ from talaria.core.plugin_calls import PluginError
 from talaria.plugins.api import PluginContext, nothing
 from talaria.plugins.discovery import MODELS, FoundPlugin
 from talaria.plugins.registered import Registered
-from talaria.runtime.commands import normalised
+from talaria.runtime.commands import normalise
 
 _users: list[str] = []
 _before: list[str | None] = []
@@ -253,10 +253,10 @@ def commands_of(engine: ContextEngine, first: Registered, run: Registered) -> di
     """The handlers of the slash commands that reach this engine: those of the run of `register` that made it or, if it
     is a clone or a copy, those of the `first` run, with this engine in place of the one that they were registered with.
     """
-    copied = {normalised(one.name): rebound(one.handler, first.engine, engine) for one in reversed(first.commands)}
+    copied = {normalise(one.name): rebound(one.handler, first.engine, engine) for one in reversed(first.commands)}
     if run is first:
         return copied
-    return copied | {normalised(one.name): one.handler for one in reversed(run.commands)}
+    return copied | {normalise(one.name): one.handler for one in reversed(run.commands)}
 
 
 def _ways(registered: T, register_again: Callable[[], T | None]) -> Iterator[tuple[str, Callable[[], Any]]]:

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import msgspec
 
-from talaria.agent.hooks import Block, Change, Doubt, Facts, Leaving, Objection, Tell
+from talaria.agent.hooks import Block, Change, Doubt, LeaveReason, Notify, Objection, SessionContext
 from talaria.context.engine import as_dict, canonical
 from talaria.core.clock import Clock
 from talaria.core.entries import TurnOutcome
@@ -158,28 +158,36 @@ class PluginHooks:
         """Of the turn."""
         self._asked = ""
 
+    is_empty = False
+
     @property
-    def hear_results(self) -> bool:
+    def wants_results(self) -> bool:
         return any(self._has(name) for name in _OF_RESULTS)
 
-    async def before_turn(self, facts: Facts, asked: str, history: Sequence[Message], tell: Tell) -> Sequence[str]:  # noqa: ARG002
+    async def before_turn(
+        self,
+        context: SessionContext,
+        asked: str,
+        history: Sequence[Message],
+        tell: Notify,  # noqa: ARG002
+    ) -> Sequence[str]:
         self._requests, self._asked = 0, asked
         if not history:
-            await self._fire("on_session_start", facts)
+            await self._fire("on_session_start", context)
         if not self._has("pre_llm_call"):
             return ()
         answers = await self._fire(
             "pre_llm_call",
-            facts,
+            context,
             user_message=asked,
             conversation_history=to_dicts(history, with_context=False),
             is_first_turn=not history,
-            sender_id=facts.person,
+            sender_id=context.person,
         )
         return [text for answer in answers if (text := _added(answer))]
 
     async def after_turn(
-        self, facts: Facts, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
+        self, context: SessionContext, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
     ) -> None:
         if outcome == "completed" and self._has("post_llm_call"):
             told = {
@@ -187,35 +195,37 @@ class PluginHooks:
                 "assistant_response": answer,
                 "conversation_history": to_dicts(history, with_context=False),
             }
-            await self._fire("post_llm_call", facts, **told)
+            await self._fire("post_llm_call", context, **told)
         await self._fire(
-            "on_session_end", facts, completed=outcome == "completed", interrupted=outcome == "interrupted"
+            "on_session_end", context, completed=outcome == "completed", interrupted=outcome == "interrupted"
         )
 
     async def session_left(
         self,
-        facts: Facts,
+        context: SessionContext,
         messages: Sequence[Message],  # noqa: ARG002
         successor: SessionId | None,
-        reason: Leaving,
+        reason: LeaveReason,
     ) -> None:
-        await self._fire("on_session_finalize", facts, reason=reason)
+        await self._fire("on_session_finalize", context, reason=reason)
         if successor:
-            ids = {"session_id": successor, "old_session_id": facts.session, "new_session_id": successor}
-            await self._fire("on_session_reset", facts, reason=reason, **ids)
+            ids = {"session_id": successor, "old_session_id": context.session, "new_session_id": successor}
+            await self._fire("on_session_reset", context, reason=reason, **ids)
 
-    async def revised(self, facts: Facts, text: str) -> str:
-        answers = await self._fire("transform_llm_output", facts, response_text=text)
+    async def revise(self, context: SessionContext, text: str) -> str:
+        answers = await self._fire("transform_llm_output", context, response_text=text)
         return next((answer for answer in answers if isinstance(answer, str) and answer), text)
 
-    async def before_request(self, facts: Facts, endpoint: Endpoint, messages: Iterable[Message]) -> None:
+    async def before_request(self, context: SessionContext, endpoint: Endpoint, messages: Iterable[Message]) -> None:
         self._requests += 1
         if self._has("pre_api_request"):
             sent = to_dicts(messages)
             told = {"request_messages": sent, "message_count": len(sent), "user_message": self._asked}
-            await self._fire("pre_api_request", facts, **self._request(facts, endpoint), **told)
+            await self._fire("pre_api_request", context, **self._request(context, endpoint), **told)
 
-    async def after_request(self, facts: Facts, endpoint: Endpoint, answer: Assistant, seconds: float) -> None:
+    async def after_request(
+        self, context: SessionContext, endpoint: Endpoint, answer: Assistant, seconds: float
+    ) -> None:
         if self._has("post_api_request"):
             told = {
                 "usage": as_dict(canonical(answer.usage)) if answer.usage else {},
@@ -224,62 +234,64 @@ class PluginHooks:
                 "assistant_content": answer.text,
                 "finish_reason": _FINISH.get(answer.stop, "stop"),
             }
-            await self._fire("post_api_request", facts, **self._request(facts, endpoint), **told)
+            await self._fire("post_api_request", context, **self._request(context, endpoint), **told)
 
-    async def request_failed(self, facts: Facts, endpoint: Endpoint, failure: Exception) -> None:
+    async def request_failed(self, context: SessionContext, endpoint: Endpoint, failure: Exception) -> None:
         told = {"error": str(failure), "error_type": type(failure).__name__}
-        await self._fire("api_request_error", facts, **self._request(facts, endpoint), **told)
+        await self._fire("api_request_error", context, **self._request(context, endpoint), **told)
 
-    def _request(self, facts: Facts, endpoint: Endpoint) -> dict[str, Any]:
+    def _request(self, context: SessionContext, endpoint: Endpoint) -> dict[str, Any]:
         return {
             "model": endpoint.model,
             "provider": endpoint.provider,
             "base_url": endpoint.base_url,
             "api_mode": endpoint.wire,
             "api_call_count": self._requests,
-            "api_request_id": self._request_id(facts),
+            "api_request_id": self._request_id(context),
         }
 
-    def _request_id(self, facts: Facts) -> str:
-        return f"{facts.turn}-{self._requests}"
+    def _request_id(self, context: SessionContext) -> str:
+        return f"{context.turn}-{self._requests}"
 
-    async def before_call(self, facts: Facts, call: ToolCall) -> Objection | None:
+    async def before_call(self, context: SessionContext, call: ToolCall) -> Objection | None:
         if not self._has("pre_tool_call"):
             return None
-        told = self._call(facts, call)
-        answers = await self._fire("pre_tool_call", facts, **told)
+        told = self._call(context, call)
+        answers = await self._fire("pre_tool_call", context, **told)
         objection = next((objection for answer in answers if (objection := _objection(answer))), None)
         return objection or await self._table.read(lambda: _change(told["args"], call))
 
-    async def after_call(self, facts: Facts, call: ToolCall, result: ToolResult, seconds: float) -> ToolResult:
-        told = self._call(facts, call)
+    async def after_call(
+        self, context: SessionContext, call: ToolCall, result: ToolResult, seconds: float
+    ) -> ToolResult:
+        told = self._call(context, call)
         if call.name == "terminal" and self._has("transform_terminal_output"):
             command = {"command": told["args"].get("command", ""), "output": result.text, "env_type": "local"}
             command["returncode"] = _exit_code(result.text)
-            result = _replaced(result, await self._fire("transform_terminal_output", facts, **command))
+            result = _replaced(result, await self._fire("transform_terminal_output", context, **command))
         status = {"duration_ms": round(seconds * 1000), **_status(result)}
-        await self._fire("post_tool_call", facts, **told, result=result.text, **status)
-        answers = await self._fire("transform_tool_result", facts, **told, result=result.text, **status)
+        await self._fire("post_tool_call", context, **told, result=result.text, **status)
+        answers = await self._fire("transform_tool_result", context, **told, result=result.text, **status)
         return _replaced(result, answers)
 
-    def _call(self, facts: Facts, call: ToolCall) -> dict[str, Any]:
+    def _call(self, context: SessionContext, call: ToolCall) -> dict[str, Any]:
         named = {"tool_name": call.name, "args": _arguments(call), "tool_call_id": call.id}
-        return {**named, "api_request_id": self._request_id(facts), "middleware_trace": []}
+        return {**named, "api_request_id": self._request_id(context), "middleware_trace": []}
 
     def _has(self, name: str) -> bool:
         return bool(self._table.callbacks.get(name))
 
-    async def _fire(self, name: str, facts: Facts, **told: Any) -> list[Any]:
+    async def _fire(self, name: str, context: SessionContext, **told: Any) -> list[Any]:
         if not self._has(name):
             return []
         where = {
-            "session_id": facts.session,
-            "task_id": facts.session,
-            "turn_id": facts.turn or "",
-            "conversation_id": facts.conversation,
-            "gateway_session_key": facts.conversation,
-            "platform": facts.platform,
-            "model": facts.model,
+            "session_id": context.session,
+            "task_id": context.session,
+            "turn_id": context.turn or "",
+            "conversation_id": context.conversation,
+            "gateway_session_key": context.conversation,
+            "platform": context.platform,
+            "model": context.model,
         }
         return await self._table.invoke(name, **{**where, **told})
 

@@ -17,13 +17,13 @@ from talaria.core.messages import NO_USAGE, ToolCall, Usage
 from talaria.plugins.bridge import Bridge
 from talaria.runtime import session_config
 from talaria.runtime.auxiliary import Auxiliary
-from talaria.runtime.session_config import serving
+from talaria.runtime.session_config import current_session
 from talaria.tools.executor import Executor
 
 
 def dispatch(bridge: Bridge, tool: str, arguments: dict[str, Any]) -> str:
     """The result; what goes wrong is in it, as `{"error": …}`. From a thread."""
-    here = serving.get()
+    here = current_session.get()
     if here is None:
         return _error("There is no conversation here whose tools could be used.")
     call = ToolCall(new_call_id(), tool, json.dumps(arguments, default=str))
@@ -152,7 +152,7 @@ class PluginServices:
         return PluginLlm(plugin, self.bridge, self.ask, may_choose=may_choose)
 
     async def ask(self, question: LlmQuestion) -> LlmAnswer:
-        serving = session_config.serving.get()
+        serving = session_config.current_session.get()
         if self.auxiliary is None:
             raise RuntimeError("Talaria has no model open yet: ask when a conversation runs.")
         system, messages = message_dicts.parse_question(question.messages)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from talaria.agent.hooks import Equipment, Facts, Leaving, Tell
+from talaria.agent.hooks import Equipment, LeaveReason, Notify, SessionContext
 from talaria.core.clock import Clock
 from talaria.core.entries import TurnOutcome
 from talaria.core.errors import BadArguments, ToolFailed
@@ -42,7 +42,7 @@ def skill_tool(skills: Mapping[str, PluginSkill]) -> Tool:
     return tool(skill_view, after_crash="repeat", effect=READS, claim=NOTHING)
 
 
-MakeMemory = Callable[[Tell], MemoryHost]
+MakeMemory = Callable[[Notify], MemoryHost]
 
 
 class SessionHooks(PluginHooks):
@@ -54,34 +54,36 @@ class SessionHooks(PluginHooks):
         self._home = home
         self._clock = clock
         self._unsaid: list[str] = []
-        self._tell: Tell = self._unsaid.append
+        self._tell: Notify = self._unsaid.append
         self._memory = memory(self._say) if memory else None
 
     def _say(self, text: str) -> None:
         self._tell(text)
 
-    async def equip(self, facts: Facts) -> Equipment:
+    async def equip(self, context: SessionContext) -> Equipment:
         tools = await usable(self._brought.tools, self._clock)
         if self._brought.skills:
             tools.append(skill_tool(self._brought.skills))
         if self._memory is None:
             return Equipment(tuple(tools))
-        of_memory, prompt = await self._memory.open(facts.session, self._home, facts.platform, facts.person)
+        of_memory, prompt = await self._memory.open(context.session, self._home, context.platform, context.person)
         return Equipment((*tools, *of_memory), prompt)
 
-    async def before_turn(self, facts: Facts, asked: str, history: Sequence[Message], tell: Tell) -> Sequence[str]:
+    async def before_turn(
+        self, context: SessionContext, asked: str, history: Sequence[Message], tell: Notify
+    ) -> Sequence[str]:
         self._tell = tell
         while self._unsaid:
             tell(self._unsaid.pop(0))
-        added = list(await super().before_turn(facts, asked, history, tell))
+        added = list(await super().before_turn(context, asked, history, tell))
         recalled = await self._memory.recall(asked) if self._memory else ""
         self._tell_problems()
         return [*added, f"[What the memory has on this:]\n{recalled}"] if recalled else added
 
     async def after_turn(
-        self, facts: Facts, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
+        self, context: SessionContext, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
     ) -> None:
-        await super().after_turn(facts, asked, answer, history, outcome)
+        await super().after_turn(context, asked, answer, history, outcome)
         if self._memory and outcome == "completed" and asked and answer:
             await self._memory.record_turn(asked, answer, history)
         self._tell_problems()
@@ -91,13 +93,13 @@ class SessionHooks(PluginHooks):
         for sentence in self._table.problems.untold():
             self._tell(sentence)
 
-    async def before_compaction(self, facts: Facts, messages: Sequence[Message]) -> str:  # noqa: ARG002
+    async def before_compaction(self, context: SessionContext, messages: Sequence[Message]) -> str:  # noqa: ARG002
         return await self._memory.before_compaction(messages) if self._memory else ""
 
     async def session_left(
-        self, facts: Facts, messages: Sequence[Message], successor: SessionId | None, reason: Leaving
+        self, context: SessionContext, messages: Sequence[Message], successor: SessionId | None, reason: LeaveReason
     ) -> None:
-        await super().session_left(facts, messages, successor, reason)
+        await super().session_left(context, messages, successor, reason)
         if self._memory:
             await self._memory.close(messages, successor)
 

@@ -1,1 +1,1 @@
-"""A live session: its turns, what survives of them, and how they go on after a crash."""
+"""A live session: its turns, what survives of them, and how they continue after a crash."""

@@ -10,9 +10,8 @@ from textwrap import shorten
 
 import msgspec
 
-from talaria.agent.budget import Account, Budget
-from talaria.agent.limits import Limits
-from talaria.agent.model_call import ask
+from talaria.agent.budget import Account, Budget, Limits
+from talaria.agent.model_call import ask_model
 from talaria.agent.route_cursor import RouteCursor
 from talaria.agent.turn import Turn
 from talaria.context.summary import SYSTEM
@@ -68,23 +67,20 @@ class Auxiliary(msgspec.Struct, frozen=True):
             system=system,
             tools=(),
             history=History([user(asked)] if isinstance(asked, str) else asked),
-            walk=RouteCursor(self.route, self.upstream, self.max_attempts, is_auxiliary=True),
+            cursor=RouteCursor(self.route, self.upstream, self.max_attempts, is_auxiliary=True),
             budget=budget,
             clock=self.clock,
             redactor=self.redactor,
         )
-        request = msgspec.structs.replace(turn.view(), max_output=max_output)
+        request = msgspec.structs.replace(turn.request(), max_output=max_output)
         try:
-            return await ask(turn, request, _Aside(self.purpose))
+            return await ask_model(turn, request, _NullSink(self.purpose))
         finally:
-            await self._booked(budget)
-
-    async def _booked(self, budget: Budget) -> None:
-        """An answer is not thrown away because its cost could not be written down."""
-        try:
-            await budget.book()
-        except StoreUnavailable as fault:
-            log.warning("%s not booked: %s", self.purpose, fault)
+            # An answer is not thrown away because its cost could not be written down.
+            try:
+                await budget.book()
+            except StoreUnavailable as fault:
+                log.warning("%s not booked: %s", self.purpose, fault)
 
 
 class SessionSummariser(msgspec.Struct, frozen=True):
@@ -112,8 +108,8 @@ class SessionSummariser(msgspec.Struct, frozen=True):
         return answer.text
 
 
-class _Aside:
-    """Nobody watches, and the conversation's journal is not its place."""
+class _NullSink:
+    """Shows nothing and records nothing but a line in the log."""
 
     def __init__(self, purpose: str) -> None:
         self._purpose = purpose
@@ -147,10 +143,10 @@ async def title_for(session: SessionId, messages: Iterable[Message], auxiliary: 
     answer = await auxiliary.ask(
         f"<conversation>\n{excerpt}\n</conversation>", system=_SYSTEM, session=session, max_output=MAX_TOKENS
     )
-    return cleaned(answer.text)
+    return clean_title(answer.text)
 
 
-def cleaned(written: str) -> str:
+def clean_title(written: str) -> str:
     """One short line, whatever the model wrote around it."""
     lines = [line.strip(" \t\"'`*#.") for line in written.splitlines()]
     return shorten(next((line for line in lines if line), "Conversation"), MAX_TITLE_CHARS, placeholder="…")

@@ -11,20 +11,45 @@ have a command in the terminal whose word means something else in a chat.
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from difflib import get_close_matches
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from talaria.core.errors import OperatorError
-from talaria.runtime.chat import Ask, Chat, Outcome, Say
+
+if TYPE_CHECKING:
+    from talaria.runtime.chat import Chat
 
 Category = Literal["conversation", "model", "info", "plugins", "leave"]
 Surface = Literal["terminal", "platform"]
-Run = Callable[[Chat, str], Awaitable[Outcome]]
+
+
+class Say(msgspec.Struct, frozen=True):
+    """Tell the person."""
+
+    text: str
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Run a turn with this message of the person."""
+
+    text: str
+
+
+class Leave(msgspec.Struct, frozen=True):
+    """Close the chat."""
+
+    text: str = ""
+    """Last words."""
+
+
+Outcome = Say | Ask | Leave | None
+"""What the surface does about a line. None: nothing more."""
+Run = Callable[["Chat", str], Awaitable[Outcome]]
 
 MAX_MENU_DESCRIPTION_CHARS = 256
-_FIT = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_FIT_FOR_MENU = re.compile(r"[a-z0-9_]{1,32}")
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_MENU_NAME = re.compile(r"[a-z0-9_]{1,32}")
 
 _HEADINGS: dict[Category, str] = {
     "conversation": "Conversation",
@@ -45,7 +70,7 @@ class NameTaken(OperatorError):
 
 
 class UnfitName(OperatorError):
-    """Not every keyboard and platform has the signs of this name."""
+    """Not every keyboard and platform has the characters of this name."""
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -130,12 +155,15 @@ class Unclear(msgspec.Struct, frozen=True):
         return f"There is no command /{self.word};{hint} /help lists them."
 
 
-def normalised(word: str) -> str:
+ParsedLine = GivenCommand | PlainMessage | Unclear
+
+
+def normalise(word: str) -> str:
     """As commands are called: lower case, no slash, hyphens where people also write spaces and underscores."""
-    return _folded(word).strip("/-")
+    return _fold(word).strip("/-")
 
 
-def _folded(word: str) -> str:
+def _fold(word: str) -> str:
     return re.sub(r"[\s_-]+", "-", word.lower())
 
 
@@ -148,11 +176,18 @@ class Commands:
             self.add(command)
 
     def add(self, command: Command) -> None:
-        """All of its words or, if one is taken, none: so nobody promises a word that leads to somebody else.
+        """All of its words or, if one is taken, none: no help text promises a word of another command.
 
         Raises `NameTaken`, `UnfitName`.
         """
-        added = _fit(command)
+        name = normalise(command.name)
+        aliases = tuple(dict.fromkeys(alias for word in command.aliases if (alias := normalise(word)) != name))
+        for word in (name, *aliases):
+            if not _NAME.fullmatch(word):
+                raise UnfitName(f"No command can be called {word!r}: only a to z, digits and hyphens are fit for one.")
+        added = msgspec.structs.replace(
+            command, name=name, aliases=aliases, description=" ".join(command.description.split())
+        )
         for word in added.words:
             if word in self._by_word:
                 raise NameTaken(f"{_whose(added)} cannot answer to /{word}: {_whose(self._by_word[word])} does.")
@@ -173,19 +208,19 @@ class Commands:
 
     def find(self, word: str, surface: Surface) -> Command | Unclear:
         """By one of its words, or by a beginning that fits no other command of this surface."""
-        typed, wanted = word.strip().removeprefix("/"), normalised(word)
+        typed, wanted = word.strip().removeprefix("/"), normalise(word)
         exact = self._by_word.get(wanted)
         if exact is not None:
             return exact if exact.is_for(surface) else Unclear(typed, ())
-        match list(self._beginning(wanted, surface)) if wanted else []:
+        match list(self._find_by_prefix(wanted, surface)) if wanted else []:
             case []:
-                return Unclear(typed, self._near(wanted, surface))
+                return Unclear(typed, self._suggest(wanted, surface))
             case [(_, command)]:
                 return command
             case several:
                 return Unclear(typed, tuple(candidate for candidate, _ in several), is_ambiguous=True)
 
-    def parse(self, line: str, surface: Surface) -> GivenCommand | PlainMessage | Unclear:
+    def parse(self, line: str, surface: Surface) -> ParsedLine:
         """`//text` is the message `/text`, and a first word with another slash in it is a path."""
         if not line.startswith("/"):
             return PlainMessage(line)
@@ -199,7 +234,7 @@ class Commands:
 
     def completions(self, prefix: str) -> list[tuple[str, str]]:
         """At the terminal: each command that may be meant, under the word that begins so, with its description."""
-        begun = self._beginning(_folded(prefix).lstrip("/"), "terminal")
+        begun = self._find_by_prefix(_fold(prefix).lstrip("/"), "terminal")
         return [(word, command.description) for word, command in begun]
 
     def menu(self, limit: int) -> list[tuple[str, str]]:
@@ -209,29 +244,29 @@ class Commands:
         """
         offered = [one for one in self.visible("platform") if not one.is_for_admins]
         named = [(one.name.replace("-", "_"), one.in_chats or one.description or one.name) for one in offered]
-        fit = [(name, text) for name, text in named if _FIT_FOR_MENU.fullmatch(name)]
+        fit = [(name, text) for name, text in named if _MENU_NAME.fullmatch(name)]
         return [(name, text[:MAX_MENU_DESCRIPTION_CHARS]) for name, text in fit[:limit]]
 
-    def _beginning(self, prefix: str, surface: Surface) -> Iterator[tuple[str, Command]]:
+    def _find_by_prefix(self, prefix: str, surface: Surface) -> Iterator[tuple[str, Command]]:
         for command in self.visible(surface):
             word = next((word for word in command.words if word.startswith(prefix)), None)
             if word is not None:
                 yield word, command
 
-    def _near(self, wanted: str, surface: Surface) -> tuple[str, ...]:
+    def _suggest(self, wanted: str, surface: Surface) -> tuple[str, ...]:
         words = [word for command in self.visible(surface) for word in command.words]
         return tuple(get_close_matches(wanted, words))
 
 
-async def obey(line: str, chat: Chat, commands: Commands, surface: Surface) -> Outcome:
+async def run_command(given: ParsedLine, chat: "Chat") -> Outcome:
     """Do what a line says; words for the model come back as `Ask`. Raises what the command raises."""
-    match commands.parse(line, surface):
+    match given:
         case GivenCommand(command, argument):
             return await command.run(chat, argument)
         case PlainMessage(text):
             return Ask(text)
-        case Unclear() as unclear:
-            return Say(str(unclear))
+        case Unclear():
+            return Say(str(given))
 
 
 def help_text(commands: Commands, surface: Surface, *, is_admin: bool = True) -> str:
@@ -256,40 +291,29 @@ def _help_line(command: Command, surface: Surface) -> str:
     return f"{use}{gap}{told}".rstrip()
 
 
-def _fit(command: Command) -> Command:
-    name = normalised(command.name)
-    aliases = tuple(dict.fromkeys(alias for word in command.aliases if (alias := normalised(word)) != name))
-    for word in (name, *aliases):
-        if not _FIT.fullmatch(word):
-            raise UnfitName(f"No command can be called {word!r}: only a to z, digits and hyphens are fit for one.")
-    return msgspec.structs.replace(
-        command, name=name, aliases=aliases, description=" ".join(command.description.split())
-    )
-
-
 def _whose(command: Command) -> str:
     return f"/{command.name} of {command.owner}" if command.owner else f"the built-in /{command.name}"
 
 
 GATEWAY_COMMANDS = (
     CommandSpec("start", "what this is", gateway_only=True),
-    CommandSpec("stop", "end the turn that runs; what waits is dropped", gateway_only=True),
-    CommandSpec("queue", "say something when this turn has ended", ("q",), "TEXT", gateway_only=True),
-    CommandSpec("steer", "tell the model something while it works", ("tell",), "TEXT", gateway_only=True),
-    CommandSpec("busy", "what a message does while a turn runs", (), "queue|steer|interrupt", gateway_only=True),
-    CommandSpec("approve", "allow what is asked", (), "[once|session|project|always]", gateway_only=True),
+    CommandSpec("stop", "stop the running turn; waiting messages are dropped", gateway_only=True),
+    CommandSpec("queue", "send a message when this turn has ended", ("q",), "TEXT", gateway_only=True),
+    CommandSpec("steer", "send the model a note while it works", ("tell",), "TEXT", gateway_only=True),
+    CommandSpec("busy", "what a message does during a turn", (), "queue|steer|interrupt", gateway_only=True),
+    CommandSpec("approve", "allow what the agent asks for", (), "[once|session|project|always]", gateway_only=True),
     CommandSpec("deny", "do not allow it, and say what to do instead", args_hint="[WORDS]", gateway_only=True),
     CommandSpec(
-        "sethome", "send here what nobody has asked for", category="info", gateway_only=True, is_for_admins=True
+        "sethome", "send unprompted messages to this chat", category="info", gateway_only=True, is_for_admins=True
     ),
     CommandSpec("whoami", "who you are here", category="info", gateway_only=True),
 )
 SCREEN_COMMANDS = (
-    CommandSpec("stop", "end the turn that runs; what waits is dropped", cli_only=True),
-    CommandSpec("queue", "say something when this turn has ended", ("q",), "TEXT", cli_only=True),
-    CommandSpec("steer", "tell the model something while it works", ("tell",), "TEXT", cli_only=True),
+    CommandSpec("stop", "stop the running turn; waiting messages are dropped", cli_only=True),
+    CommandSpec("queue", "send a message when this turn has ended", ("q",), "TEXT", cli_only=True),
+    CommandSpec("steer", "send the model a note while it works", ("tell",), "TEXT", cli_only=True),
     CommandSpec(
-        "background", "ask beside this conversation; the answer comes here", ("bg", "btw"), "TEXT", cli_only=True
+        "background", "ask in a side conversation; the answer appears here", ("bg", "btw"), "TEXT", cli_only=True
     ),
     CommandSpec(
         "export",
@@ -299,7 +323,7 @@ SCREEN_COMMANDS = (
         cli_only=True,
     ),
     CommandSpec("details", "what the last turn has thought and done, in full (Ctrl-O)", ("verbose",), cli_only=True),
-    CommandSpec("approve", "allow what is asked: by the keys of the question", cli_only=True),
-    CommandSpec("deny", "do not allow it: likewise", cli_only=True),
-    CommandSpec("sethome", "say this in the chat that should be home", cli_only=True),
+    CommandSpec("approve", "allow what the agent asks for: use the keys of the question", cli_only=True),
+    CommandSpec("deny", "do not allow it: use the keys of the question", cli_only=True),
+    CommandSpec("sethome", "use this in the chat that should get unprompted messages", cli_only=True),
 )

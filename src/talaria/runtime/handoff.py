@@ -11,9 +11,9 @@ from talaria.store.chat_ports import Handoffs
 
 LOOK_S = 0.5
 PATIENCE_S = 60.0
-NOBODY = "It timed out: no gateway has taken it within 60 s. Is one running? (talaria gateway status)"
-TOO_SLOW = "It timed out: a gateway took it, but was not done within 60 s. The conversation stays here."
-GIVEN_UP = "The person did not want to wait."
+NOBODY = "It timed out: no gateway picked it up within 60 s. Is one running? (talaria gateway status)"
+TOO_SLOW = "It timed out: a gateway picked it up, but did not finish within 60 s. The conversation stays here."
+GIVEN_UP = "The person stopped waiting."
 
 
 class HandoffFailed(UserFacing):
@@ -24,17 +24,17 @@ async def hand_off(store: Store, clock: Clock, session: SessionId, platform: str
     """Returns when the conversation is there. Raises `HandoffFailed` with the reason; cancelled, it is taken back."""
     row = await store.sessions.get(session)
     if row is not None and row.open_turn is not None:
-        raise HandoffFailed("A turn of this conversation runs, here or elsewhere; hand it over when that has ended.")
+        raise HandoffFailed("A turn of this conversation is running, here or elsewhere. Wait until it ends.")
     if not await store.handoffs.request(session, platform):
-        raise HandoffFailed("This conversation is on its way already.")
+        raise HandoffFailed("This conversation is being handed over already.")
     try:
-        await _arrived(store.handoffs, clock, session)
+        await _wait_for_arrival(store.handoffs, clock, session)
     except asyncio.CancelledError:
         await complete(store.handoffs.fail(session, GIVEN_UP))
         raise
 
 
-async def _arrived(handoffs: Handoffs, clock: Clock, session: SessionId) -> None:
+async def _wait_for_arrival(handoffs: Handoffs, clock: Clock, session: SessionId) -> None:
     deadline = clock.monotonic() + PATIENCE_S
     while clock.monotonic() < deadline:
         await clock.sleep(LOOK_S)

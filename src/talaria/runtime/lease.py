@@ -1,17 +1,21 @@
-"""The hold on a session: its row, and the epoch under which this owner may write.
+"""The hold on a session: its row, the epoch under which this owner may write, and the recorder that writes under it.
 
-How a conversation stands: what is known of it here, and our hold on it.
+The recorder is a turn's sink: it waits while the store is unavailable, shows events, and lets no known secret pass.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
-from talaria.core.aio import in_thread
-from talaria.core.entries import MessageAdded, TurnStarted
+from talaria.core.aio import complete, in_thread
+from talaria.core.clock import Clock
+from talaria.core.entries import Entry, MessageAdded, TurnStarted
 from talaria.core.errors import Fenced, SessionBusy, StoreUnavailable
+from talaria.core.events import AnswerRestarted, Event, Notice, RoundEnded, TextDelta, ThinkingDelta
 from talaria.core.ids import Epoch, OwnerId, SessionId, TurnId, pid_of
 from talaria.core.messages import User
+from talaria.core.redaction import Redactor
 from talaria.runtime.transcript import Transcript, contains_undo
 from talaria.store.base import (
     BrokenRuleError,
@@ -25,14 +29,18 @@ from talaria.store.base import (
     Write,
 )
 
+NEVER_HELD = Epoch(0)
+
 log = logging.getLogger(__name__)
 
 
 class SessionLease:
+    """What is taken is known here at once: a cancelled caller never loses an epoch or a row."""
+
     def __init__(
         self, session: SessionId, store: Store, owner: OwnerId, row: Session | None, *, leaves_mail: bool = True
     ) -> None:
-        """`leaves_mail`: the session is let go of although mail has come; another process sees to that."""
+        """`leaves_mail`: the session is released even if mail has come; another process answers that."""
         self.session = session
         self._store = store
         self._owner = owner
@@ -41,54 +49,51 @@ class SessionLease:
         self.last: Epoch | None = None
         """The epoch that is held, or was held last."""
         self.row = row
-        """None: the session has not begun."""
-
-    async def hold(self, begin: Callable[[], NewSession]) -> Epoch:
-        """What it takes is kept here at once: a cancelled caller must not lose an epoch or a row.
-
-        Raises `SessionBusy` when another living owner has it.
-        """
-        if self.row is None:
-            await self.begin(begin)
-        if self._epoch is None:
-            self._epoch = self.last = await self._seized()
-        return self._epoch
-
-    async def begin(self, begin: Callable[[], NewSession]) -> bool:
-        """False: another process has done so meanwhile."""
-        try:
-            self.row = await self._store.sessions.create(await in_thread(begin))
-        except BrokenRuleError:
-            self.row = await self._store.sessions.get(self.session)
-            if self.row is None:
-                raise
-            return False
-        return True
-
-    async def _seized(self) -> Epoch:
-        match await self._store.journal.seize(self.session, self._owner):
-            case Held(owner):
-                process = f"process {pid_of(owner)}"
-                raise SessionBusy(f"Session {self.session} is at work in {process}; wait for it, or stop it.")
-            case epoch:
-                return epoch
+        """None: the session is not in the store yet."""
 
     @property
     def is_held(self) -> bool:
         return self._epoch is not None
 
     @property
-    def seizing(self) -> SessionSeized:
-        """Written first, it takes a session that nobody holds."""
+    def seizing_write(self) -> SessionSeized:
+        """Written first, it seizes a session that nobody holds."""
         return SessionSeized(self._owner)
 
     @property
-    def leaving(self) -> SessionReleased:
-        """Written last, it spares a `let_go`."""
+    def releasing_write(self) -> SessionReleased:
+        """Written last, it makes `release` unnecessary."""
         return SessionReleased(self._leaves_mail)
 
+    async def create(self, new: Callable[[], NewSession]) -> bool:
+        """Whether the session's row was created now, by us: then nobody has ever held the session."""
+        return self.row is None and await complete(self._create(new))
+
+    async def _create(self, new: Callable[[], NewSession]) -> bool:
+        try:
+            self.row = await self._store.sessions.create(await in_thread(new))
+        except BrokenRuleError:  # another process has created it meanwhile
+            self.row = await self._store.sessions.get(self.session)
+            if self.row is None:
+                raise
+            return False
+        return True
+
+    async def seize(self) -> Epoch:
+        """Raises `SessionBusy` when another living owner has it."""
+        return self._epoch if self._epoch is not None else await complete(self._seize())
+
+    async def _seize(self) -> Epoch:
+        match await self._store.journal.seize(self.session, self._owner):
+            case Held(owner):
+                process = f"process {pid_of(owner)}"
+                raise SessionBusy(f"Session {self.session} is in use by {process}. Wait until it is done, or stop it.")
+            case epoch:
+                self._epoch = self.last = epoch
+                return epoch
+
     async def record(self, epoch: Epoch, writes: Sequence[Write]) -> None:
-        """Raises `Fenced`. What is taken or given up with the writes is known here at once."""
+        """Raises `Fenced`. What is seized or released with the writes is known here at once."""
         try:
             is_released = await self._store.journal.record(self.session, epoch, writes)
         except asyncio.CancelledError:
@@ -96,13 +101,14 @@ class SessionLease:
             raise
         self._epoch, self.last = None if is_released else epoch, epoch
 
-    async def let_go(self, *, leaves_mail: bool = False) -> None:
-        """A release that fails is made up for: by the next turn, which still has the epoch, or by this owner's end."""
-        if self._epoch is None:
-            return
-        leaves = leaves_mail or self._leaves_mail
+    async def release(self, *, leaves_mail: bool = False) -> None:
+        """If it fails, the next turn still has the epoch, and the end of this owner releases the session."""
+        if self._epoch is not None:
+            await complete(self._release(self._epoch, leaves_mail=leaves_mail or self._leaves_mail))
+
+    async def _release(self, epoch: Epoch, *, leaves_mail: bool) -> None:
         try:
-            if await self._store.journal.release(self.session, self._epoch, leaves_mail=leaves):
+            if await self._store.journal.release(self.session, epoch, leaves_mail=leaves_mail):
                 self._epoch = None
         except Fenced:
             self._epoch = None
@@ -110,62 +116,181 @@ class SessionLease:
             log.warning("session %s not released: %s", self.session, fault)
 
 
-NEVER_HELD = Epoch(0)
-
-
 class SessionState:
-    def __init__(self, tenure: SessionLease, journal: Journal) -> None:
-        self.tenure = tenure
-        self.view = Transcript()
+    """The transcript of a session, as far as it is known here, and the lease under which it grows."""
+
+    def __init__(self, lease: SessionLease, journal: Journal) -> None:
+        self.lease = lease
+        self.transcript = Transcript()
         self._journal = journal
-        self._left_at: Epoch | None = None
-        """The epoch of the last turn, after which the view was complete; None: that is not known."""
+        self._known_until: Epoch | None = None
+        """The epoch of the last turn, after which the transcript was complete; None: that is not known."""
 
     def enter(self) -> Epoch | None:
-        """The epoch up to which all is known; it has to be left in good order to be known again."""
-        left, self._left_at = self._left_at, None
-        return left
+        """The epoch up to which everything is known. Without `leave` after it, nothing is known the next time."""
+        known, self._known_until = self._known_until, None
+        return known
 
     def leave(self) -> None:
-        self._left_at = self.tenure.last if self.view.open_turn is None else None
+        self._known_until = self.lease.last if self.transcript.open_turn is None else None
 
-    async def begun(self, begin: Callable[[], NewSession]) -> bool:
-        """Whether the conversation is begun now, by us: then nobody has ever held it."""
-        return self.tenure.row is None and await self.tenure.begin(begin)
-
-    async def hold(self, left: Epoch | None, begin: Callable[[], NewSession]) -> Epoch:
-        epoch = await self.tenure.hold(begin)
-        if left is None or epoch > left + 1:  # nobody else had it, or it would have grown by more
-            await self.read_on()
+    async def seize(self, known: Epoch | None) -> Epoch:
+        """`known` is what `enter` returned. The transcript is up to date afterwards."""
+        epoch = await self.lease.seize()
+        if known is None or epoch > known + 1:  # else nobody else had it: it would have grown by more
+            await self.read_new_entries()
         return epoch
 
-    async def read_on(self) -> None:
-        news = await self._journal.entries(self.tenure.session, self.view.last_seq)
-        if self.view.last_seq == 0:
-            self.view = Transcript(news)
+    async def read_new_entries(self) -> None:
+        news = await self._journal.entries(self.lease.session, self.transcript.last_seq)
+        if self.transcript.last_seq == 0:
+            self.transcript = Transcript(news)
         elif contains_undo(news):
-            await self.look_anew()
+            await self.reload()
         else:
-            self.view.extend(news)
+            self.transcript.extend(news)
 
-    async def look_anew(self) -> None:
-        self.view = Transcript(await self._journal.entries(self.tenure.session))
+    async def reload(self) -> None:
+        self.transcript = Transcript(await self._journal.entries(self.lease.session))
 
-    def forget(self) -> None:
-        """Only the hold is kept."""
-        self.view = Transcript()
+    def unload(self) -> None:
+        """Only the lease is kept."""
+        self.transcript = Transcript()
 
     @property
-    def last_asked(self) -> str:
+    def last_question(self) -> str:
         """What the person said last."""
-        said = [one for one in self.view.history if isinstance(one, User) and one.author == "person"]
+        said = [one for one in self.transcript.history if isinstance(one, User) and one.author == "person"]
         return said[-1].text if said else ""
 
-    async def asked_in(self, turn: TurnId) -> str:
+    async def question_of(self, turn: TurnId) -> str:
         """What the person said at the beginning of a turn."""
-        entries = [recorded.entry for recorded in await self._journal.entries(self.tenure.session)]
+        entries = [recorded.entry for recorded in await self._journal.entries(self.lease.session)]
         start = next(
             index for index, entry in enumerate(entries) if isinstance(entry, TurnStarted) and entry.turn == turn
         )
         said = (entry.message for entry in entries[start:] if isinstance(entry, MessageAdded))
         return next((message.text for message in said if isinstance(message, User)), "")
+
+
+PATIENCE_S = 120.0
+FIRST_WAIT_S = 0.25
+LONGEST_WAIT_S = 4.0
+
+T = TypeVar("T")
+Observer = Callable[[Event], None]
+
+
+class Recorder:
+    def __init__(
+        self,
+        lease: SessionLease,
+        epoch: Epoch,
+        transcript: Transcript,
+        clock: Clock,
+        observer: Observer,
+        redactor: Redactor | None = None,
+    ) -> None:
+        self._lease = lease
+        self._epoch = epoch
+        self._transcript = transcript
+        self._clock = clock
+        self._observer = observer
+        self._redactor = redactor or Redactor()
+        self._shown: list[str] = []
+        self._hurried = asyncio.Event()
+        self._is_closed = False
+        self._settle: Callable[[Sequence[Write]], None] = lambda _: None
+
+    async def record(self, *writes: Write) -> None:
+        """Durable when it returns, also when it returns by cancellation. Raises `Fenced`, `StoreUnavailable`."""
+        if self._is_closed:
+            raise Fenced(f"Session {self._lease.session} is left as it is.")
+        redacted = self._redactor.value(writes)
+        await complete(self.with_retries(lambda: self._write(redacted)))
+
+    async def begin(self, *writes: Write) -> bool:
+        """Seize the session and record, in one commit. False: somebody has had it meanwhile, and nothing is written.
+
+        Like `seize`, it does not wait out a store outage. Raises `StoreUnavailable`.
+        """
+        return await complete(self._begin((self._lease.seizing_write, *self._redactor.value(writes))))
+
+    async def _begin(self, writes: tuple[Write, ...]) -> bool:
+        try:
+            await self._write(writes)
+        except Fenced:
+            return False
+        return True
+
+    def on_commit(self, settle: Callable[[Sequence[Write]], None]) -> None:
+        """Call this with the writes of each record, once they survive a crash, also if the record was cancelled."""
+        self._settle = settle
+
+    def close(self) -> None:
+        """Write nothing more: the turn is resumed elsewhere, or later, from what is on the disk."""
+        self._is_closed = True
+        self.hurry()
+
+    def hurry(self) -> None:
+        """Stop waiting for an unavailable store: the turn is being stopped."""
+        self._hurried.set()
+
+    async def with_retries(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Work on the store; retried while it is unavailable. Raises `StoreUnavailable` when it stays so."""
+        wait_s = FIRST_WAIT_S
+        deadline = self._clock.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return await work()
+            except StoreUnavailable as fault:
+                if self._hurried.is_set() or self._clock.monotonic() + wait_s > deadline:
+                    raise
+                if wait_s == FIRST_WAIT_S:
+                    self.notify(f"{fault} Waiting for it.")
+            waits = [asyncio.ensure_future(self._clock.sleep(wait_s)), asyncio.ensure_future(self._hurried.wait())]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+            wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+
+    async def _write(self, writes: tuple[Write, ...]) -> None:
+        try:
+            await self._lease.record(self._epoch, writes)
+        except asyncio.CancelledError:
+            self._apply(writes)  # the journal lets a cancellation through only after the commit
+            raise
+        self._apply(writes)
+
+    def _apply(self, writes: Sequence[Write]) -> None:
+        for write in writes:
+            if isinstance(write, Entry):
+                self._transcript.add(write, self._clock.now())
+        self._settle(writes)
+
+    def notify(self, text: str) -> None:
+        """Tell the person something."""
+        self.emit(Notice(text))
+
+    def emit(self, event: Event) -> None:
+        match event:
+            case TextDelta(text):  # what the model writes was redacted as it came in
+                self._shown.append(text)
+            case ThinkingDelta():
+                pass
+            case AnswerRestarted() | RoundEnded():
+                self._shown.clear()
+                event = self._redactor.value(event)
+            case _:
+                event = self._redactor.value(event)
+        try:
+            self._observer(event)
+        except Exception:
+            log.exception("an observer failed on %s", type(event).__name__)
+
+    @property
+    def partial_text(self) -> str:
+        """What people have seen of an answer that is not recorded."""
+        return "".join(self._shown)

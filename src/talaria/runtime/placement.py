@@ -41,7 +41,7 @@ class _Slot:
         self._is_held = False
 
     @property
-    def is_left(self) -> bool:
+    def is_vacated(self) -> bool:
         return self._waits > 0
 
     async def __aenter__(self) -> None:
@@ -52,7 +52,7 @@ class _Slot:
         self._free()
 
     @asynccontextmanager
-    async def left(self) -> AsyncGenerator[None]:
+    async def vacate(self) -> AsyncGenerator[None]:
         self._waits += 1
         self._has_changed.set()
         self._free()
@@ -73,13 +73,13 @@ _slot: ContextVar[_Slot | None] = ContextVar("slot", default=None)
 
 
 @asynccontextmanager
-async def parked() -> AsyncGenerator[None]:
+async def park() -> AsyncGenerator[None]:
     """The turn that runs waits for a person, and leaves its slot to others."""
     slot = _slot.get()
     if slot is None:
         yield
         return
-    async with slot.left():
+    async with slot.vacate():
         yield
 
 
@@ -116,12 +116,12 @@ class LocalPlacement:
         self._is_draining = True
         with suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
-                while not all(slot.is_left for slot in self._held.values()):
+                while not all(slot.is_vacated for slot in self._held.values()):
                     self._has_changed.clear()
                     await self._has_changed.wait()
         return not self._running
 
-    async def ended(self, grace_s: float) -> None:
+    async def wait_until_idle(self, grace_s: float) -> None:
         """Until nothing runs any more, for that long at most."""
         if self._running:
             await asyncio.wait(self._running.values(), timeout=grace_s)

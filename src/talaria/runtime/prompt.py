@@ -30,14 +30,14 @@ file from the working directory, put MEDIA: and its absolute path on a line of i
 answer exactly [SILENT]."""
 
 
-def build(setup: SessionConfig, added: str = "") -> str:
-    soul = _shortened(read_text(setup.home / "SOUL.md", MAX_FILE_BYTES) or "")
+def build(config: SessionConfig, added: str = "") -> str:
+    soul = _shorten(read_text(config.home / "SOUL.md", MAX_FILE_BYTES) or "")
     sections = [
-        setup.instructions or soul or _IDENTITY,
+        config.instructions or soul or _IDENTITY,
         _WORK,
-        f"Working directory: {setup.cwd}\nSystem: {platform.system()} {platform.machine()}",
-        _CHAT.format(platform=setup.platform) if setup.origin == "platform" else "",
-        *_project_sections(setup.cwd),
+        f"Working directory: {config.cwd}\nSystem: {platform.system()} {platform.machine()}",
+        _CHAT.format(platform=config.platform) if config.origin == "platform" else "",
+        *_project_sections(config.cwd),
         added,
     ]
     return "\n\n".join(section for section in sections if section)
@@ -72,10 +72,10 @@ def _read(folder: Path, name: str) -> tuple[str, bool]:
             is_own = os.fstat(file.fileno()).st_uid == os.geteuid()
     except OSError:
         return "", False
-    return _shortened(content.decode("utf-8", "replace")), is_own
+    return _shorten(content.decode("utf-8", "replace")), is_own
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     text = text.strip()
     if len(text) <= MAX_FILE_CHARS:
         return text

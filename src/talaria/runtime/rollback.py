@@ -19,31 +19,31 @@ _NAMED = 3
 _NOTHING = "No file was changed in this conversation yet."
 
 
-def rolled_back(kept: Checkpoints, number: int | None, *, everything: bool = False) -> str:
+def roll_back(kept: Checkpoints, number: int | None, *, everything: bool = False) -> str:
     """What `/rollback` says. Blocks."""
     if number is not None:
-        restored = on_disk(lambda: kept.restore(number, everything=everything))
-        return "\n".join(told(restored, "/rollback"))
-    found = on_disk(kept.list)
+        restored = read_checkpoints(lambda: kept.restore(number, everything=everything))
+        return "\n".join(describe_restored(restored, "/rollback"))
+    found = read_checkpoints(kept.list)
     if not found:
         return _NOTHING
-    return "\n".join([*listing(found), "/rollback N puts files back as they were before N."])
+    return "\n".join([*list_checkpoints(found), "/rollback N puts files back as they were before N."])
 
 
-def differences(kept: Checkpoints, number: int | None, redactor: Redactor) -> str:
+def describe_differences(kept: Checkpoints, number: int | None, redactor: Redactor) -> str:
     """What `/diff` says: what has changed since a checkpoint, or since the latest. Blocks."""
     if number is None:
-        found = on_disk(kept.list)
+        found = read_checkpoints(kept.list)
         if not found:
             return _NOTHING
         number = found[0].number
-    changes = on_disk(lambda: list(kept.changes_since(number, redactor)))
+    changes = read_checkpoints(lambda: list(kept.changes_since(number, redactor)))
     if not changes:
         return f"Nothing has changed since checkpoint {number}."
-    return "\n".join([f"Changed since checkpoint {number}:", *described(changes)])
+    return "\n".join([f"Changed since checkpoint {number}:", *describe_changes(changes)])
 
 
-def described(changes: Sequence[FileChange]) -> Iterator[str]:
+def describe_changes(changes: Sequence[FileChange]) -> Iterator[str]:
     """As plain text. What git keeps for itself is only counted."""
     for change in changes:
         if is_git_internal(change.path):
@@ -63,7 +63,7 @@ def is_git_internal(path: str | Path) -> bool:
     return ".git" in Path(path).parts[:-1]
 
 
-def after_undo(kept: Checkpoints, turn: str) -> str:
+def describe_undone(kept: Checkpoints, turn: str) -> str:
     """What `/undo` adds: what the turn did to files stays done. Blocks."""
     try:
         made = kept.of_turn(turn)
@@ -82,14 +82,14 @@ def _names(one: Checkpoint, *, short: bool = False) -> str:
     return f"{names} and {len(telling) - _NAMED} more" if len(telling) > _NAMED else names
 
 
-def on_disk(work: Callable[[], T]) -> T:
+def read_checkpoints(work: Callable[[], T]) -> T:
     try:
         return work()
     except OSError as fault:
         raise StoreUnavailable(f"The checkpoints cannot be used: {fault.strerror or fault}.") from fault
 
 
-def listing(found: Sequence[Checkpoint]) -> Iterator[str]:
+def list_checkpoints(found: Sequence[Checkpoint]) -> Iterator[str]:
     for one in found[:LISTED]:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.at))
         yield f"{one.number:>4}  {when}  {_names(one)}{f'  ({one.why})' if one.why else ''}"
@@ -97,7 +97,7 @@ def listing(found: Sequence[Checkpoint]) -> Iterator[str]:
         yield f"[{len(found) - LISTED} older ones are there, too]"
 
 
-def told(restored: RestoreReport, again: str, everything: str = "all") -> Iterator[str]:
+def describe_restored(restored: RestoreReport, again: str, everything: str = "all") -> Iterator[str]:
     yield f"Back to before checkpoint {restored.number}:"
     needing = ("failed", "left")
     shown = [
@@ -106,7 +106,7 @@ def told(restored: RestoreReport, again: str, everything: str = "all") -> Iterat
         if one.what == "failed" or not (one.is_folder or (is_git_internal(one.path) and one.what not in needing))
     ]
     first = sorted(shown, key=lambda one: one.what not in needing)
-    yield from (f"  {_sentence(one)}" for one in first[:LISTED_FILES])
+    yield from (f"  {_describe_result(one)}" for one in first[:LISTED_FILES])
     if len(shown) > LISTED_FILES:
         counts = Counter(one.what for one in first[LISTED_FILES:])
         yield "  … and " + ", ".join(f"{count:,} more {_COUNTED[what]}" for what, count in counts.items())
@@ -117,7 +117,7 @@ def told(restored: RestoreReport, again: str, everything: str = "all") -> Iterat
     if left:
         files = "file was" if left == 1 else "files were"
         yield f"{left:,} {files} left alone. To put everything back: {again} {restored.number} {everything}"
-    yield from _unrecorded(restored)
+    yield from _describe_unrecorded(restored)
     if restored.saved_as is not None:
         yield f"What was replaced is kept: {again} {restored.saved_as} undoes this."
 
@@ -125,7 +125,7 @@ def told(restored: RestoreReport, again: str, everything: str = "all") -> Iterat
 _COUNTED = {"restored": "restored", "removed": "removed", "same": "as they were", "left": "left", "failed": "failed"}
 
 
-def _unrecorded(restored: RestoreReport) -> Iterator[str]:
+def _describe_unrecorded(restored: RestoreReport) -> Iterator[str]:
     """What cannot be restored, because it was never recorded."""
     if restored.unrecorded:
         yield f"What commands changed here is not recorded: {restored.unrecorded}."
@@ -141,7 +141,7 @@ def _unrecorded(restored: RestoreReport) -> Iterator[str]:
         yield f"Not recorded, so not restored ({reason}): {', '.join(shown)}{more}"
 
 
-def _sentence(one: RestoreResult) -> str:
+def _describe_result(one: RestoreResult) -> str:
     path = replace_surrogates(str(one.path))
     changed = "; somebody had changed it since" if one.was_changed else ""
     match one.what:

@@ -18,7 +18,7 @@ MOST_NAMED = 3
 """Of each kind; `/sandbox all` names every one."""
 MAX_WHAT_CHARS = 100
 LEAST_CACHE_BYTES = 1 << 20
-"""What has less is not named: folders of caches that nobody has used yet."""
+"""Smaller caches are not named: they are not used yet."""
 NO_BUBBLEWRAP = (
     "At this level there is no network, no service of this machine and no multiprocessing, and none can be allowed. "
     "With bubblewrap there is: install it (apt install bubblewrap, dnf install bubblewrap) and start again."
@@ -39,13 +39,13 @@ async def describe_sandbox(
     because it is long."""
     valid = [grant for grant in await _grants_of(grants, person) if _is_for(grant, state.project, session)]
     shown, whole = ("\n".join(_lines(state, valid, now, most, whose=person)) for most in (MOST_NAMED, None))
-    hints = ["/sandbox revoke ID takes a yes back."] if valid else []
+    hints = ["/sandbox revoke ID takes a permission back."] if valid else []
     hints += ["/sandbox all leaves nothing out."] if shown != whole and not is_whole else []
     return "\n".join(filter(None, (whole if is_whole else shown, " ".join(hints))))
 
 
-async def take_grant_back(grants: Grants, begun: str, person: str | None) -> Grant:
-    """By the beginning of its id, if it is this person's; None: whoever's. Raises `BadInput`."""
+async def revoke_grant(grants: Grants, begun: str, person: str | None) -> Grant:
+    """By the beginning of its id. `person`: only theirs; None: anybody's. Raises `BadInput`."""
     fitting = [grant for grant in await _grants_of(grants, person) if begun and grant.id.startswith(begun)]
     if len(fitting) != 1:
         found = "More than one permission has an id that begins" if fitting else "No permission of yours has an id"
@@ -91,7 +91,7 @@ def _lines(
     if state.level in _OPEN:
         yield _OPEN[state.level]
     else:
-        yield from _reach(state, most)
+        yield from _describe_reach(state, most)
         if state.level == "landlock":
             yield NO_BUBBLEWRAP
     if grants:
@@ -106,17 +106,17 @@ def _lines(
     blocked = [*dict.fromkeys(state.blocked)]
     probably = [_with_home(one, state.home) for one in dict.fromkeys(state.probably_blocked)]
     if blocked:
-        yield f"Blocked lately: {_named(blocked[::-1], most)}"
+        yield f"Blocked lately: {_join_names(blocked[::-1], most)}"
     if probably:
-        yield f"Probably blocked: {_named(probably[::-1], most)}"
+        yield f"Probably blocked: {_join_names(probably[::-1], most)}"
 
 
-def _reach(state: SandboxState, most: int | None) -> Iterator[str]:
+def _describe_reach(state: SandboxState, most: int | None) -> Iterator[str]:
     def paths(some: Sequence[Path]) -> list[str]:
         return [_with_home(str(path), state.home) for path in some]
 
     def named(some: Sequence[str]) -> str:
-        return _named(some, most)
+        return _join_names(some, most)
 
     places = (state.project, *state.writes, *state.opened)
     yield f"Commands can write: {named(paths(places))}, and a /tmp of their own"
@@ -137,7 +137,7 @@ def _reach(state: SandboxState, most: int | None) -> Iterator[str]:
     if state.cache_limit:
         total = sum(state.caches.values())
         largest = sorted((one for one in state.caches.items() if one[1] >= LEAST_CACHE_BYTES), key=lambda one: -one[1])
-        parts = _named([f"{name} {show_size(size)}" for name, size in largest], most)
+        parts = _join_names([f"{name} {show_size(size)}" for name, size in largest], most)
         used = (
             f"{show_size(total)} of {show_size(state.cache_limit)}"
             if total
@@ -146,7 +146,7 @@ def _reach(state: SandboxState, most: int | None) -> Iterator[str]:
         yield f"Package caches: {used}{f' ({parts})' if parts else ''}, for this project only"
 
 
-def _named(some: Sequence[str], most: int | None) -> str:
+def _join_names(some: Sequence[str], most: int | None) -> str:
     shown = some if most is None or len(some) <= most + 1 else some[:most]
     more = f" and {len(some) - len(shown)} more" if len(shown) < len(some) else ""
     return f"{', '.join(shown)}{more}"

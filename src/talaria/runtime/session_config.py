@@ -1,9 +1,4 @@
-"""What a live session is made from, besides the things it works with; and what may differ from turn to turn.
-
-For which conversation code runs: known to all that a turn calls, in whatever thread that is.
-The mail that a turn answers. It is taken in the commit that starts the turn and done in the one that ends it,
-together with the replies.
-"""
+"""What a live session and each of its turns are made from: settings, options, and the mail that a turn answers."""
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -11,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.agent.limits import Limits
+from talaria.agent.budget import Limits
 from talaria.core.entries import Effort, TurnOrigin, TurnOutcome
 from talaria.core.fs import safe_file_name
 from talaria.core.ids import InboxId, SessionId, TurnId
@@ -61,7 +56,9 @@ class TurnOptions(msgspec.Struct, frozen=True):
     is_streaming: bool = True
 
 
-class Serving(msgspec.Struct, frozen=True):
+class CurrentSession(msgspec.Struct, frozen=True):
+    """For which conversation, and for whom, code runs."""
+
     session: SessionId
     conversation: str
     platform: str
@@ -70,7 +67,8 @@ class Serving(msgspec.Struct, frozen=True):
     """As they are now."""
 
 
-serving: ContextVar[Serving | None] = ContextVar("serving", default=None)
+current_session: ContextVar[CurrentSession | None] = ContextVar("current_session", default=None)
+"""Known to everything that a turn calls, in whatever thread."""
 
 
 class TurnResult(msgspec.Struct, frozen=True):
@@ -87,21 +85,26 @@ class Asker(msgspec.Struct, frozen=True):
 
     id: str
     person: Person | None = None
-    """Who can be asked; None: nobody is there."""
+    """Who can be asked; None: nobody."""
 
 
 class TurnMail(msgspec.Struct, frozen=True):
-    ids: tuple[InboxId, ...]
-    """Empty: nobody has written, but somebody is to be answered."""
-    reply: Callable[[TurnResult], Sequence[Outgoing]]
-    asker: Asker | None = None
-    """Who wrote it; None: for whom the session was made."""
-    turn: TurnId | None = None
-    """The id under which the turn is to run, so that whoever asked finds it again after a crash; None: any."""
+    """The messages that a turn answers: taken in the commit that starts it, done in the one that ends it, together
+    with the replies."""
 
-    def opening(self, turn: TurnId) -> tuple[Write, ...]:
+    ids: tuple[InboxId, ...]
+    """Empty: nobody has written, but somebody gets an answer."""
+    reply: Callable[[TurnResult], Sequence[Outgoing]]
+    on_end: Callable[[], None] = lambda: None
+    """Called when the turn's last commit is done: the replies can be sent."""
+    asker: Asker | None = None
+    """Who wrote; None: for whom the session was made."""
+    turn: TurnId | None = None
+    """The id under which the turn is to run, so that it is found again after a crash; None: any."""
+
+    def first_writes(self, turn: TurnId) -> tuple[Write, ...]:
         return (InboxTaken(turn, self.ids),) if self.ids else ()
 
-    def closing(self, ending: TurnResult) -> tuple[Write, ...]:
+    def last_writes(self, result: TurnResult) -> tuple[Write, ...]:
         done = (InboxDone(self.ids),) if self.ids else ()
-        return (*done, *self.reply(ending))
+        return (*done, *self.reply(result))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from talaria.agent.hooks import Leaving
+from talaria.agent.hooks import LeaveReason
 from talaria.core.clock import Clock
 from talaria.core.ids import SessionId
 from talaria.runtime.session import LiveSession
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Kept:
+class _PoolEntry:
     live: LiveSession
     used_at: float | None = None
     """When its last turn ended; None: it has had none here."""
@@ -31,8 +31,8 @@ class SessionPool:
         self._clock = clock
         self._cap = cap
         self._idle_s = idle_s
-        self._kept: OrderedDict[SessionId, _Kept] = OrderedDict()
-        self._is_told = False
+        self._entries: OrderedDict[SessionId, _PoolEntry] = OrderedDict()
+        self._has_warned = False
         """That the cap does not hold."""
 
     def set_bounds(self, *, cap: int, idle_s: float) -> None:
@@ -42,69 +42,71 @@ class SessionPool:
         self._keep_within_cap()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[SessionId]:
         """The least recently used first."""
-        return iter(tuple(self._kept))
+        return iter(tuple(self._entries))
 
-    def get(self, session: SessionId, setup: SessionConfig, build: Callable[[], LiveSession]) -> LiveSession:
-        """The one that is there if its setup is the same, else a new one in its place."""
-        kept = self._kept.get(session)
-        if kept is not None and (kept.live.is_busy or kept.live.setup == setup):
-            self._kept.move_to_end(session)
+    def get(self, session: SessionId, config: SessionConfig, build: Callable[[], LiveSession]) -> LiveSession:
+        """The one that is there if its config is the same, else a new one in its place."""
+        kept = self._entries.get(session)
+        if kept is not None and (kept.live.is_busy or kept.live.config == config):
+            self._entries.move_to_end(session)
             return kept.live
         live = build()
         if kept is not None:
-            del self._kept[session]
-            live.replace(kept.live)
-        self._kept[session] = _Kept(live)
+            del self._entries[session]
+            live.take_over(kept.live)
+        self._entries[session] = _PoolEntry(live)
         self._keep_within_cap()
         return live
 
     def find(self, session: SessionId) -> LiveSession | None:
-        kept = self._kept.get(session)
+        kept = self._entries.get(session)
         return kept.live if kept else None
 
     def touch(self, session: SessionId) -> None:
         """A turn of it has ended: it is the latest that was used, and others may have to go for it."""
-        if (kept := self._kept.get(session)) is not None:
+        if (kept := self._entries.get(session)) is not None:
             kept.used_at = self._clock.monotonic()
-            self._kept.move_to_end(session)
+            self._entries.move_to_end(session)
             self._keep_within_cap()
 
-    def release(self, session: SessionId) -> bool:
+    def evict(self, session: SessionId) -> bool:
         """Softly. False: it stays, because it is in a turn or holds the conversation for the next one."""
-        kept = self._kept.get(session)
-        if kept is None or kept.live.is_in_hand:
+        kept = self._entries.get(session)
+        if kept is None or kept.live.is_in_use:
             return False
-        del self._kept[session]
-        kept.live.release()
+        del self._entries[session]
+        kept.live.unload()
         return True
 
-    async def close(self, session: SessionId, reason: Leaving = "end") -> None:
+    async def close(self, session: SessionId, reason: LeaveReason = "end") -> None:
         """For good: its shell, processes and browser end, too. Raises `SessionBusy` in a turn, and then it stays."""
-        kept = self._kept.get(session)
+        kept = self._entries.get(session)
         if kept is None:
             return
         kept.live.check_idle()
-        del self._kept[session]
+        del self._entries[session]
         await kept.live.close(reason)
 
     def sweep(self) -> int:
         """Release those that have been idle for too long; how many."""
         oldest = self._clock.monotonic() - self._idle_s
-        idle = [session for session, kept in self._kept.items() if kept.used_at is not None and kept.used_at < oldest]
-        return sum(self.release(session) for session in idle)
+        idle = [
+            session for session, kept in self._entries.items() if kept.used_at is not None and kept.used_at < oldest
+        ]
+        return sum(self.evict(session) for session in idle)
 
     def _keep_within_cap(self) -> None:
         """Only the oldest beyond the cap may go; no younger one goes in the place of one that is in a turn."""
-        beyond = max(0, len(self._kept) - self._cap)
-        for session in tuple(islice(self._kept, beyond)):
-            self.release(session)
-        left = len(self._kept) - self._cap
-        if 0 < left == beyond and not self._is_told:
-            log.warning("%d live sessions, %d over the cap: all that could go are mid-turn", len(self._kept), left)
-            self._is_told = True
+        beyond = max(0, len(self._entries) - self._cap)
+        for session in tuple(islice(self._entries, beyond)):
+            self.evict(session)
+        left = len(self._entries) - self._cap
+        if 0 < left == beyond and not self._has_warned:
+            log.warning("%d live sessions, %d over the cap: all that could go are mid-turn", len(self._entries), left)
+            self._has_warned = True
         elif left <= 0:
-            self._is_told = False
+            self._has_warned = False

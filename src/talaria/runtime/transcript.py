@@ -48,7 +48,7 @@ class Transcript:
         self.named: tuple[str, ...] = ()
         """Files and folders outside the project that the person named."""
         self.compactions = CompactionHistory()
-        self._beside = 0
+        self._overhead = 0
         """Tokens of what is sent besides the messages, as far as the last compaction tells."""
         self.extend(without_undone(entries))
         self.last_seq = entries[-1].seq if entries else 0
@@ -73,7 +73,7 @@ class Transcript:
                 self.open_turn = None
                 self.last_outcome = entry.outcome
             case Compacted():
-                self._beside = max(0, entry.tokens - self.history.tokens(0))
+                self._overhead = max(0, entry.tokens - self.history.tokens(0))
                 self.history.rebuild(apply_compaction(list(self.history), entry))
                 self.compactions.add(entry, at)
             case EffortChanged(effort):
@@ -87,7 +87,7 @@ class Transcript:
                 self.rounds += bool(message.calls)
                 usage = message.usage or NO_USAGE
                 self.usage += usage
-                self.compactions.record_prompt(usage.prompt or self.history.tokens(0) + self._beside)
+                self.compactions.record_prompt(usage.prompt or self.history.tokens(0) + self._overhead)
             case ToolResult():
                 self.has_private_data |= message.is_private
             case User():

@@ -1,192 +1,55 @@
-"""Runs a turn to an end that is on the disk: the answer, or last words that keep the transcript legal.
-
-How a turn without an answer ends: every open call gets its result, and the transcript stays legal. Pure.
-A turn's access to the ledger: it waits out a store that is not well, as its recorder does.
-What a conversation and each of its turns begin with.
-"""
+"""A turn of a live session, from its first commit to its last. However it ends, its end is on the disk, and the
+transcript is legal: the answer, or a result for every open call and last words in the assistant's place."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
+from talaria.agent import interrupted
 from talaria.agent.budget import Account, Budget
-from talaria.agent.interrupted import Close, Ended, close
+from talaria.agent.loop import run_turn
 from talaria.agent.route_cursor import RouteCursor
+from talaria.agent.tool_calls import run_calls
 from talaria.agent.turn import Turn
-from talaria.core.aio import complete, wait_until_done
+from talaria.core.aio import complete, in_thread, wait_until_done
 from talaria.core.clock import Clock
 from talaria.core.entries import MessageAdded, TurnEnded, TurnOutcome, TurnStarted
-from talaria.core.errors import Fenced, StoreUnavailable, TalariaError
-from talaria.core.events import AnswerRestarted, Notice, TextDelta, ToolBegan, ToolEnded, TurnDone
-from talaria.core.ids import Epoch, HoldId, OwnerId, SessionId, TurnId, new_turn_id
-from talaria.core.messages import Assistant, Context, Text, Usage, User
-from talaria.core.redaction import Redactor
+from talaria.core.errors import Fenced, ModelCorrectable, StoreUnavailable, TalariaError
+from talaria.core.events import AnswerRestarted, TextDelta, ToolBegan, ToolEnded, TurnBegan, TurnDone
+from talaria.core.ids import Epoch, HoldId, InboxId, OwnerId, SessionId, TurnId, new_turn_id
+from talaria.core.messages import Assistant, Context, Text, ToolCall, Usage, User
 from talaria.providers.message_history import History
 from talaria.providers.upstream import Upstream
 from talaria.runtime import prompt
-from talaria.runtime.lease import SessionState
-from talaria.runtime.recorder import Observer, Recorder
+from talaria.runtime.lease import Observer, Recorder, SessionState
 from talaria.runtime.services import SessionServices
-from talaria.runtime.session_config import Asker, SessionConfig, TurnMail, TurnOptions, TurnResult
-from talaria.runtime.transcript import Transcript
+from talaria.runtime.session_config import TurnMail, TurnOptions, TurnResult
 from talaria.store.base import (
     Amount,
     CallEnded,
     CallRow,
     HoldReleased,
-    Journal,
     NewSession,
     Spending,
     Spent,
+    Store,
     Totals,
     UsageKey,
     UsageRow,
     Write,
 )
+from talaria.store.chat_ports import InboxDone, InboxTaken
+from talaria.tools.base import AfterCrash
+from talaria.tools.executor import Executor
 
 _LAST_WORDS = {"interrupted": "[This turn was interrupted.]", "failed": "[This turn failed before its answer.]"}
 
-
-def closing(
-    turn: TurnId,
-    outcome: Literal["interrupted", "failed"],
-    *,
-    history: History,
-    rows: Sequence[CallRow],
-    usage: Usage,
-    shown: str = "",
-    error: str = "",
-) -> list[Write]:
-    """One transaction: results in call order, last words in the assistant's place, the turn's end.
-
-    `rows` are the turn's calls, `shown` is what people saw of an answer that did not come to its end.
-    """
-    verdicts = close(rows)
-    writes = [write for call in history.open_calls for write in _result(verdicts[call])]
-    text = f"{shown}\n\n{_LAST_WORDS[outcome]}" if shown else _LAST_WORDS[outcome]
-    last_words = Assistant((Text(text),), stop="interrupted")
-    return [*writes, MessageAdded(last_words), TurnEnded(turn, outcome, usage, error)]
-
-
-def _result(verdict: Close | Ended) -> Iterator[Write]:
-    if isinstance(verdict, Close):
-        yield CallEnded(verdict.result)
-    yield MessageAdded(verdict.result)
-
-
-class PatientSpending(msgspec.Struct, frozen=True):
-    spending: Spending
-    recorder: Recorder
-
-    async def hold(self, session: SessionId, person: str, owner: OwnerId, decide: Callable[[Totals], Amount]) -> HoldId:
-        return await self.recorder.patiently(lambda: self.spending.hold(session, person, owner, decide))
-
-    async def add(self, session: SessionId, writes: Sequence[Spent | HoldReleased]) -> None:
-        await self.recorder.patiently(lambda: self.spending.add(session, writes))
-
-    async def usage(self, by: UsageKey, since: float = 0.0) -> Sequence[UsageRow]:
-        return await self.spending.usage(by, since)
-
-
-class TurnFactory:
-    def __init__(
-        self,
-        setup: SessionConfig,
-        standing: SessionState,
-        companions: SessionServices,
-        *,
-        upstream: Upstream,
-        spending: Spending,
-        owner: OwnerId,
-        clock: Clock,
-        redactor: Redactor,
-    ) -> None:
-        self._setup = setup
-        self._standing = standing
-        self._companions = companions
-        self._upstream = upstream
-        self._spending = spending
-        self._owner = owner
-        self._clock = clock
-        self._redactor = redactor
-
-    def row(self) -> NewSession:
-        setup = self._setup
-        row = NewSession(
-            self._standing.tenure.session,
-            source=setup.origin,
-            model=setup.route.primary.label,
-            cwd=str(setup.cwd),
-            person=setup.person,
-            system_prompt=prompt.build(setup, self._companions.prompt),
-            tools=self._companions.kept_specs(),
-        )
-        return self._redactor.value(row)
-
-    def recorder(self, epoch: Epoch, observer: Observer) -> Recorder:
-        standing = self._standing
-        return Recorder(standing.tenure, epoch, standing.view, self._clock, observer, self._redactor)
-
-    async def opening(
-        self, message: User, recorder: Recorder, letter: TurnMail | None, news: Sequence[str], terms: TurnOptions
-    ) -> tuple[Turn, Sequence[Write]]:
-        """A turn, and what it begins with."""
-        chosen = letter.turn if letter else None
-        turn = self.turn(chosen or new_turn_id(), recorder, terms)
-        history = tuple(self._standing.view.history)
-        added = await turn.hooks.before_turn(turn.facts, message.text, history, teller(recorder))
-        mail = letter.opening(turn.id) if letter else ()
-        return turn, (
-            TurnStarted(turn.id, self._setup.origin),
-            MessageAdded(self._in_context(message, (*added, *news))),
-            *mail,
-        )
-
-    def turn(self, id: TurnId, recorder: Recorder, terms: TurnOptions) -> Turn:
-        setup, companions, view, row = self._setup, self._companions, self._standing.view, self._standing.tenure.row
-        assert row is not None  # noqa: S101  (made before any turn)
-        session = self._standing.tenure.session
-        spending = PatientSpending(self._spending, recorder)
-        budget = Budget(terms.limits, Account(spending, session, self._owner, setup.person), self._clock)
-        recorder.when_durable(budget.settle)
-        companions.begin_turn(view.history, teller(recorder))
-        return Turn(
-            id,
-            session=session,
-            system=row.system_prompt,
-            tools=companions.specs(row.tools),
-            history=view.history,
-            walk=RouteCursor(setup.route, self._upstream, terms.max_attempts),
-            budget=budget,
-            clock=self._clock,
-            keeper=companions.keeper,
-            hooks=companions.hooks,
-            facts=companions.facts(id),
-            compactions=view.compactions,
-            max_rounds=terms.limits.max_rounds,
-            effort=view.effort or terms.effort,
-            is_streaming=terms.is_streaming,
-            redactor=self._redactor,
-            news=lambda: companions.take_news(self._standing.view.history),
-        )
-
-    def _in_context(self, message: User, added: Sequence[str]) -> User:
-        """With the date in front whenever it is news to the model; the prompt itself never changes."""
-        today = datetime.fromtimestamp(self._clock.now()).astimezone()
-        last_at = datetime.fromtimestamp(self._standing.view.last_at).astimezone()
-        front = (Context(f"[Today is {today:%A, %Y-%m-%d}.]"),) if today.date() != last_at.date() else ()
-        behind = tuple(Context(text) for text in added)
-        return msgspec.structs.replace(message, parts=(*front, *message.parts, *behind))
-
-
-def teller(recorder: Recorder) -> Callable[[str], None]:
-    return lambda text: recorder.emit(Notice(text))
-
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -206,64 +69,309 @@ class Report(msgspec.Struct, frozen=True):
     """None: not known."""
 
 
-class TurnRunner:
-    """One turn of one session under one epoch."""
+def final_writes(
+    turn: TurnId,
+    outcome: Literal["interrupted", "failed"],
+    *,
+    history: History,
+    rows: Sequence[CallRow],
+    usage: Usage,
+    shown: str = "",
+    error: str = "",
+) -> list[Write]:
+    """How a turn without an answer ends, in one transaction: results in call order, last words, the turn's end. Pure.
+
+    `rows` are the turn's calls, `shown` is what people saw of an answer that did not come to its end.
+    """
+    verdicts = interrupted.close(rows)
+
+    def results() -> Iterator[Write]:
+        for call in history.open_calls:
+            verdict = verdicts[call]
+            if isinstance(verdict, interrupted.Close):
+                yield CallEnded(verdict.result)
+            yield MessageAdded(verdict.result)
+
+    text = f"{shown}\n\n{_LAST_WORDS[outcome]}" if shown else _LAST_WORDS[outcome]
+    last_words = Assistant((Text(text),), stop="interrupted")
+    return [*results(), MessageAdded(last_words), TurnEnded(turn, outcome, usage, error)]
+
+
+class PatientSpending(msgspec.Struct, frozen=True):
+    """A turn's access to the ledger: it waits while the store is unavailable, as the turn's recorder does."""
+
+    spending: Spending
+    recorder: Recorder
+
+    async def hold(self, session: SessionId, person: str, owner: OwnerId, decide: Callable[[Totals], Amount]) -> HoldId:
+        return await self.recorder.with_retries(lambda: self.spending.hold(session, person, owner, decide))
+
+    async def add(self, session: SessionId, writes: Sequence[Spent | HoldReleased]) -> None:
+        await self.recorder.with_retries(lambda: self.spending.add(session, writes))
+
+    async def usage(self, by: UsageKey, since: float = 0.0) -> Sequence[UsageRow]:
+        return await self.spending.usage(by, since)
+
+
+class TurnFactory:
+    """What a conversation and each of its turns begin with."""
+
+    def __init__(
+        self,
+        state: SessionState,
+        services: SessionServices,
+        *,
+        store: Store,
+        owner: OwnerId,
+        upstream: Upstream,
+        clock: Clock,
+    ) -> None:
+        self._state = state
+        self._services = services
+        self._store = store
+        self._owner = owner
+        self._upstream = upstream
+        self._clock = clock
+
+    def new_session(self) -> NewSession:
+        """Reads files: not for the event loop."""
+        config, services = self._services.config, self._services
+        row = NewSession(
+            services.session,
+            source=config.origin,
+            model=config.route.primary.label,
+            cwd=str(config.cwd),
+            person=config.person,
+            system_prompt=prompt.build(config, services.prompt),
+            tools=services.encode_specs(),
+        )
+        return services.redactor.value(row)
+
+    def recorder(self, epoch: Epoch, observer: Observer) -> Recorder:
+        state = self._state
+        return Recorder(state.lease, epoch, state.transcript, self._clock, observer, self._services.redactor)
+
+    def turn(self, id: TurnId, recorder: Recorder, options: TurnOptions) -> Turn:
+        services, transcript, row = self._services, self._state.transcript, self._state.lease.row
+        assert row is not None  # noqa: S101  (created before any turn)
+        spending = PatientSpending(self._store.spending, recorder)
+        account = Account(spending, services.session, self._owner, services.config.person)
+        budget = Budget(options.limits, account, self._clock)
+        recorder.on_commit(budget.mark_recorded)
+        if services.keeper is not None:
+            services.keeper.begin_turn(transcript.history, recorder.notify)
+        return Turn(
+            id,
+            session=services.session,
+            system=row.system_prompt,
+            tools=services.specs(row.tools),
+            history=transcript.history,
+            cursor=RouteCursor(services.config.route, self._upstream, options.max_attempts),
+            budget=budget,
+            clock=self._clock,
+            keeper=services.keeper,
+            hooks=services.hooks,
+            context=services.context(id),
+            compactions=transcript.compactions,
+            max_rounds=options.limits.max_rounds,
+            effort=transcript.effort or options.effort,
+            is_streaming=options.is_streaming,
+            redactor=services.redactor,
+            news=lambda: services.take_news(transcript.history),
+        )
+
+    def prepare(self, id: TurnId, recorder: Recorder, options: TurnOptions, mail: TurnMail | None) -> "RunningTurn":
+        turn = self.turn(id, recorder, options)
+        return RunningTurn(turn, self._state, self._services, self._store, recorder, mail)
+
+    async def begin(
+        self, message: User, recorder: Recorder, options: TurnOptions, mail: TurnMail | None, news: list[str]
+    ) -> tuple["RunningTurn", Sequence[Write]]:
+        """A turn, and what is written first for it. `news` grows by what the model has to be told."""
+        transcript = self._state.transcript
+        news += self._services.take_news(transcript.history)
+        id = (mail.turn if mail else None) or new_turn_id()
+        running = self.prepare(id, recorder, options, mail)
+        turn, history = running.turn, tuple(transcript.history)
+        added = await turn.hooks.before_turn(turn.context, message.text, history, recorder.notify)
+        today = datetime.fromtimestamp(self._clock.now()).astimezone()
+        last_at = datetime.fromtimestamp(transcript.last_at).astimezone()
+        # The date is told whenever it is news to the model; the system prompt itself never changes.
+        date = (Context(f"[Today is {today:%A, %Y-%m-%d}.]"),) if today.date() != last_at.date() else ()
+        parts = (*date, *message.parts, *map(Context, (*added, *news)))
+        return running, (
+            TurnStarted(id, self._services.config.origin),
+            MessageAdded(msgspec.structs.replace(message, parts=parts)),
+            *(mail.first_writes(id) if mail else ()),
+        )
+
+    async def give_up(self, turn: TurnId, recorder: Recorder) -> None:
+        """Close a turn that a crash left open."""
+        transcript = self._state.transcript
+        rows = await self._store.journal.calls(self._services.session, turn)
+        writes = final_writes(turn, "interrupted", history=transcript.history, rows=rows, usage=transcript.usage)
+        await recorder.record(*writes)
+
+
+class RunningTurn:
+    """One turn under one epoch, in a task of its own, so that it can be stopped without stopping whoever asked."""
 
     def __init__(
         self,
         turn: Turn,
-        session: SessionId,
-        view: Transcript,
-        journal: Journal,
+        state: SessionState,
+        services: SessionServices,
+        store: Store,
         recorder: Recorder,
-        letter: TurnMail | None = None,
-        parting: Sequence[Write] = (),
+        mail: TurnMail | None,
     ) -> None:
-        """`parting` is written last, with the answer."""
-        self._turn = turn
-        self._session = session
-        self._view = view
-        self._journal = journal
+        self.turn = turn
+        self._session = services.session
+        self._lease = state.lease
+        self._transcript = state.transcript
+        self._services = services
+        self._store = store
         self._recorder = recorder
-        self._letter = letter
-        self._parting = parting
+        self._mail = mail
         self._fault: TalariaError | None = None
+        self._task: asyncio.Task[Report] | None = None
 
-    async def run(self, work: Callable[[], Awaitable[Assistant]]) -> Report:
-        """`work` brings the final answer. Cancelling this is the person's interruption: it ends in a report, too."""
+    @property
+    def asker(self) -> str:
+        """Whose turn it is."""
+        return self._mail.asker.id if self._mail and self._mail.asker else self._services.config.person
+
+    def executor(self) -> Executor:
+        """For calls that are part of this turn."""
+        return self._services.executor(self._transcript, self.turn.id, self._mail.asker if self._mail else None)
+
+    def steer(self, text: str, mail: InboxId | None = None) -> bool:
+        """Put a note before the model at the next round; False: the model has said its last word.
+
+        `mail` is the message with that note: done when the model reads it, and still to be answered if it never does.
+        """
+        turn = self.turn
+        return turn.steer(text, () if mail is None else (InboxTaken(turn.id, (mail,)), InboxDone((mail,))))
+
+    def interrupt(self) -> bool:
+        """Stop; the report says so. False if it has ended."""
+        self._recorder.hurry()
+        return self._task is not None and self._task.cancel()
+
+    def abandon(self) -> bool:
+        """Leave the turn as it is on the disk, to be resumed later. False if it has ended."""
+        self._recorder.close()
+        return self._task is not None and self._task.cancel()
+
+    async def begin(self, commit: Awaitable[T]) -> T:
+        """Wait for the turn's first commit. If the caller is cancelled, a turn that has begun ends as interrupted."""
         try:
-            answer = await self._revised(await work())
-            ended = TurnEnded(self._turn.id, "completed", self._turn.budget.usage)
-            mail = self._answered("completed", answer.text)
-            await self._recorder.record(MessageAdded(answer), ended, *self._turn.budget.writes, *mail, *self._parting)
+            return await commit
         except asyncio.CancelledError:
-            return await self.interrupted()
+            if self._lease.is_held:
+                await complete(self._close_interrupted())
+            raise
+
+    async def run(self, work: Callable[[Executor], Awaitable[Assistant]]) -> Report:
+        """`work` returns the final answer. If the caller is cancelled, the turn is stopped, and its end awaited."""
+        endpoint = self.turn.cursor.endpoint
+        self._recorder.emit(
+            TurnBegan(self._session, self.turn.id, endpoint.label, endpoint.window, endpoint.compact_at)
+        )
+        self._task = task = asyncio.create_task(self._run(work, self.executor()), name=f"turn {self.turn.id}")
+        try:
+            await wait_until_done(task)
+        except asyncio.CancelledError:
+            self.interrupt()
+            await complete(self._wait(task))
+            raise
+        return await self._wait(task)
+
+    async def _wait(self, task: "asyncio.Task[Report]") -> Report:
+        if not task.done():
+            await wait_until_done(task)
+        return await self._close_interrupted() if task.cancelled() else task.result()  # cancelled before its first step
+
+    async def answer(self, executor: Executor) -> Assistant:
+        return await run_turn(self.turn, tools=executor, sink=self._recorder, rounds_used=self._transcript.rounds)
+
+    async def resume(self, executor: Executor) -> Assistant:
+        """From where a crash left it."""
+
+        def after_crash(call: ToolCall) -> AfterCrash:
+            try:
+                return self._services.toolbox.find(call.name).after_crash
+            except ModelCorrectable:
+                return "once"
+
+        history = self._transcript.history
+        answer, open_calls = history.open_answer, history.open_calls
+        rows = await self._store.journal.calls(self._session, self.turn.id)
+        await in_thread(lambda: executor.remember([row.call for row in rows if row.state != "intent"]))
+        if answer is not None:
+            left_open = [row for row in rows if row.call.id in open_calls]
+            verdicts = interrupted.resume(left_open, after_crash, self.turn.clock.now())
+            await run_calls(answer, self.turn, executor, self._recorder, verdicts)
+        return await self.answer(executor)
+
+    async def after(self, question: str, report: Report) -> None:
+        """Tell hooks that the turn has ended. A cancellation meanwhile only stops waiting for them."""
+        turn = self.turn
+        with suppress(asyncio.CancelledError):
+            await turn.report_answers()
+            await turn.hooks.after_turn(
+                turn.context, question, report.text, tuple(self._transcript.history), report.outcome
+            )
+
+    async def _run(self, work: Callable[[Executor], Awaitable[Assistant]], executor: Executor) -> Report:
+        turn = self.turn
+        try:
+            answer = await self._revise(await work(executor))
+            await self._commit(
+                [MessageAdded(answer), TurnEnded(turn.id, "completed", turn.budget.usage)],
+                TurnResult(turn.id, "completed", answer.text),
+                [self._lease.releasing_write] if turn.hooks.is_empty else [],
+            )
+        except asyncio.CancelledError:
+            return await self._close_interrupted()
         except (Fenced, StoreUnavailable) as fault:
             return self._report("failed", "", fault)  # not ours to close, or no way to: it stays open on the disk
         except TalariaError as fault:
             return await self._close("failed", fault)
         except Exception as fault:
-            log.exception("turn %s of session %s broke", self._turn.id, self._session)
+            log.exception("turn %s of session %s broke", turn.id, self._session)
             await self._close("failed", fault)
             raise
         return self._report("completed", answer.text)
 
-    async def _revised(self, answer: Assistant) -> Assistant:
-        """As those beside the loop want it to read; shown again, if that is not what was shown."""
+    async def _commit(self, writes: Sequence[Write], result: TurnResult, last: Sequence[Write] = ()) -> None:
+        """The turn's last commit: its end, its cost, the replies to its mail."""
+        replies = self._mail.last_writes(result) if self._mail else ()
+        try:
+            await self._recorder.record(*writes, *self.turn.budget.writes, *replies, *last)
+        finally:
+            if self._mail is not None:  # a cancelled commit is done, too
+                self._mail.on_end()
+
+    async def _revise(self, answer: Assistant) -> Assistant:
+        """As hooks want it to read; shown again, if that is not what was shown."""
         text = answer.text
-        with suppress(asyncio.CancelledError):  # it is complete: who stops now does not want to wait for others
-            text = await self._turn.hooks.revised(self._turn.facts, answer.text)
+        with suppress(asyncio.CancelledError):  # it is complete: who stops now does not want to wait for hooks
+            text = await self.turn.hooks.revise(self.turn.context, answer.text)
         if text == answer.text:
             return answer
+        text = self.turn.redactor.text(text)
         self._recorder.emit(AnswerRestarted("A plugin changed the answer."))
         self._recorder.emit(TextDelta(text))
         others = tuple(part for part in answer.parts if not isinstance(part, Text))
         return msgspec.structs.replace(answer, parts=(*others, Text(text)))
 
-    async def interrupted(self) -> Report:
-        if self._view.open_turn is None:  # it came while the turn's end was being committed
-            return self._report(self._view.last_outcome or "completed", self._last_text(), self._fault)
-        return await self._close("interrupted", None)
+    async def _close_interrupted(self) -> Report:
+        if self._transcript.open_turn is not None:
+            return await self._close("interrupted", None)
+        last = self._transcript.history.last  # it came while the turn's end was being committed
+        text = last.text if isinstance(last, Assistant) else ""
+        return self._report(self._transcript.last_outcome or "completed", text, self._fault)
 
     async def _close(self, outcome: Literal["interrupted", "failed"], fault: Exception | None) -> Report:
         shown = self._recorder.partial_text
@@ -278,73 +386,21 @@ class TurnRunner:
         return self._report(outcome, shown, self._fault)
 
     async def _record_closing(self, outcome: Literal["interrupted", "failed"], shown: str, error: str) -> None:
-        history, budget = self._view.history, self._turn.budget
-        rows = await self._journal.calls(self._session, self._turn.id)
-        writes = closing(
-            self._turn.id, outcome, history=history, rows=rows, usage=budget.usage, shown=shown, error=error
-        )
-        await self._recorder.record(*writes, *budget.writes, *self._answered(outcome, shown, error))
+        turn = self.turn
+        rows = await self._store.journal.calls(self._session, turn.id)
+        history, usage = self._transcript.history, turn.budget.usage
+        writes = final_writes(turn.id, outcome, history=history, rows=rows, usage=usage, shown=shown, error=error)
+        await self._commit(writes, TurnResult(turn.id, outcome, shown, error))
         arguments = {row.call.id: row.call.arguments for row in rows if row.state == "intent"}
         for result in (write.result for write in writes if isinstance(write, CallEnded)):
             if result.call_id in arguments:  # people have not heard of it yet
                 self._recorder.emit(ToolBegan(result.call_id, result.name, arguments[result.call_id]))
             self._recorder.emit(ToolEnded(result, 0.0))
 
-    def _answered(self, outcome: TurnOutcome, text: str, error: str = "") -> Sequence[Write]:
-        if self._letter is None:
-            return ()
-        return self._letter.closing(TurnResult(self._turn.id, outcome, text, error))
-
-    def _last_text(self) -> str:
-        last = self._view.history.last
-        return last.text if isinstance(last, Assistant) else ""
-
     def _report(self, outcome: TurnOutcome, text: str, error: TalariaError | None = None) -> Report:
-        usage, model, redactor = self._turn.budget.usage, self._turn.walk.endpoint.label, self._turn.redactor
-        text = redactor.text(text)
+        turn = self.turn
+        usage, model = turn.budget.usage, turn.cursor.endpoint.label
         if error is not None:
-            error.args = (redactor.text(str(error)),)
-        self._recorder.emit(TurnDone(self._turn.id, outcome, text, usage, str(error or ""), model))
-        return Report(self._session, self._turn.id, outcome, text, usage, model, error, self._turn.budget.cost_usd)
-
-
-class RunningTurn:
-    """In a task of its own, so that it can be stopped without stopping whoever asked."""
-
-    def __init__(
-        self,
-        turn: Turn,
-        recorder: Recorder,
-        runner: TurnRunner,
-        work: Callable[[], Awaitable[Assistant]],
-        asker: Asker | None = None,
-    ) -> None:
-        self.turn = turn
-        self.asker = asker
-        """Whose turn it is; None: theirs for whom the session was made."""
-        self._recorder = recorder
-        self._runner = runner
-        self._task = asyncio.create_task(runner.run(work), name=f"turn {turn.id}")
-
-    def stop(self) -> bool:
-        self._recorder.hurry()
-        return self._task.cancel()
-
-    def abandon(self) -> bool:
-        self._recorder.close()
-        return self._task.cancel()
-
-    async def ended(self) -> Report:
-        """Whoever is cancelled while waiting for it stops it, and still waits for its end."""
-        try:
-            await wait_until_done(self._task)
-        except asyncio.CancelledError:
-            self.stop()
-            await complete(self._reported())
-            raise
-        return await complete(self._reported()) if self._task.cancelled() else self._task.result()
-
-    async def _reported(self) -> Report:
-        """Also if it was stopped before it took its first step."""
-        await wait_until_done(self._task)
-        return await self._runner.interrupted() if self._task.cancelled() else self._task.result()
+            error.args = (turn.redactor.text(str(error)),)
+        self._recorder.emit(TurnDone(turn.id, outcome, text, usage, str(error or ""), model))
+        return Report(self._session, turn.id, outcome, text, usage, model, error, turn.budget.cost_usd)

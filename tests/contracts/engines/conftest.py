@@ -15,9 +15,8 @@ from talaria.core.clock import Clock
 from talaria.core.events import Event, Notice
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
-from talaria.runtime.chat import Say
-from talaria.runtime.commands import obey
-from talaria.runtime.open_chat import OpenChat
+from talaria.runtime.chat import Chat
+from talaria.runtime.commands import Say, run_command
 from talaria.runtime.session import LiveSession
 from talaria.runtime.turn_runner import Report
 from talaria.store.memory import MemoryStore
@@ -51,7 +50,7 @@ class World:
         return [event.text for event in self.events if isinstance(event, Notice)]
 
 
-class WorldChat(OpenChat):
+class WorldChat(Chat):
     """Where commands are given in one conversation of it."""
 
     surface = "terminal"
@@ -78,7 +77,7 @@ class WorldChat(OpenChat):
         raise NotImplementedError
 
     async def say(self, line: str) -> str:
-        outcome = await obey(line, self, self._world.app.commands, "terminal")
+        outcome = await run_command(self._world.app.commands.parse(line, "terminal"), self)
         assert isinstance(outcome, Say)
         return outcome.text
 

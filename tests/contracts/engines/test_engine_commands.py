@@ -165,7 +165,7 @@ async def test_a_command_waits_until_the_engine_has_returned_from_another_call(
         server.say("hello")
         await one.ask(chat.live)
         kind = import_module("hermes_plugins.made").Engine
-        status = asyncio.create_task(chat.live.context_status())
+        status = asyncio.create_task(chat.live.services.context_status())
         while not kind.inside:
             await asyncio.sleep(0.001)
         command = asyncio.create_task(chat.say("/method tea"))

@@ -61,7 +61,7 @@ async def test_going_over_to_another_conversation_ends_resets_starts_and_carries
     async with world(enabled=("recorder",), engine="recorder") as one:
         live = await talked(one, server)
         (one.home / "hermes" / "calls.jsonl").unlink()
-        await live.hand_over(one.session("two"), carry_over=True)
+        await live.leave_for(one.session("two"), carry_over=True)
         assert names(one.home) == ["end", "reset", "start", "carry"]
         assert calls(one.home, "end")[0] == ("end", ["one"], {"messages": 2})
         assert calls(one.home, "carry")[0] == ("carry", ["one", "two"], {})
@@ -75,7 +75,7 @@ async def test_the_start_there_has_the_key_of_the_chat_the_old_id_and_the_platfo
     chat = {"platform": "telegram", "conversation": KEY}
     async with world(enabled=("recorder",), engine="recorder") as one:
         live = await talked(one, server, **chat)
-        await live.hand_over(one.session("two", **chat), carry_over=True)
+        await live.leave_for(one.session("two", **chat), carry_over=True)
         _, args, facts = calls(one.home, "start")[-1]
         assert args == ["two"]
         assert (facts["conversation_id"], facts["old_session_id"], facts["platform"]) == (KEY, "one", "telegram")
@@ -88,7 +88,7 @@ async def test_hooks_that_an_engine_lacks_are_skipped(world: OpenWorld, install:
         live = await talked(one, server)
         (one.home / "hermes" / "calls.jsonl").unlink()
         after = one.session("two")
-        await live.hand_over(after, carry_over=True)
+        await live.leave_for(after, carry_over=True)
         assert names(one.home) == ["reset", "start"]
         assert calls(one.home, "start")[0][1:] == (["two"], calls(one.home, "start")[0][2])
         assert calls(one.home, "start")[0][2]["old_session_id"] == "one"
@@ -105,7 +105,7 @@ async def test_without_carry_over_it_is_end_reset_start(
     async with world(enabled=("recorder",), engine="recorder") as one:
         live = await talked(one, server)
         (one.home / "hermes" / "calls.jsonl").unlink()
-        await live.hand_over(one.session("two"))
+        await live.leave_for(one.session("two"))
         assert names(one.home) == ["end", "reset", "start"]
 
 

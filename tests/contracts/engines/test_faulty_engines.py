@@ -208,7 +208,7 @@ def get_status(self): return {"last_prompt_tokens": self.seen}"""
         await one.ask(live)
         server.say("a title")
         await one.app.auxiliary("title").ask("name it", system="", session=live.id)
-        assert (await live.context_status())["last_prompt_tokens"] == 1
+        assert (await live.services.context_status())["last_prompt_tokens"] == 1
 
 
 async def full(world: World, live: LiveSession, server: ModelServer) -> None:

@@ -103,7 +103,7 @@ async def test_leaving_one_conversation_does_not_end_an_engine_that_others_share
         await one.ask(left)
         await one.ask(right)
         await left.close()
-        assert (await right.context_status())["ended"] == 0
+        assert (await right.services.context_status())["ended"] == 0
 
 
 async def test_hooks_that_an_engine_puts_into_the_table_itself_are_not_doubled(
@@ -134,4 +134,4 @@ async def statuses(world: World, server: ModelServer) -> list[dict[str, Any]]:
     server.say("a", "b")
     for live in lives:
         await world.ask(live)
-    return [await live.context_status() for live in lives]
+    return [await live.services.context_status() for live in lives]

@@ -86,7 +86,7 @@ async def test_after_a_compaction_the_engine_waits_for_a_count_and_an_answer_wit
         live = one.session()
         await grown(one, live, server)
         assert await live.compact()
-        assert (await live.context_status())["last"] == -1
+        assert (await live.services.context_status())["last"] == -1
         (one.home / "hermes" / "calls.jsonl").unlink()
         server.say(Reply("a", usage=None), Reply("b", usage=None))
         await one.ask(live)
@@ -177,7 +177,7 @@ async def test_a_conversation_is_not_left_in_the_middle_of_a_turn(
 
         async def leave(event: object) -> None:
             with pytest.raises(SessionBusy):
-                await live.hand_over(one.session("two"))
+                await live.leave_for(one.session("two"))
             with pytest.raises(SessionBusy):
                 await live.close()
             refused.append(SessionBusy())
@@ -202,9 +202,9 @@ def get_status(self): return {"bound": self.bound}"""
         first, second = one.session("one"), one.session("two")
         server.say("a", "b")
         await one.ask(first)
-        await first.hand_over(second)
+        await first.leave_for(second)
         await one.ask(second)
-        assert (await second.context_status())["bound"] == "two"
+        assert (await second.services.context_status())["bound"] == "two"
         assert one.notices == ["Context engine odd raised RuntimeError: no in on_session_end."]
 
 
@@ -224,7 +224,7 @@ def get_status(self): return {"bound": self.bound}"""
         await one.ask(live)
         assert "raised RuntimeError: busy in on_session_start" in one.notices[0]
         await one.ask(live)
-        assert (await live.context_status())["bound"] == live.id
+        assert (await live.services.context_status())["bound"] == live.id
         assert one.notices == []
 
 
@@ -242,7 +242,7 @@ def get_status(self): return {"asked": self.asked}"""
         live = one.session()
         server.say(*(Reply(calls=(call("nothing", id=f"c{n}"),)) for n in range(3)), "done")
         await one.ask(live)
-        assert (await live.context_status())["asked"] == 1
+        assert (await live.services.context_status())["asked"] == 1
 
 
 async def test_of_equal_messages_the_last_is_kept(world: OpenWorld, install: Install, server: ModelServer) -> None:
@@ -282,7 +282,7 @@ async def test_summaries_are_booked_to_the_conversation_that_they_are_of(
         first, second = one.session("first"), one.session("second")
         server.say("hello")
         await one.ask(first)
-        await first.hand_over(second)
+        await first.leave_for(second)
         await full(one, second, server)
         server.say("a summary", "after")
         await one.ask(second, "and now?")

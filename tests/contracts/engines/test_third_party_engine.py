@@ -30,7 +30,7 @@ async def test_it_is_the_engine_of_a_conversation_and_its_tools_work(
         result = json.loads(server.requests[1].body)["messages"][-1]
         found = json.loads(result["content"])["found"]
         assert any("where is the teapot?" in page for page in found)
-        assert (await live.context_status())["engine"] == "ledger"
+        assert (await live.services.context_status())["engine"] == "ledger"
 
 
 async def test_two_conversations_at_once_share_no_state(

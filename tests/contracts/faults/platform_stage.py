@@ -21,7 +21,7 @@ from tests.servers.slack_server import SlackServer
 
 from talaria.app.gateway_app import GatewayApp, open_switchboard
 from talaria.core.secret import Secret
-from talaria.gateway.connector import Health
+from talaria.gateway.gateway_status import Health
 from talaria.gateway.service import Gateway
 from talaria.platforms.webhook import config
 from talaria.store.chat_ports import OutboxRow, OutboxState

@@ -33,7 +33,7 @@ from talaria.app.build import open_store
 from talaria.core.clock import Clock
 from talaria.core.ids import SessionId
 from talaria.gateway import preview
-from talaria.gateway.envelope import MARK, OutgoingBody, written
+from talaria.gateway.envelope import MARK, OutgoingBody, encode_body
 from talaria.store.base import Store
 from talaria.store.chat_ports import Outbox, OutboxRow, Outgoing
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, Slow
@@ -456,7 +456,9 @@ async def test_what_expires_while_we_are_shut_out_is_told_and_not_sent(stage: St
 async def test_a_draft_that_nobody_finished_is_cleared_away(stage: Stage) -> None:
     stage.model.say(ONE)
     async with stage.open():
-        draft = Outgoing("telegram:1001", written(OutgoingBody("⚙ 1 step", is_draft=True)), "left:0", time.time() - 1)
+        draft = Outgoing(
+            "telegram:1001", encode_body(OutgoingBody("⚙ 1 step", is_draft=True)), "left:0", time.time() - 1
+        )
         await stage.house.store.outbox.begin(SessionId("left"), draft)
         await stage.say("first")
         await stage.settled(1)

@@ -4,7 +4,7 @@ import pytest
 from tests.contracts.store.conftest import clock, store
 
 from talaria.core.ids import SessionId
-from talaria.gateway.chat_keys import KeyRules, session_key
+from talaria.gateway.envelope import KeyRules, session_key
 from talaria.platforms.base import Address, ChatKind
 from talaria.store.base import Store
 from talaria.store.chat_ports import Inbound

@@ -150,7 +150,7 @@ async def test_one_that_is_taken_but_too_slow_is_undone_and_the_terminal_says_so
         while not handing.done():
             clock.advance(1)
             await asyncio.sleep(0)
-        with pytest.raises(HandoffFailed, match="a gateway took it, but was not done within 60 s"):
+        with pytest.raises(HandoffFailed, match="a gateway picked it up, but did not finish within 60 s"):
             await handing
         assert await terminal.state(session) == HandoffState("failed", "telegram", TOO_SLOW)
         assert await house.store.chats.get(DM) is None
@@ -250,7 +250,7 @@ async def test_the_live_session_of_the_gateway_makes_way_for_a_new_one(terminal:
         assert before is not None
         assert after is not None
         assert after is not before
-        assert before.is_released
+        assert before.is_unloaded
 
 
 class _Odd:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.contracts.plugins.conftest import NOTES, Install, OpenWorld, PluginWorld, asked, heard, module, result
+from tests.live_sessions import running_turn
 from tests.waiting import until
 
 from talaria.core.entries import MessageAdded, TurnStarted
@@ -67,7 +68,7 @@ async def lively(world: PluginWorld, server: ModelServer) -> LiveSession:
     await world.ask(live, "first question")
     server.say(Reply(calls=(call("look", id="c3"),)), "second answer")
     await world.ask(live, "second question")
-    await live.hand_over(world.session("two"))
+    await live.leave_for(world.session("two"))
     return live
 
 
@@ -208,7 +209,7 @@ async def test_the_end_of_a_turn_that_failed_or_was_stopped_is_told_as_that(
         live = one.session()
         server.say(Failure(401))
         await one.ask(live)
-        module("listener").STOP.append(live.interrupt)
+        module("listener").STOP.append(lambda: running_turn(live).interrupt())
         server.say(Reply(calls=(call("look", at="tea"),)))
         report = await one.ask(live)
         assert report.outcome == "interrupted"

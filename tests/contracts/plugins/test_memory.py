@@ -192,7 +192,7 @@ async def test_it_is_told_where_the_conversation_goes_on(
         live, following = one.session("one"), one.session("two")
         server.say("hello", "again")
         await one.ask(live)
-        await live.hand_over(following)
+        await live.leave_for(following)
         (switch,) = heard("diary", "switch")
         assert (switch["new"], switch["parent_session_id"], switch["reset"]) == ("two", "one", True)
         await one.ask(following)

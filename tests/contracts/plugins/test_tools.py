@@ -18,6 +18,7 @@ from tests.contracts.plugins.conftest import (
     offered,
     result,
 )
+from tests.live_sessions import running_turn
 from tests.waiting import until
 
 from talaria.core.errors import UserFacing
@@ -25,9 +26,8 @@ from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall, ToolSpec
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.services import dispatch
-from talaria.runtime.chat import Say
-from talaria.runtime.commands import Command
-from talaria.runtime.session_config import Serving, serving
+from talaria.runtime.commands import Command, Say
+from talaria.runtime.session_config import CurrentSession, current_session
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Call, Failure, Reply, ReplyUsage, call
 from talaria.tools.base import OpenGate, Run, Scope
@@ -181,7 +181,7 @@ async def test_a_handler_that_hangs_can_be_interrupted(world: OpenWorld, install
         server.say(Reply(calls=(call("look"),)))
         asking = asyncio.create_task(one.ask(live))
         await until(lambda: heard("looker"))
-        assert live.interrupt()
+        assert running_turn(live).interrupt()
         assert (await asking).outcome == "interrupted"
         server.say("still here")
         assert (await one.ask(live)).text == "still here"
@@ -264,7 +264,7 @@ async def test_what_a_plugin_calls_is_prepared_off_the_event_loop(tmp_path: Path
     executor = Executor(tools, OpenGate(), Scope(SessionId("s"), tmp_path, tmp_path))
     bridge = Bridge()
     bridge.open()
-    serving.set(Serving(SessionId("s"), "c", "cli", "me", lambda: executor))
+    current_session.set(CurrentSession(SessionId("s"), "c", "cli", "me", lambda: executor))
     assert await asyncio.to_thread(dispatch, bridge, "look", {}) == "done"
     assert threading.main_thread() not in seen
     bridge.close()

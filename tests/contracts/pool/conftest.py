@@ -17,7 +17,7 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import Assistant, user
 from talaria.providers.base import Delta, ModelRequest
 from talaria.providers.upstream import Upstream
-from talaria.runtime.recorder import Observer
+from talaria.runtime.lease import Observer
 from talaria.runtime.session import LiveSession, ignore
 from talaria.runtime.session_config import SessionConfig
 from talaria.runtime.session_pool import SessionPool
@@ -52,14 +52,13 @@ class House:
 
     def setup(self, **given: Any) -> SessionConfig:
         usual: dict[str, Any] = {"cwd": self._folder, "origin": "platform", "platform": "telegram"}
-        return self.app.setup(**usual | given)
+        return self.app.session_config(**usual | given)
 
     async def open(self, name: str, setup: SessionConfig | None = None) -> LiveSession:
         """As for a message: the one that is there, or another."""
         session, setup = SessionId(name), setup or self.setup()
         row = await self.app.store.sessions.get(session)
-        terms = self.app.terms()
-        return self.pool.get(session, setup, lambda: self.app.live(session, row, setup, None, terms, leaves_mail=False))
+        return self.pool.get(session, setup, lambda: self.app.live_session(session, row, setup, leaves_mail=False))
 
     async def ask(self, name: str, text: str = "go", observer: Observer = ignore) -> Report:
         """A whole turn."""
@@ -90,7 +89,7 @@ class House:
 
     def is_in_turn(self, name: str) -> bool:
         live = self.pool.find(SessionId(name))
-        return live is not None and live.turn is not None
+        return live is not None and live.running is not None
 
     @property
     def kept(self) -> list[str]:

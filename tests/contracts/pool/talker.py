@@ -22,11 +22,11 @@ async def main(home: Path, name: str) -> None:
     async with open_application(read_settings(home), tools=()) as opened:
         provider = ScriptedProvider()
         app = replace(opened, upstream=Upstream(lambda _: provider, opened.clock))
-        pool, setup = SessionPool(app.clock, cap=CAP), app.setup(cwd=home, origin="platform")
+        pool, setup = SessionPool(app.clock, cap=CAP), app.session_config(cwd=home, origin="platform")
 
         async def ask(session: SessionId) -> None:
             row = await app.store.sessions.get(session)
-            live = pool.get(session, setup, lambda: app.live(session, row, setup, None, app.terms()))
+            live = pool.get(session, setup, lambda: app.live_session(session, row, setup))
             await live.ask(user(f"from {name}"))
             pool.touch(session)
 

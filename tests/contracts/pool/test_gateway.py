@@ -48,7 +48,7 @@ async def live_in(house: House, key: str = KEY) -> LiveSession:
 
 
 async def until_idle(live: LiveSession) -> None:
-    while live.is_in_hand:
+    while live.is_in_use:
         await asyncio.sleep(0.01)
 
 
@@ -199,11 +199,11 @@ async def test_the_first_sweep_is_after_a_minute_and_then_every_five(tmp_path: P
     settings = Settings(tmp_path, decode(config, tmp_path / "config.yaml"), {})
     async with open_application(settings, clock=clock, tools=(), open_store=lambda _, clock: MemoryStore(clock)) as app:
         gateway, session = Gateway(app, settings.config.gateway, ()), SessionId("idle")
-        setup = app.setup(cwd=tmp_path, origin="platform")
+        setup = app.session_config(cwd=tmp_path, origin="platform")
         running = asyncio.create_task(gateway.run())
         for number, wait_s in enumerate((60.0, 300.0, 300.0)):
             await until(lambda number=number, wait_s=wait_s: clock.slept.count(wait_s) >= max(1, number))
-            gateway.pool.get(session, setup, lambda: app.live(session, None, setup, None, app.terms()))
+            gateway.pool.get(session, setup, lambda: app.live_session(session, None, setup))
             gateway.pool.touch(session)
             clock.advance(wait_s - 1)
             for _ in range(50):

@@ -149,7 +149,7 @@ async def test_who_had_to_go_for_another_finds_shell_and_processes_again(company
         assert left is not None
         await company.hears(other)
         assert await company.kept() == [other]
-        assert left.is_released
+        assert left.is_unloaded
         assert "green /tmp" in await uses("terminal", command="echo $COLOUR $PWD")
         assert await company.kept() == [here]
         listed = await uses("process", action="list")
@@ -207,7 +207,7 @@ async def test_a_lower_cap_applies_at_once_and_takes_nobody_out_of_a_turn(compan
         lives = [pool.find(await house.session_of(key(person))) for person in (busy, second, third)]
         house.config["gateway"]["max_live_sessions"] = 1
         await board.reload(house.settings())
-        assert [live.is_released for live in lives if live] == [False, True, False]
+        assert [live.is_unloaded for live in lives if live] == [False, True, False]
         await house.telegram.say("/stop", user=busy)
         await house.until(lambda: board.gateway.running == 0)
         assert [pool.find(live.id) for live in lives if live] == [lives[0], None, None]

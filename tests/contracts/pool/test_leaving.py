@@ -83,13 +83,13 @@ async def test_a_release_keeps_processes_and_the_shell_for_the_next_live_session
     assert heard(line) == b"up\n"
     await worker.uses("terminal", command="export COLOUR=green; cd /tmp")
     old = pool.find(A)
-    assert pool.release(A)
+    assert pool.evict(A)
     assert heard(line, 0) is None
     assert "green /tmp" in await worker.uses("terminal", command="echo $COLOUR $PWD")
     new = pool.find(A)
     assert old is not None
     assert new is not None
-    assert (old.is_released, new.is_released, new is old, new.id) == (True, False, False, old.id)
+    assert (old.is_unloaded, new.is_unloaded, new is old, new.id) == (True, False, False, old.id)
     assert "p1" in await worker.uses("process", action="list")
 
 
@@ -107,7 +107,7 @@ async def test_an_end_leaves_nothing_running_and_a_release_of_another_is_none(wo
     await worker.uses("terminal", command=RUNNING, background=True)
     assert heard(line) == b"up\n"
     await worker.uses("terminal", session="b", command="true")
-    pool.release(SessionId("b"))
+    pool.evict(SessionId("b"))
     assert heard(line, 0) is None
     await pool.close(A)
     assert heard(line) == b""
@@ -130,7 +130,7 @@ async def test_a_release_keeps_the_browser_and_an_end_does_not(worker: Worker) -
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
         await worker.uses("browser_navigate", url=f"http://127.0.0.1:{runner.addresses[0][1]}/")
-        worker.house.pool.release(A)
+        worker.house.pool.evict(A)
         assert "Still here" in await worker.uses("browser_snapshot")
         await worker.house.pool.close(A)
         assert "Still here" not in await worker.uses("browser_snapshot")
@@ -142,12 +142,12 @@ async def test_a_release_keeps_the_browser_and_an_end_does_not(worker: Worker) -
 async def test_a_new_one_can_ask_at_once_and_a_released_one_never_again(house: OpenHouse, server: ModelServer) -> None:
     async with house() as one:
         live = await one.open("a")
-        assert not live.is_released
+        assert not live.is_unloaded
         server.say("one")
         await live.ask(user("go"))
-        one.pool.release(A)
-        assert live.is_released
-        with pytest.raises(RuntimeError, match="was released"):
+        one.pool.evict(A)
+        assert live.is_unloaded
+        with pytest.raises(RuntimeError, match="was unloaded"):
             await live.ask(user("go"))
 
 
@@ -159,7 +159,7 @@ async def test_what_a_release_drops_is_a_handle_on_connections_that_others_use(
         server.say("one", "two", "three")
         await one.ask("a")
         await one.ask("b")
-        one.pool.release(A)
+        one.pool.evict(A)
         await one.ask("b")
         assert server.connections == 1
 
@@ -170,9 +170,9 @@ async def test_a_release_can_be_repeated_and_loses_nothing(house: OpenHouse, ser
         server.say("one", "two")
         await one.ask("a", "remember the cat")
         live = await one.open("a")
-        one.pool.release(A)
-        live.release()
-        assert live.is_released
+        one.pool.evict(A)
+        live.unload()
+        assert live.is_unloaded
         await one.ask("a")
         assert "remember the cat" in server.requests[1].body.decode()
 
@@ -215,7 +215,7 @@ async def test_whoever_keeps_something_hears_all_of_it_before_the_end_and_after_
     async with house(plugins={"enabled": ["recorder"]}, context={"engine": "recorder"}) as one:
         await one.ask("a")
         await one.ask("a")
-        one.pool.release(A)
+        one.pool.evict(A)
         live = await one.open("a")
         await live.catch_up()
         await one.pool.close(A, "session_expired")

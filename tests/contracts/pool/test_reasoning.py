@@ -44,13 +44,13 @@ async def test_it_changes_between_two_messages_and_live_session_and_prompt_stay_
     async with house.open():
         await company.hears(HERE)
         live = live_of(company, await house.session_of(key(HERE)))
-        setup = live.setup
+        setup = live.config
         for given in ("high", "none", "default"):
             said = await company.says(HERE, f"/reasoning {given}")
             assert "this conversation" in said
             await company.hears(HERE)
         assert live_of(company, live.id) is live
-        assert live.setup == setup
+        assert live.config == setup
     assert efforts(house) == [None, "high", "none", None]
     assert all(prompt == system_prompts(house)[0] for prompt in system_prompts(house))
 

@@ -14,8 +14,8 @@ from tests.scenarios.gateway.house import OWNER, House
 from tests.scenarios.gateway.test_conversing import user_texts
 
 from talaria.config.load import decode
+from talaria.gateway.conversations import is_over
 from talaria.gateway.gateway_settings import ResetMode, ResetPolicy
-from talaria.gateway.resetting import is_over
 from talaria.gateway.service import SWEEP_S
 from talaria.testing import Reply, call
 

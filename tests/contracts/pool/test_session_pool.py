@@ -140,7 +140,7 @@ async def test_another_setup_calls_for_another_live_session(one: House, server: 
     live = await one.open("a")
     another = await one.open("a", one.setup(person="telegram:2"))
     assert another is not live
-    assert (live.is_released, another.is_released, one.kept) == (True, False, ["a"])
+    assert (live.is_unloaded, another.is_unloaded, one.kept) == (True, False, ["a"])
     await another.ask(user("what animal?"))
     assert "remember the cat" in server.requests[1].body.decode()
 
@@ -149,11 +149,11 @@ async def test_another_setup_calls_for_another_live_session(one: House, server: 
 @pytest.mark.clause("C-10")
 async def test_what_is_released_is_gone_and_all_others_stay(one: House) -> None:
     lives = {name: await one.open(name) for name in "abc"}
-    assert one.pool.release(SessionId("b"))
+    assert one.pool.evict(SessionId("b"))
     assert one.kept == ["a", "c"]
     assert one.pool.find(SessionId("b")) is None
-    assert [name for name, live in lives.items() if live.is_released] == ["b"]
-    assert not one.pool.release(SessionId("b"))
+    assert [name for name, live in lives.items() if live.is_unloaded] == ["b"]
+    assert not one.pool.evict(SessionId("b"))
 
 
 @pytest.mark.clause("C-11")
@@ -163,13 +163,12 @@ async def test_effort_may_change_with_each_message_and_the_prompt_never(one: Hou
     server.say("one", "two", "three")
     for effort in ("low", "high"):
         live = await one.open("a")
-        live.terms = msgspec.structs.replace(live.terms, effort=effort)
-        await live.ask(user("go"))
+        await live.ask(user("go"), options=msgspec.structs.replace(one.app.turn_options(), effort=effort))
         (one.app.home / "SOUL.md").write_text("Be rude.")
     assert [request.json["reasoning_effort"] for request in server.requests] == ["low", "high"]
     assert "Be kind." in system_prompt(server, 0)
     assert system_prompt(server, 0) == system_prompt(server, 1)
-    one.pool.release(live.id)
+    one.pool.evict(live.id)
     await one.ask("a")
     assert system_prompt(server, 2) == system_prompt(server, 0)
 
@@ -212,7 +211,7 @@ async def test_what_was_used_is_no_longer_the_oldest(one: House) -> None:
 @pytest.mark.clause("C-17")
 async def test_who_has_to_go_is_released_softly_and_nobody_else_is(one: House) -> None:
     lives = [await one.open(name) for name in "abcd"]
-    assert [live.is_released for live in lives] == [True, False, False, False]
+    assert [live.is_unloaded for live in lives] == [True, False, False, False]
 
 
 @pytest.mark.clause("C-18")
@@ -255,7 +254,7 @@ async def test_one_in_a_turn_stays_and_no_younger_one_goes_in_its_place(one: Hou
     async with one.busy("a"):
         lives = [await one.open(name) for name in "bcd"]
         assert one.kept == ["a", "b", "c", "d"]
-        assert not any(live.is_released for live in lives)
+        assert not any(live.is_unloaded for live in lives)
 
 
 @pytest.mark.clause("C-22")
@@ -263,7 +262,7 @@ async def test_only_the_oldest_beyond_the_cap_may_go(house: OpenHouse) -> None:
     async with house(cap=2) as one, one.busy("a"):
         lives = [await one.open(name) for name in "bcd"]
         assert one.kept == ["a", "c", "d"]
-        assert [live.is_released for live in lives] == [True, False, False]
+        assert [live.is_unloaded for live in lives] == [True, False, False]
 
 
 @pytest.mark.clause("C-23")
@@ -277,14 +276,14 @@ async def test_it_is_told_once_when_all_that_could_go_are_mid_turn(
                 told = [record for record in caplog.records if "mid-turn" in record.getMessage()]
                 assert [record.levelno for record in told] == [logging.WARNING] * number
             for name in "cdab":
-                one.pool.release(SessionId(name))
+                one.pool.evict(SessionId(name))
 
 
 @pytest.mark.clause("C-24")
 async def test_one_that_has_not_begun_its_turn_is_in_nobodys_way(one: House) -> None:
     lives = [await one.open(name) for name in "abc"]
     await one.open("d")
-    assert [live.is_released for live in lives] == [True, False, False]
+    assert [live.is_unloaded for live in lives] == [True, False, False]
 
 
 @pytest.mark.clause("C-25")
@@ -342,9 +341,9 @@ async def test_after_its_release_a_conversation_goes_on_in_a_fresh_one(one: Hous
     server.say("one", "two")
     await one.ask("a", "remember the cat")
     stale = await one.open("a")
-    one.pool.release(stale.id)
+    one.pool.evict(stale.id)
     fresh = await one.open("a")
-    assert (fresh is stale, stale.is_released) == (False, True)
+    assert (fresh is stale, stale.is_unloaded) == (False, True)
     assert (await one.ask("a")).text == "two"
     assert "remember the cat" in server.requests[1].body.decode()
 
@@ -357,7 +356,7 @@ async def test_one_that_holds_its_conversation_for_the_next_message_is_not_dropp
         async with one.busy("a"):
             mail = Inbound("telegram", "bot", "1", "m1", SessionId("a"), "{}")
             await one.app.store.inbox.accept([mail])
-        assert not one.pool.release(SessionId("a"))
+        assert not one.pool.evict(SessionId("a"))
         await through.open("b")
         assert one.kept == ["a", "b"]
         another = await through.open("a", through.setup(person="telegram:2"))
@@ -387,7 +386,7 @@ async def test_what_is_usual(one: House) -> None:
     setup = one.setup()
     for number in range(130):
         id = SessionId(f"s{number}")
-        usual.get(id, setup, lambda id=id: one.app.live(id, None, setup, None, one.app.terms()))
+        usual.get(id, setup, lambda id=id: one.app.live_session(id, None, setup))
     assert len(usual) == 128
     gateway = one.app.settings.config.gateway
     assert (gateway.max_live_sessions, gateway.live_session_idle_s) == (CAP, IDLE_S)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.live_sessions import running_turn
 
 from talaria.app.build import Application, open_application
 from talaria.app.settings import Settings
@@ -19,7 +20,7 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.providers.base import Provider
 from talaria.providers.upstream import Upstream
-from talaria.runtime.recorder import Observer
+from talaria.runtime.lease import Observer
 from talaria.runtime.turn_runner import Report
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock
@@ -47,7 +48,7 @@ class World:
     async def interrupted_when(self, moment: asyncio.Event, observer: Observer) -> Report:
         asking = asyncio.create_task(self.live.ask(user("go"), observer))
         await moment.wait()
-        assert self.live.interrupt()
+        assert running_turn(self.live).interrupt()
         return await asking
 
     async def reopen(self) -> None:

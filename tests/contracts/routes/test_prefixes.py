@@ -5,6 +5,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.live_sessions import steer
 from tests.rules import chat_problems, messages_problems, responses_problems
 
 from talaria.core.messages import Image
@@ -69,7 +70,7 @@ async def test_over_tool_rounds_steering_turns_and_processes(
     @tool
     async def look(at: str) -> RichResult:
         """Look."""
-        worlds[0].live.steer(f"and mind the {at}")
+        steer(worlds[0].live, f"and mind the {at}")
         return RichResult(f"a {at}", (PIXEL,) if at != "lake" else ())
 
     async with world(tools=[look], **settings(primary, wire, caching)) as here:

@@ -27,7 +27,7 @@ from talaria.tools.builtin.terminal import process_tools, terminal_tools
 from talaria.tools.executor import Executor
 from talaria.tools.file_content import ReadFiles
 from talaria.tools.folder_events import FolderEvents
-from talaria.tools.output import Output
+from talaria.tools.output import CapturedOutput
 from talaria.tools.person import Proposal
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.registry import Toolbox
@@ -328,12 +328,12 @@ async def test_what_a_dying_process_makes_is_held_after_others_have_looked(
     workspace = Workspace(
         sandbox, cwd, lambda _: view_of(cwd, tmp_path / "home", TerminalSettings(), {}), way_out, quarantine
     )
-    output = Output(tmp_path / "spill/s/output", Redactor())
+    output = CapturedOutput(tmp_path / "spill/s/output", Redactor())
     started = await workspace.start(SandboxCommand(command="sleep 1000"), output)
 
     async def look_and_write() -> None:
         await started.ended()
-        await workspace.tidy()
+        await workspace.quarantine_changes()
         (cwd / ".envrc").write_text("evil\n")
 
     sandbox.in_the_end = look_and_write

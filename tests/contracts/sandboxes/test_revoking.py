@@ -9,7 +9,7 @@ from tests.waiting import until
 
 from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId
-from talaria.runtime.sandbox_report import describe_grant, describe_sandbox, take_grant_back
+from talaria.runtime.sandbox_report import describe_grant, describe_sandbox, revoke_grant
 from talaria.store.base import Store
 from talaria.tools.sandbox_permissions import read_grant
 from talaria.tools.workspaces import read_sandbox_state
@@ -45,7 +45,7 @@ async def test_what_is_taken_back_is_closed_for_what_runs(
     grants = {grant.what: grant for grant in await store.grants.list()}
     assert grants.keys() == marks.keys()
     for need, mark in marks.items():
-        taken = await take_grant_back(store.grants, grants[need].id[:8], "local")
+        taken = await revoke_grant(store.grants, grants[need].id[:8], "local")
         permission = read_grant(taken.what)
         assert permission is not None
         assert await desktop.workspaces.revoke(permission) == ()
@@ -66,7 +66,7 @@ async def test_a_folder_is_closed_although_files_in_it_are_open_now_and_then(
         await desktop.run("true", Ada("session"), needs=[f"write {beside}"])
         await until(held.exists)
         (grant,) = await store.grants.list()
-        permission = read_grant((await take_grant_back(store.grants, grant.id, "local")).what)
+        permission = read_grant((await revoke_grant(store.grants, grant.id, "local")).what)
         assert permission is not None
         assert await desktop.workspaces.revoke(permission) == ()
         held.unlink()
@@ -86,7 +86,7 @@ async def test_a_link_is_closed_when_its_permission_is_taken_back(desktop: Deskt
 
     assert await asyncio.to_thread(published)
     (grant,) = await store.grants.list()
-    permission = read_grant((await take_grant_back(store.grants, grant.id, None)).what)
+    permission = read_grant((await revoke_grant(store.grants, grant.id, None)).what)
     assert permission is not None
     await desktop.workspaces.revoke(permission)
     assert not await asyncio.to_thread(published)
@@ -115,5 +115,5 @@ async def test_everyone_sees_and_takes_back_their_own(desktop: Desktop, store: S
     assert f"Probably blocked: {desktop.folder}/person/x" in everything
     theirs = next(grant for grant in await store.grants.list() if grant.person == "telegram:1")
     with pytest.raises(BadInput, match="No permission of yours"):
-        await take_grant_back(store.grants, theirs.id, "telegram:2")
-    assert describe_grant(await take_grant_back(store.grants, theirs.id, None)).startswith("read, change and delete")
+        await revoke_grant(store.grants, theirs.id, "telegram:2")
+    assert describe_grant(await revoke_grant(store.grants, theirs.id, None)).startswith("read, change and delete")

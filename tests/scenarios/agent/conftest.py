@@ -7,14 +7,15 @@ import pytest
 from tests.port_proxies import StoreProxy
 from tests.scripted_provider import ScriptedProvider
 
+from talaria.agent.budget import Limits
 from talaria.agent.hooks import Hooks
-from talaria.agent.limits import Limits
 from talaria.core.entries import MessageAdded, TurnEnded
 from talaria.core.events import Event
 from talaria.core.ids import OwnerId, SessionId
 from talaria.core.messages import Message
 from talaria.providers.base import Route
 from talaria.providers.upstream import Upstream
+from talaria.runtime.services import SessionServices
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig, TurnOptions
 from talaria.store.base import Journal
@@ -49,18 +50,15 @@ class Scene:
             await self.store.owners.leave(owner)
         owner = await self.store.owners.join("test")
         self._owners = [owner]
+        config = SessionConfig(route=Route(self.provider.endpoint), cwd=self._folder, home=self._folder)
         return LiveSession(
-            SESSION,
-            row=await self.store.sessions.get(SESSION),
-            setup=SessionConfig(route=Route(self.provider.endpoint), cwd=self._folder, home=self._folder),
-            terms=TurnOptions(limits or Limits()),
+            await self.store.sessions.get(SESSION),
+            SessionServices(SESSION, config, Toolbox(tools), gate or OpenGate(), hooks=hooks),
+            options=TurnOptions(limits or Limits()),
             store=StoreProxy(self.store, journal or self.store.journal),
             owner=owner,
             upstream=Upstream(lambda _: self.provider, clock or self.clock),
-            toolbox=Toolbox(tools),
-            gate=gate or OpenGate(),
             clock=clock or self.clock,
-            hooks=hooks,
         )
 
     async def messages(self) -> Sequence[Message]:

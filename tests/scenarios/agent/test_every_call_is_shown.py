@@ -4,8 +4,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.live_sessions import running_turn
 
-from talaria.agent.hooks import Block, Facts, NoHooks, Objection
+from talaria.agent.hooks import Block, NoHooks, Objection, SessionContext
 from talaria.core.errors import Denied, ToolFailed
 from talaria.core.events import Event, ToolBegan, ToolEnded
 from talaria.core.ids import CallId
@@ -38,7 +39,9 @@ class Closed(OpenGate):
 
 
 class Objecting(NoHooks):
-    async def before_call(self, facts: Facts, call: ToolCall) -> Objection | None:
+    is_empty = False
+
+    async def before_call(self, context: SessionContext, call: ToolCall) -> Objection | None:
         return Block("Not on a Sunday. Wait.")
 
 
@@ -100,7 +103,7 @@ async def test_calls_that_an_interruption_stops_or_keeps_from_starting_are_shown
     live = await scene.session(endless, work)
     turn = asyncio.create_task(live.ask(user("go"), scene.events.append))
     await running.wait()
-    live.interrupt()
+    running_turn(live).interrupt()
     await turn
     assert lines(scene.events) == [
         ("endless {}", Outcome("cancelled", "stopped")),

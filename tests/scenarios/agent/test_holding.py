@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.port_proxies import JournalProxy
 
-from talaria.agent.hooks import Facts, NoHooks, Tell
+from talaria.agent.hooks import NoHooks, Notify, SessionContext
 from talaria.core.entries import Noted, TurnOutcome
 from talaria.core.errors import SessionBusy, StoreUnavailable
 from talaria.core.ids import Epoch, OwnerId, SessionId
@@ -90,7 +90,7 @@ async def test_a_conversation_that_another_process_holds_is_busy_also_after_a_tu
     with pytest.raises(SessionBusy):
         await live.ask(user("not taken"))
 
-    assert not live.is_in_hand
+    assert not live.is_in_use
     await scene.store.owners.leave(rival)
     assert (await live.ask(user("second"))).text == "two"
     assert await scene.ends() == ["completed", "completed"]
@@ -113,7 +113,7 @@ async def test_a_turn_that_is_cancelled_while_it_is_begun_at_once_is_closed(scen
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert await scene.ends() == ["completed", "interrupted"]
-    assert not live.is_in_hand
+    assert not live.is_in_use
 
 
 async def test_one_who_is_cancelled_while_another_process_was_quicker_leaves_nothing(scene: "Scene") -> None:
@@ -134,7 +134,7 @@ async def test_one_who_is_cancelled_while_another_process_was_quicker_leaves_not
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert await scene.ends() == ["completed"]
-    assert not live.is_in_hand
+    assert not live.is_in_use
 
 
 async def test_a_message_is_not_taken_while_the_store_is_not_well(scene: "Scene") -> None:
@@ -157,16 +157,20 @@ async def test_those_who_hear_of_turns_are_called_while_the_conversation_is_held
     held: list[bool] = []
 
     class Looking(NoHooks):
+        is_empty = False
+
         async def look(self) -> None:
             rival = await scene.store.owners.join("test")
             held.append(isinstance(await scene.store.journal.seize(live.id, rival), Held))
 
-        async def before_turn(self, facts: Facts, asked: str, history: Sequence[Message], tell: Tell) -> Sequence[str]:
+        async def before_turn(
+            self, context: SessionContext, asked: str, history: Sequence[Message], tell: Notify
+        ) -> Sequence[str]:
             await self.look()
             return ()
 
         async def after_turn(
-            self, facts: Facts, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
+            self, context: SessionContext, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
         ) -> None:
             await self.look()
 

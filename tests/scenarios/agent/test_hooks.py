@@ -5,7 +5,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from talaria.agent.hooks import Change, Facts, NoHooks, Objection
+from tests.live_sessions import running_turn
+
+from talaria.agent.hooks import Change, NoHooks, Objection, SessionContext
 from talaria.core.entries import Noted, TurnOutcome
 from talaria.core.messages import Assistant, Message, Text, ToolCall, ToolResult, user
 from talaria.providers.base import Endpoint
@@ -28,7 +30,9 @@ DONE = Assistant((Text("done"),))
 class Slow(NoHooks):
     """Stops where it is told to until it is let go, and takes a look at the store meanwhile."""
 
-    hear_results = True
+    is_empty = False
+
+    wants_results = True
 
     def __init__(self, scene: "Scene", where: str) -> None:
         self._scene = scene
@@ -41,19 +45,23 @@ class Slow(NoHooks):
             self.reached.set()
             await self.go.wait()
 
-    async def after_call(self, facts: Facts, call: ToolCall, result: ToolResult, seconds: float) -> ToolResult:
+    async def after_call(
+        self, context: SessionContext, call: ToolCall, result: ToolResult, seconds: float
+    ) -> ToolResult:
         await self._stop("call")
         return ToolResult(result.call_id, result.name, "changed")
 
-    async def after_request(self, facts: Facts, endpoint: Endpoint, answer: Assistant, seconds: float) -> None:
+    async def after_request(
+        self, context: SessionContext, endpoint: Endpoint, answer: Assistant, seconds: float
+    ) -> None:
         await self._stop("request")
 
-    async def revised(self, facts: Facts, text: str) -> str:
+    async def revise(self, context: SessionContext, text: str) -> str:
         await self._stop("answer")
         return text
 
     async def after_turn(
-        self, facts: Facts, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
+        self, context: SessionContext, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
     ) -> None:
         await self._stop("turn")
 
@@ -79,7 +87,7 @@ async def test_a_turn_stopped_while_somebody_hears_of_a_result_keeps_the_result(
     live = await scene.session(pay, hooks=hooks)
     asking = asyncio.create_task(live.ask(user("go"), scene.events.append))
     await hooks.reached.wait()
-    assert live.interrupt()
+    assert running_turn(live).interrupt()
     assert (await asking).outcome == "interrupted"
     assert [one.text for one in await scene.messages() if isinstance(one, ToolResult)] == ["paid 1"]
 
@@ -101,7 +109,7 @@ async def test_an_answer_is_kept_by_one_who_does_not_wait_for_its_revision(scene
     live = await scene.session(hooks=hooks)
     asking = asyncio.create_task(live.ask(user("go"), scene.events.append))
     await hooks.reached.wait()
-    assert live.interrupt()
+    assert running_turn(live).interrupt()
     report = await asking
     assert (report.outcome, report.text) == ("completed", "done")
 
@@ -117,7 +125,9 @@ async def test_the_report_comes_to_one_who_does_not_wait_for_those_that_hear_of_
 
 
 class Changing(NoHooks):
-    async def before_call(self, facts: Facts, call: ToolCall) -> Objection | None:
+    is_empty = False
+
+    async def before_call(self, context: SessionContext, call: ToolCall) -> Objection | None:
         return Change('{"amount": 7}')
 
 

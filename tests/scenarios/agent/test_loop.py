@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from tests.live_sessions import running_turn, steer
 from tests.port_proxies import JournalProxy
 from tests.rules import transcript_problems
 
-from talaria.agent.limits import Cap, Limits
+from talaria.agent.budget import Cap, Limits
 from talaria.core.entries import TurnEnded
 from talaria.core.errors import (
     Disconnected,
@@ -174,7 +175,7 @@ async def test_a_steering_note_stands_before_the_model_in_the_next_round(scene: 
     @tool
     async def nudge() -> str:
         """Have the person speak up."""
-        assert live.steer("look left")
+        assert steer(live, "look left")
         return "ok"
 
     live = await scene.session(nudge)
@@ -183,7 +184,7 @@ async def test_a_steering_note_stands_before_the_model_in_the_next_round(scene: 
     assert isinstance(note, User)
     assert (note.text, note.author) == ("look left", "steering")
     assert b"look left" in scene.provider.asked[1].bodies["openai_chat"]
-    assert not live.steer("too late")
+    assert not steer(live, "too late")
 
 
 async def test_a_steering_note_that_comes_with_the_last_answer_is_still_answered(scene: "Scene") -> None:
@@ -192,7 +193,7 @@ async def test_a_steering_note_that_comes_with_the_last_answer_is_still_answered
 
     def speak_up(event: Event) -> None:
         if isinstance(event, TextDelta) and event.text == "first":
-            live.steer("wait")
+            steer(live, "wait")
 
     report = await live.ask(user("go"), speak_up)
     assert report.text == "second"
@@ -203,7 +204,7 @@ async def test_interrupted_while_the_model_speaks_what_was_shown_is_kept(scene: 
 
     def stop(event: Event) -> None:
         if isinstance(event, TextDelta):
-            live.interrupt()
+            running_turn(live).interrupt()
 
     scene.provider.say("half an ans")
     report = await live.ask(user("go"), stop)
@@ -225,7 +226,7 @@ async def test_interrupted_during_a_batch_every_call_still_gets_its_one_result(s
     @tool(effect=EXCLUSIVE)
     async def endless() -> str:
         """Never return."""
-        live.interrupt()
+        running_turn(live).interrupt()
         await asyncio.Event().wait()
         return "never"
 
@@ -242,13 +243,13 @@ async def test_interrupted_twice_the_report_says_what_the_journal_says(scene: "S
     @tool
     async def endless() -> str:
         """Never return."""
-        live.interrupt()
+        running_turn(live).interrupt()
         await asyncio.Event().wait()
         return "never"
 
     def again(event: Event) -> None:
         scene.events.append(event)
-        live.interrupt()
+        running_turn(live).interrupt()
 
     scene.provider.say(calls(("c1", "endless", "{}")))
     live = await scene.session(endless)
@@ -260,7 +261,7 @@ async def test_a_steering_note_in_the_last_round_is_read_before_the_summary(scen
     @tool
     async def nudge() -> str:
         """Have the person speak up."""
-        assert live.steer("mention the cat")
+        assert steer(live, "mention the cat")
         return "ok"
 
     scene.provider.say(calls(("c1", "nudge", "{}")), "summary with cat")
@@ -274,7 +275,7 @@ async def test_a_steering_note_after_the_last_word_is_refused(scene: "Scene") ->
 
     def late(event: Event) -> None:
         if isinstance(event, TurnDone):
-            taken.append(live.steer("too late"))
+            taken.append(steer(live, "too late"))
 
     live = await scene.session()
     await live.ask(user("go"), late)
@@ -484,7 +485,7 @@ async def test_an_interruption_does_not_wait_for_a_store_that_is_not_well(scene:
     live = await scene.session(echo(ran), journal=Full(scene.store.journal), clock=ManualClock())
     asking = asyncio.create_task(live.ask(user("go")))
     await waiting.wait()
-    live.interrupt()
+    running_turn(live).interrupt()
     async with asyncio.timeout(PATIENCE_S):
         report = await asking
     assert isinstance(report.error, StoreUnavailable)

@@ -37,6 +37,15 @@ async def test_a_message_is_answered_where_it_was_said(house: House) -> None:
     assert [text.rsplit("\n", 1)[-1] for text in user_texts(house.model)] == ["hi", "are you there?"]
 
 
+async def test_two_slashes_send_a_message_that_begins_with_one(house: House) -> None:
+    house.model.say("A path.")
+    async with house.open():
+        await house.telegram.say("//etc")
+        await house.said(1)
+    assert user_texts(house.model)[-1].endswith("/etc")
+    assert "//etc" not in user_texts(house.model)[-1]
+
+
 async def test_the_same_update_twice_is_one_message(house: House) -> None:
     house.model.say("Once.", "What comes after it.")
     async with house.open():
@@ -280,7 +289,7 @@ async def test_compress_says_what_it_did(house: House) -> None:
             await house.said(2 + number)
         await house.telegram.say("/compress here 1")
         first, *_, last = await house.said(6)
-    assert first.text == "There is nothing to leave out: the conversation is short."
+    assert first.text == "There is nothing to compress: the conversation is short."
     assert re.fullmatch(told, last.text), last.text
 
 

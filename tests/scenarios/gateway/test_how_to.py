@@ -25,8 +25,8 @@ from talaria.app.gateway_app import wanted
 from talaria.app.settings import read_settings
 from talaria.core.clock import SystemClock
 from talaria.core.secret import Secret
-from talaria.gateway.authorization import LET_IN, Pairing
-from talaria.gateway.claims import gateway_file, holder
+from talaria.gateway.authorization import APPROVED, Pairing
+from talaria.gateway.claims import find_holder, gateway_file
 from talaria.gateway.gateway_status import read_status
 from talaria.platforms.base import Sender
 from talaria.platforms.webhook import config
@@ -91,7 +91,7 @@ class Somebody:
                 await asyncio.sleep(0.01)
 
     async def leaves(self) -> None:
-        if (pid := holder(gateway_file(self.home))) is not None:
+        if (pid := find_holder(gateway_file(self.home))) is not None:
             os.kill(pid, signal.SIGKILL)
         for process in self.running:
             if process.returncode is None:
@@ -194,7 +194,7 @@ async def test_a_stranger_is_let_in_as_the_how_to_says(somebody: Somebody) -> No
         assert "waits    telegram 1002" in await somebody.does(approving)
         await service.say("hello", user="1002")
         _, *then = await service.wait_for(3, user="1002")
-        assert {one.text for one in then} == {LET_IN, ANSWER}
+        assert {one.text for one in then} == {APPROVED, ANSWER}
 
 
 async def test_people_are_let_in_and_sent_away_as_the_how_to_says(somebody: Somebody) -> None:

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from talaria.app.build import open_store
-from talaria.gateway.claims import gateway_file, holder
+from talaria.gateway.claims import find_holder, gateway_file
 from talaria.gateway.gateway_status import read_status, status_file
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.patience import PATIENCE_S
@@ -106,7 +106,7 @@ class Station:
                 await asyncio.sleep(0.01)
 
     async def aclose(self) -> None:
-        if (pid := holder(gateway_file(self.home))) is not None:
+        if (pid := find_holder(gateway_file(self.home))) is not None:
             os.kill(pid, signal.SIGKILL)
         for process in self._gateways:
             await process.communicate()
@@ -307,18 +307,18 @@ async def test_a_platform_that_is_refused_is_not_well(station: Station) -> None:
 async def test_it_is_started_and_stopped_in_the_background(station: Station) -> None:
     station.write()
     started = await station.talaria("gateway", "start")
-    pid = holder(gateway_file(station.home))
+    pid = find_holder(gateway_file(station.home))
     assert pid is not None
     assert (started.code, started.err.splitlines()[0].partition(",")[0]) == (0, f"The gateway runs: process {pid}")
     assert os.getsid(pid) == pid
     restarted = await station.talaria("gateway", "restart")
-    assert (restarted.code, holder(gateway_file(station.home)) not in (None, pid)) == (0, True)
+    assert (restarted.code, find_holder(gateway_file(station.home)) not in (None, pid)) == (0, True)
     station.model.say("Good morning.")
     await station.telegram.say("hi")
     assert await station.said(1) == ["Good morning."]
     stopped = await station.talaria("gateway", "stop")
     assert (stopped.code, stopped.err) == (0, "The gateway has ended.\n")
-    assert holder(gateway_file(station.home)) is None
+    assert find_holder(gateway_file(station.home)) is None
     logs = (await station.talaria("gateway", "logs", "-n", "1")).out
     assert logs.endswith(" INFO talaria.cli.gateway.serving: gateway has ended\n")
     assert (await station.talaria("gateway", "stop")).err == "No gateway runs here.\n"

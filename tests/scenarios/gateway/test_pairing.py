@@ -8,7 +8,7 @@ from tests.scenarios.gateway.house import House
 
 from talaria.app.build import open_store
 from talaria.core.clock import SystemClock
-from talaria.gateway.authorization import LET_IN, MAX_PENDING, Pairing
+from talaria.gateway.authorization import APPROVED, MAX_PENDING, Pairing
 from talaria.gateway.service import LOOK_S
 from talaria.store.permission_ports import Member
 
@@ -67,7 +67,7 @@ async def test_who_is_let_in_is_told_once_whatever_ran_at_that_moment(house: Hou
     await approve(house, code)
     for _ in range(2):
         async with house.open():
-            assert [one.text for one in await house.said(2, user="2001")][1:] == [LET_IN]
+            assert [one.text for one in await house.said(2, user="2001")][1:] == [APPROVED]
             await house.until(lambda: _is_all_sent(house))
     assert len(house.telegram.seen(user="2001")) == 2
 

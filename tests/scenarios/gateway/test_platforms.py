@@ -16,7 +16,7 @@ from tests.servers.slack_server import SlackServer
 
 from talaria.app.build import open_store
 from talaria.core.clock import SystemClock
-from talaria.gateway.authorization import LET_IN, Pairing
+from talaria.gateway.authorization import APPROVED, Pairing
 from talaria.store.permission_ports import Member
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.patience import PATIENCE_S
@@ -185,7 +185,7 @@ async def test_who_is_let_in_is_told_so_and_heard(stage: Stage) -> None:
         assert code is not None
         async with open_store(stage.house.home) as other:
             assert isinstance(await Pairing(other.access, SystemClock()).approve(stage.name, code[1]), Member)
-        assert (await stage.texts(2, user="1002"))[1:] == [LET_IN]
+        assert (await stage.texts(2, user="1002"))[1:] == [APPROVED]
         await stage.service.say("hello", user="1002")
         assert (await stage.texts(3, user="1002"))[2:] == ["Welcome."]
 

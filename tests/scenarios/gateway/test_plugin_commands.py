@@ -7,8 +7,8 @@ from tests.plugin_sources import RECORDER, write_plugin
 from tests.scenarios.gateway.house import House
 
 from talaria.runtime.builtin_commands import builtin_commands
-from talaria.runtime.chat import Chat, Outcome
-from talaria.runtime.commands import Command, GivenCommand, NameTaken
+from talaria.runtime.chat import Chat
+from talaria.runtime.commands import Command, GivenCommand, NameTaken, Outcome
 
 GRABBER = """
 def register(ctx):

@@ -16,8 +16,8 @@ from talaria.app.gateway_app import open_switchboard
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.ids import SessionId
 from talaria.gateway.connector import REFUSED_WAIT_S
-from talaria.gateway.dispatcher import HELD, TOLD_AFTER_S
-from talaria.gateway.envelope import BESIDE, MARK, OutgoingBody, written
+from talaria.gateway.dispatcher import HELD, NOTIFY_AFTER_S
+from talaria.gateway.envelope import MARK, NO_SESSION, OutgoingBody, encode_body
 from talaria.gateway.gateway_state import PAUSE
 from talaria.store.base import Held
 from talaria.store.chat_ports import Outgoing
@@ -71,7 +71,7 @@ async def test_whoever_waits_for_the_terminal_is_told_so_once(house: House, cloc
             async with house.open():
                 await house.telegram.say(said)
                 await house.said(2)
-                await passed(house, clock, 4 * TOLD_AFTER_S)
+                await passed(house, clock, 4 * NOTIFY_AFTER_S)
                 assert texts(house) == ["One.", HELD]
     async with house.open():
         await house.said(3)
@@ -102,7 +102,7 @@ async def test_a_short_wait_is_not_worth_a_word(house: House) -> None:
 
 async def test_a_turn_of_the_chat_itself_is_not_the_terminal(house: House, clock: QuickClock) -> None:
     """A command that became a turn is run beside the mail, which has to wait for it."""
-    house.model.say(Reply("One.", faults=Faults(first_byte_delay_s=8 * TOLD_AFTER_S / clock.pace)), "Two.")
+    house.model.say(Reply("One.", faults=Faults(first_byte_delay_s=8 * NOTIFY_AFTER_S / clock.pace)), "Two.")
     async with house.open():
         await house.telegram.say("/steer first")
         await house.until(lambda: len(house.model.requests) == 1)
@@ -186,13 +186,13 @@ async def test_what_is_sent_in_place_of_an_edit_is_not_silently_sent_twice(house
 
 async def test_an_edit_that_a_crash_cut_off_and_nobody_takes_now_keeps_its_place(house: House) -> None:
     def part(key: str, parcel: OutgoingBody) -> Outgoing:
-        return Outgoing(f"telegram:{OWNER}", written(parcel), key, time.time() + 60)
+        return Outgoing(f"telegram:{OWNER}", encode_body(parcel), key, time.time() + 60)
 
     async with open_store(house.home) as store:
-        shown = await store.outbox.begin(BESIDE, part("0", OutgoingBody("Wor", is_draft=True)))
+        shown = await store.outbox.begin(NO_SESSION, part("0", OutgoingBody("Wor", is_draft=True)))
         assert shown is not None
         await store.outbox.mark_sent(shown.id, "7")
-        await store.outbox.add(BESIDE, [part("0", OutgoingBody("Words.")), part("1", OutgoingBody("More."))])
+        await store.outbox.add(NO_SESSION, [part("0", OutgoingBody("Words.")), part("1", OutgoingBody("More."))])
         await store.outbox.start(shown.id)
     house.telegram.group(OWNER)
     house.telegram.fault("editMessageText", FROZEN)

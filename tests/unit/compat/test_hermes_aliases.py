@@ -33,7 +33,7 @@ from talaria.plugins.registered import ProviderProfile
 from talaria.plugins.services import LlmAnswer, LlmQuestion
 from talaria.runtime.builtin_commands import BUILTIN
 from talaria.runtime.commands import Commands
-from talaria.runtime.session_config import Serving, serving
+from talaria.runtime.session_config import CurrentSession, current_session
 from talaria.tools.base import Gate, Invocation, OpenGate, Scope
 from talaria.tools.executor import Executor
 from talaria.tools.registry import Toolbox
@@ -147,7 +147,7 @@ class Application:
     async def serve(self, gate: Gate) -> None:
         tools = Toolbox(await usable(self.brought.tools, SystemClock()))
         executor = Executor(tools, gate, Scope(SessionId("s1"), self.home, self.home))
-        serving.set(Serving(SessionId("s1"), "telegram:7", "telegram", "anna", lambda: executor))
+        current_session.set(CurrentSession(SessionId("s1"), "telegram:7", "telegram", "anna", lambda: executor))
 
 
 @pytest_asyncio.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from talaria.compat.hermes.moving_in import move_in
 from talaria.core.ids import OwnerId
-from talaria.gateway.claims import claimed, gateway_file
+from talaria.gateway.claims import claim, gateway_file
 from talaria.store.sqlite.presence import Presence
 
 THEIRS = ("honcho.json", "lcm.db", "lcm.db-wal", "hindsight/bank.json", "sessions/a.jsonl")
@@ -100,7 +100,7 @@ def test_links_lead_where_they_led(home: Path, tmp_path: Path) -> None:
 
 
 def test_while_a_gateway_may_use_the_files_they_stay_and_no_plugin_is_loaded(home: Path) -> None:
-    with claimed(gateway_file(home), "taken"):
+    with claim(gateway_file(home), "taken"):
         gateway_file(home).write_text("1\n")  # as if another process had it
         told = move_in(home)
         assert "process 1 still uses the old place" in told.obstacle
@@ -118,7 +118,7 @@ def test_so_it_is_while_a_chat_is_open(home: Path) -> None:
 
 
 def test_our_own_process_is_no_obstacle(home: Path) -> None:
-    with claimed(gateway_file(home), "taken"):
+    with claim(gateway_file(home), "taken"):
         assert move_in(home).obstacle == ""
 
 

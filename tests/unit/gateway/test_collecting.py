@@ -2,12 +2,12 @@
 
 import gc
 
-from talaria.gateway.retention import THRESHOLDS, rarely_collected
+from talaria.gateway.retention import THRESHOLDS, infrequent_collection
 
 
 def test_the_collector_is_as_it_was_afterwards() -> None:
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
-    with rarely_collected():
+    with infrequent_collection():
         assert gc.get_threshold() == THRESHOLDS
         assert gc.get_freeze_count() > frozen
     assert gc.get_threshold() == before

@@ -9,7 +9,7 @@ import pytest
 from talaria.core.errors import Denied
 from talaria.core.ids import SessionId
 from talaria.gateway.chat_person import ChatPerson, Questions
-from talaria.gateway.envelope import Principal, read_parcel
+from talaria.gateway.envelope import Principal, read_body
 from talaria.gateway.replies import Replies
 from talaria.platforms.base import Address, Capabilities
 from talaria.store.base import NewSession, Store
@@ -102,7 +102,7 @@ async def test_a_file_that_nobody_waits_for_any_more_is_taken_back(ann: Ann) -> 
         await asking
     row = await ann.store.outbox.find("question:q1:file")
     assert row is not None
-    assert read_parcel(row.body).is_empty
+    assert read_body(row.body).is_empty
     assert await ann.store.outbox.find("question:q1:0") is None
 
 

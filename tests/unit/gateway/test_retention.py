@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.gateway.retention import DAY_S, clear
+from talaria.gateway.retention import DAY_S, delete_old_files
 
 NOW = 1_800_000_000.0
 OLD, NEW = NOW - 31 * DAY_S, NOW - 29 * DAY_S
@@ -30,7 +30,7 @@ def put(file: Path, at: float) -> Path:
 
 
 async def cleared(home: Path, workspace: Path) -> int:
-    return await clear(home, workspace, 30, NOW, ["telegram", "slack"])
+    return await delete_old_files(home, workspace, 30, NOW, ["telegram", "slack"])
 
 
 async def test_old_attachments_of_people_go(home: Path, workspace: Path) -> None:

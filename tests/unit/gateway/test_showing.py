@@ -16,7 +16,7 @@ class Editing:
 
 def words(*events: Event) -> str:
     """After ten seconds."""
-    showing = LivePreview(Address("some", "1"), SessionId("s"), "", 0.0, lambda _: None)
+    showing = LivePreview(Address("some", "1"), SessionId("s"), "", 0.0)
     for event in (TurnBegan(SessionId("s"), TurnId("t"), "m"), *events):
         showing(event)
     draft = showing.draft(max(10.0, SHOWN_AFTER_S), 0.0, cast("Platform", Editing()))

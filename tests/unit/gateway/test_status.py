@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from talaria.gateway.claims import claimed, gateway_file
-from talaria.gateway.connector import Health
+from talaria.gateway.claims import claim, gateway_file
 from talaria.gateway.gateway_status import (
     EVERY_S,
     LOOK_S,
     SILENT_S,
     GatewayStatus,
+    Health,
     keep_status,
     read_status,
     status_file,
@@ -87,7 +87,7 @@ class Teller:
 async def teller(tmp_path: Path) -> AsyncIterator[Teller]:
     made = Teller(tmp_path)
     with ExitStack() as stack:
-        stack.enter_context(claimed(gateway_file(tmp_path), "taken"))
+        stack.enter_context(claim(gateway_file(tmp_path), "taken"))
         task = asyncio.create_task(keep_status(tmp_path, lambda: made.now, made.clock))
         await made.written()
         yield made
@@ -159,7 +159,7 @@ async def test_a_full_disk_is_told_in_the_file_that_is_there(teller: Teller) -> 
     if subprocess.run(mounting, capture_output=True, check=False).returncode != 0:
         pytest.skip("may not mount a file system here")
     try:
-        with claimed(gateway_file(teller.home), "taken"):
+        with claim(gateway_file(teller.home), "taken"):
             await teller.looks(after_s=EVERY_S)  # the file that was there lies below now
             teller.now = status(running=1)
             await teller.looks(after_s=EVERY_S)

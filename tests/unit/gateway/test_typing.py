@@ -35,7 +35,7 @@ async def test_a_platform_is_not_closed_while_it_shows_that_somebody_types() -> 
     platform = cast("Platform", typist)
     async with MemoryStore(clock) as store:
         links = PlatformLinks(clock, store.inbox)
-        await links.connected(platform)
+        await links.add(platform)
         presenter = PreviewUpdater(cast("Any", None), links, clock)
         presenter.begin(Address("some", "1"), SessionId("s1"), "")
         running = asyncio.create_task(presenter.run())
@@ -45,7 +45,7 @@ async def test_a_platform_is_not_closed_while_it_shows_that_somebody_types() -> 
             await typist.is_typing.wait()
 
         async def close() -> None:
-            await links.gone(platform)
+            await links.remove(platform)
             typist.is_open = False
 
         closing = asyncio.create_task(close())

@@ -1,7 +1,7 @@
 """The registry of slash commands: its laws, and what is derived from it."""
 
 import re
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -9,19 +9,22 @@ from hypothesis import strategies as st
 
 from talaria.core.errors import OperatorError
 from talaria.runtime.builtin_commands import BUILTIN
-from talaria.runtime.chat import Ask, Chat, Outcome, Say
+from talaria.runtime.chat import Chat
 from talaria.runtime.commands import (
+    Ask,
     Command,
     Commands,
     GivenCommand,
     NameTaken,
+    Outcome,
     PlainMessage,
+    Say,
     Surface,
     Unclear,
     UnfitName,
     help_text,
-    normalised,
-    obey,
+    normalise,
+    run_command,
 )
 
 SURFACES: tuple[Surface, ...] = ("terminal", "platform")
@@ -42,8 +45,14 @@ SOME_WORDS = st.sampled_from(
     ["a", "ab", "a-b", "A_b", "/abc", "b c", "new", "Reset", "qui", "quit-all", *BUILTIN_WORDS]
 )
 OWNERS = st.sampled_from(["plugin:one", "plugin:two", "context-engine:lcm"])
+
+
+def make_command(**given: Any) -> Command:
+    return Command(**given)
+
+
 COMMANDS = st.builds(
-    Command,
+    make_command,
     name=SOME_WORDS,
     description=st.just("what it does"),
     category=st.just("plugins"),
@@ -65,7 +74,7 @@ def changed(steps: list[Command | str]) -> tuple[Commands, dict[str, str]]:
             commands.remove(step)
             owners = {word: owner for word, owner in owners.items() if owner != step}
             continue
-        words = {normalised(word) for word in step.words}
+        words = {normalise(word) for word in step.words}
         if words & set(owners):
             with pytest.raises(NameTaken):
                 commands.add(step)
@@ -77,7 +86,7 @@ def changed(steps: list[Command | str]) -> tuple[Commands, dict[str, str]]:
 
 @given(st.text())
 def test_normalising_twice_is_normalising_once(word: str) -> None:
-    assert normalised(normalised(word)) == normalised(word)
+    assert normalise(normalise(word)) == normalise(word)
 
 
 @pytest.mark.parametrize("written", ["deep-check", "/Deep-Check", "deep_check", " /DEEP  CHECK ", "/-deep_-check-/"])
@@ -119,7 +128,7 @@ def test_what_is_built_in_survives_all_that_plugins_do(steps: list[Command | str
 @given(STEPS, st.text("abcnqr-_/ ", max_size=4))
 def test_a_beginning_finds_a_command_only_if_no_other_fits(steps: list[Command | str], beginning: str) -> None:
     commands, _ = changed(steps)
-    prefix = normalised(beginning)
+    prefix = normalise(beginning)
     fitting = [one for one in commands.visible("terminal") if any(word.startswith(prefix) for word in one.words)]
     found = commands.find(beginning, "terminal")
     if isinstance(found, Command):
@@ -238,7 +247,7 @@ def test_each_completion_goes_on_as_it_was_begun_and_is_found(steps: list[Comman
 def test_completions_carry_descriptions() -> None:
     assert Commands(BUILTIN).completions("/res") == [
         ("reset", "begin a new conversation"),
-        ("resume", "go on with another conversation, or list the latest"),
+        ("resume", "continue another conversation, or list the latest"),
     ]
 
 
@@ -272,7 +281,7 @@ def test_help_is_grouped_and_has_every_command_of_the_surface_once() -> None:
     for one in commands.visible("terminal"):
         assert len(re.findall(rf"^/{one.name}\b", text, re.MULTILINE)) == 1
     assert "Plugins:\n/zoom               what zoom does (also /z)\n" in text
-    assert "/compress [about X | here N]\n                    make it shorter" in text
+    assert "/compress [about X | here N]\n                    shorten it for the model" in text
     assert text.endswith("\n\nCtrl-C stops an answer. Anything else is a message; //text sends /text as one.")
     assert "/remote" not in text
 
@@ -288,8 +297,8 @@ def test_help_of_a_platform_has_no_columns_and_nothing_of_the_terminal() -> None
     ("words", "outcome"),
     [
         ("again", Ask("again")),
-        (" ", Say("Taken back; there were no words in it to ask again.")),
-        (None, Say("There is nothing to take back.")),
+        (" ", Say("Undone; it had no text to ask again.")),
+        (None, Say("There is nothing to undo.")),
     ],
 )
 async def test_retry_asks_only_what_has_words(words: str | None, outcome: Outcome) -> None:
@@ -297,4 +306,4 @@ async def test_retry_asks_only_what_has_words(words: str | None, outcome: Outcom
         async def undo(self) -> str | None:
             return words
 
-    assert await obey("/retry", cast("Chat", LastTurn()), Commands(BUILTIN), "platform") == outcome
+    assert await run_command(Commands(BUILTIN).parse("/retry", "platform"), cast("Chat", LastTurn())) == outcome

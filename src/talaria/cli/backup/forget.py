@@ -17,8 +17,7 @@ from talaria.cli.output import confirm, json_option, print_json, yes_option
 from talaria.cli.sessions.remarks import remove_files
 from talaria.core.errors import BadInput, StoreUnavailable
 from talaria.core.fs import read_text
-from talaria.gateway.chat_keys import KeyRules, folder_name, session_key
-from talaria.gateway.envelope import read_received
+from talaria.gateway.envelope import KeyRules, folder_name, read_received, session_key
 from talaria.platforms.base import Address
 from talaria.store.forgetting import PersonQuery, Traces
 

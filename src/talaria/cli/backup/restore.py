@@ -24,7 +24,7 @@ from talaria.cli.notices import Progress, say
 from talaria.cli.output import confirm, json_option, print_json, yes_option
 from talaria.cli.sessions.remarks import when
 from talaria.core.errors import BadInput, OperatorError, SessionBusy, StoreDamaged
-from talaria.gateway.claims import claimed, gateway_file
+from talaria.gateway.claims import claim, gateway_file
 from talaria.store.sqlite.presence import Presence
 
 PROFILES = "profiles"
@@ -109,7 +109,7 @@ def _alone(home: Path) -> Generator[None]:
     with ExitStack() as stack:
         if home.exists():
             try:
-                stack.enter_context(claimed(gateway_file(home), RUNNING))
+                stack.enter_context(claim(gateway_file(home), RUNNING))
             except OSError as fault:
                 raise OperatorError(f"Cannot write into {home}: {fault.strerror}. Nothing was changed.") from fault
         _check_alone(home)

@@ -19,7 +19,7 @@ from talaria.cli.gateway import log as gateway_log
 from talaria.cli.notices import say
 from talaria.config import paths
 from talaria.core.errors import BadInput, OperatorError, TalariaError
-from talaria.gateway.claims import gateway_file, holder
+from talaria.gateway.claims import find_holder, gateway_file
 from talaria.gateway.gateway_settings import GatewaySettings
 from talaria.gateway.gateway_status import GatewayStatus, read_status
 
@@ -191,7 +191,7 @@ def _last_words(home: Path) -> str:
 
 def stop(home: Path) -> bool:
     """Once it has ended; False: none runs. Raises `OperatorError` if it does not end."""
-    pid = holder(gateway_file(home))
+    pid = find_holder(gateway_file(home))
     if pid is None:
         return False
     if is_active(home):
@@ -208,7 +208,7 @@ def stop(home: Path) -> bool:
 def _wait_for_end(home: Path, pid: int) -> None:
     limit_s = drain_s(home) + SPARE_S
     began = told_at = time.monotonic()
-    while holder(gateway_file(home)) == pid:
+    while find_holder(gateway_file(home)) == pid:
         now = time.monotonic()
         if now - began > limit_s:
             raise OperatorError(

@@ -17,9 +17,9 @@ from talaria.config.secrets import read_env
 from talaria.core.errors import BadInput, OperatorError, StoreUnavailable
 from talaria.core.fs import replace_file
 from talaria.core.ids import OutboxId
-from talaria.gateway.claims import gateway_file, holder
-from talaria.gateway.gateway_status import GatewayStatus, due_and_failed, read_status
-from talaria.gateway.replies import LIVES_S
+from talaria.gateway.claims import find_holder, gateway_file
+from talaria.gateway.gateway_status import GatewayStatus, count_due_and_failed, read_status
+from talaria.gateway.replies import EXPIRES_AFTER_S
 from talaria.platforms.loader import EVERYWHERE, manifests
 from talaria.providers.catalog import catalog
 from talaria.store.base import Store
@@ -43,7 +43,7 @@ def run(ctx: click.Context) -> None:
 @click.pass_context
 def start(ctx: click.Context) -> None:
     home = context.home(ctx)
-    if (pid := holder(gateway_file(home))) is not None:
+    if (pid := find_holder(gateway_file(home))) is not None:
         raise BadInput(f"A gateway runs on {home} already (process {pid}).")
     _tell(daemon.start(home, ctx.find_root().obj))
 
@@ -80,7 +80,7 @@ def status(ctx: click.Context, as_json: bool) -> int:
             mail = context.with_store(home, _mail)
         except StoreUnavailable as fault:
             troubles.append(str(fault))
-    seen = gateway_view.overview(holder(gateway_file(home)), read_status(home), mail, troubles)
+    seen = gateway_view.overview(find_holder(gateway_file(home)), read_status(home), mail, troubles)
     if as_json:
         print_json(seen)
     else:
@@ -89,7 +89,7 @@ def status(ctx: click.Context, as_json: bool) -> int:
 
 
 async def _mail(store: Store) -> gateway_view.Mail:
-    return gateway_view.Mail(len(await store.inbox.list_sessions()), *await due_and_failed(store.outbox))
+    return gateway_view.Mail(len(await store.inbox.list_sessions()), *await count_due_and_failed(store.outbox))
 
 
 @command.command("platforms", help="Every platform: whether it is set up, and what it needs.")
@@ -127,7 +127,7 @@ def outbox(ctx: click.Context, is_all: bool, as_json: bool) -> None:
 @click.argument("id", type=int)
 @click.pass_context
 def retry(ctx: click.Context, id: int) -> None:
-    until = time.time() + LIVES_S
+    until = time.time() + EXPIRES_AFTER_S
     if not context.with_store(context.home(ctx), lambda store: store.outbox.retry(OutboxId(id), until)):
         raise BadInput(f"{id} is no reply that has failed; see `talaria gateway outbox`.")
     say(f"Reply {id} is due again.")

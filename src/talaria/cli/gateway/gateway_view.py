@@ -11,9 +11,8 @@ import msgspec
 from talaria.app.gateway_app import wanted
 from talaria.app.settings import Settings
 from talaria.core.clock import SystemClock
-from talaria.gateway.connector import Health
-from talaria.gateway.envelope import read_parcel
-from talaria.gateway.gateway_status import GatewayStatus
+from talaria.gateway.envelope import read_body
+from talaria.gateway.gateway_status import GatewayStatus, Health
 from talaria.platforms.loader import install_hint, manifests, missing_modules
 from talaria.store.chat_ports import OutboxRow
 
@@ -135,7 +134,7 @@ def platform_lines(row: PlatformRow) -> Iterator[str]:
 
 
 def reply(row: OutboxRow) -> OutboxReply:
-    parcel = read_parcel(row.body)
+    parcel = read_body(row.body)
     text = parcel.text or parcel.file
     return OutboxReply(row.id, row.created_at, row.target, row.state, row.attempts, row.error, text)
 

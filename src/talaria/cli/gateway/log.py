@@ -19,7 +19,7 @@ from talaria.cli.context import RedactingFormatter
 from talaria.cli.safe import printable
 from talaria.config import paths
 from talaria.core.redaction import Redactor
-from talaria.runtime.session_config import serving
+from talaria.runtime.session_config import current_session
 
 MAX_BYTES = 10 << 20
 KEPT = 5
@@ -109,7 +109,7 @@ class _JsonLines(logging.Formatter):
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        now = serving.get()
+        now = current_session.get()
         line = LogLine(
             datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             record.levelname,

@@ -12,7 +12,7 @@ from talaria.cli.output import json_option, print_json
 from talaria.cli.safe import visible
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, OperatorError
-from talaria.gateway.authorization import LIVES_S, Pairing
+from talaria.gateway.authorization import CODE_EXPIRES_AFTER_S, Pairing
 from talaria.store.base import Store
 from talaria.store.permission_ports import Locked, Member, PairingRequest
 
@@ -58,8 +58,8 @@ def approve(ctx: click.Context, platform: str, code: str) -> None:
             raise OperatorError(f"Too many wrong codes: none is looked at before {when}.")
         case None:
             raise BadInput(
-                f"Nobody on {platform} waits with this code. Codes hold for {LIVES_S / 60:.0f} minutes; a new message "
-                "to the agent gets a new one."
+                f"Nobody on {platform} waits with this code. Codes hold for {CODE_EXPIRES_AFTER_S / 60:.0f} minutes; "
+                "a new message to the agent gets a new one."
             )
 
 

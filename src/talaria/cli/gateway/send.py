@@ -18,11 +18,10 @@ from talaria.cli.notices import complain, say
 from talaria.cli.output import error_document, json_option, print_json
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, UserFacing
-from talaria.gateway.chat_keys import given_address
-from talaria.gateway.claims import gateway_file, holder
-from talaria.gateway.envelope import BESIDE, OutgoingBody
+from talaria.gateway.claims import find_holder, gateway_file
+from talaria.gateway.envelope import NO_SESSION, OutgoingBody, parse_address
 from talaria.gateway.gateway_status import read_status
-from talaria.gateway.replies import LIVES_S, Replies
+from talaria.gateway.replies import EXPIRES_AFTER_S, Replies
 from talaria.platforms.base import Address, Capabilities
 from talaria.platforms.loader import given, is_wanted, manifests
 from talaria.platforms.splitting import units
@@ -128,10 +127,10 @@ async def _send(
     settings: Settings, platform: str, chat: str, words: str, files: Sequence[Path], wait_s: float
 ) -> SendOutcome:
     async with open_store(settings.home) as store:
-        where = given_address(platform, chat) if chat else await _home_channel(store, settings, platform)
+        where = parse_address(platform, chat) if chat else await _home_channel(store, settings, platform)
         rows = list(_rows(where, words, files))
-        await store.outbox.add(BESIDE, rows)
-        is_running = holder(gateway_file(settings.home)) is not None
+        await store.outbox.add(NO_SESSION, rows)
+        is_running = find_holder(gateway_file(settings.home)) is not None
         state, error = await _awaited(store, rows, wait_s if is_running else 0)
         if state == "waiting":
             due = await store.outbox.list_due(str(where))  # what was said there before goes before it
@@ -146,7 +145,7 @@ async def _home_channel(store: Store, settings: Settings, platform: str) -> Addr
     named = given(manifest, raw, settings.environment) if manifest else raw
     if not named.get("home_channel"):
         raise BadInput(f"{platform} has no home channel: name a chat ({platform}:CHAT), or send /sethome in one.")
-    return given_address(platform, str(named["home_channel"]))
+    return parse_address(platform, str(named["home_channel"]))
 
 
 def _rows(where: Address, words: str, files: Sequence[Path]) -> Iterator[Outgoing]:
@@ -179,8 +178,8 @@ def _why(row: OutboxRow) -> str:
 
 def _obstacle(home: Path, platform: str, last_error: str) -> str:
     """Why it is not delivered yet, and what to do."""
-    waits = f"The message waits for {LIVES_S / 3600:.0f} hours"
-    if holder(gateway_file(home)) is None:
+    waits = f"The message waits for {EXPIRES_AFTER_S / 3600:.0f} hours"
+    if find_holder(gateway_file(home)) is None:
         return f"no gateway is running. {waits}; `talaria gateway start` starts one."
     status = read_status(home)
     complaints = [one for one in status.complaints(time.time()) if one.startswith(f"{platform} is ")] if status else []

@@ -19,12 +19,11 @@ from talaria.cli.notices import complain, say
 from talaria.config.secrets import known_secrets
 from talaria.core.aio import in_thread
 from talaria.core.errors import BadConfig, OperatorError, TalariaError
-from talaria.gateway.claims import claimed, gateway_file, holder
-from talaria.gateway.connector import Health
-from talaria.gateway.gateway_status import GatewayStatus, keep_status
+from talaria.gateway.claims import claim, find_holder, gateway_file
+from talaria.gateway.gateway_status import GatewayStatus, Health, keep_status
 
 if TYPE_CHECKING:
-    from talaria.gateway.metrics import Numbers
+    from talaria.gateway.metrics import MetricsServer
 
 NO_PLATFORM = (
     "No platform is set up, so there is nobody to listen to. `talaria gateway platforms` says what each one needs; "
@@ -65,9 +64,9 @@ class Signals:
 async def serve(home: Path) -> None:
     signals = Signals()
     signals.catch()
-    pid = holder(gateway_file(home))
+    pid = find_holder(gateway_file(home))
     sentence = f"A gateway runs on {home} already{f' (process {pid})' if pid else ''}; `talaria gateway stop` ends it."
-    with claimed(gateway_file(home), sentence):
+    with claim(gateway_file(home), sentence):
         process = dict(os.environ)  # plugins add to it
         settings = read_settings(home)
         gateway_log.keep(home, settings.redactor, is_shown=sys.stderr.isatty())
@@ -97,7 +96,7 @@ async def _mention_risks(board: GatewayApp) -> None:
 
 async def _run(board: GatewayApp, home: Path, signals: Signals, process: Mapping[str, str]) -> None:
     clock, gateway, since = board.app.clock, board.gateway, board.app.clock.now()
-    numbers: Numbers | None = None
+    numbers: MetricsServer | None = None
 
     def look() -> GatewayStatus:
         known = {one.name: one for one in gateway.health}
@@ -119,7 +118,7 @@ async def _run(board: GatewayApp, home: Path, signals: Signals, process: Mapping
     if port is not None:
         from talaria.gateway import metrics  # noqa: PLC0415  (loads a web server)
 
-        numbers = metrics.Numbers(look, gateway.counts, board.app.store.outbox, clock)
+        numbers = metrics.MetricsServer(look, gateway.counts, board.app.store.outbox, clock)
         beside.append(_told(numbers, port))
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one) for one in beside]
@@ -131,10 +130,10 @@ async def _run(board: GatewayApp, home: Path, signals: Signals, process: Mapping
             task.cancel()
 
 
-async def _told(numbers: "Numbers", port: int) -> None:
+async def _told(numbers: "MetricsServer", port: int) -> None:
     """A gateway that cannot be watched is better than none."""
     try:
-        await numbers.tell(port)
+        await numbers.serve(port)
     except OperatorError as fault:
         log.error("no numbers: %s", fault)  # noqa: TRY400  (it says what is wrong)
 

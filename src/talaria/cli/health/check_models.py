@@ -27,7 +27,7 @@ from talaria.core.errors import (
     StoreUnavailable,
     TalariaError,
 )
-from talaria.gateway.claims import gateway_file, holder
+from talaria.gateway.claims import find_holder, gateway_file
 from talaria.gateway.gateway_status import read_status
 from talaria.gateway.service import PlatformSpec
 from talaria.net.client import HttpClient
@@ -168,7 +168,7 @@ def check_platforms(settings: Settings) -> Iterator[Finding]:
 
 
 def _process(settings: Settings) -> Finding:
-    if (pid := holder(gateway_file(settings.home))) is None:
+    if (pid := find_holder(gateway_file(settings.home))) is None:
         return Finding("gateway", "warn", "platforms are set up, and it does not run", "`talaria gateway start`")
     status = read_status(settings.home)
     complaints = status.complaints(time.time()) if status else ["It has not come up yet."]

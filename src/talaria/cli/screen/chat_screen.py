@@ -21,9 +21,8 @@ from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, TalariaError
 from talaria.core.messages import user
 from talaria.runtime.accounts import cost_phrase, total
-from talaria.runtime.chat import Chat, Outcome, Say
-from talaria.runtime.commands import SCREEN_COMMANDS, Command, GivenCommand, PlainMessage
-from talaria.runtime.open_chat import Reason
+from talaria.runtime.chat import Chat, Reason
+from talaria.runtime.commands import SCREEN_COMMANDS, Command, GivenCommand, Outcome, PlainMessage, Say
 from talaria.runtime.session import LiveSession
 
 MAX_SESSIONS = 200
@@ -179,7 +178,8 @@ class ChatScreen(ScreenInterface):
         self._show_counts()
 
     def steer(self, text: str) -> None:
-        if self.conversation.live.steer(text):
+        running = self.conversation.live.running
+        if running is not None and running.steer(text):
             self.show_note(text)
         else:
             self.enqueue(text)
@@ -209,7 +209,8 @@ class ChatScreen(ScreenInterface):
 
     def stop(self) -> bool:
         """False: nothing is running."""
-        if self.conversation.live.interrupt():
+        running = self.conversation.live.running
+        if running is not None and running.interrupt():
             return True
         working = self._working
         return working is not None and working is not asyncio.current_task() and working.cancel()
@@ -230,7 +231,8 @@ class ChatScreen(ScreenInterface):
             self.end_view()
 
             def abandon() -> None:
-                self.conversation.live.abandon()
+                if (running := self.conversation.live.running) is not None:
+                    running.abandon()
 
             asyncio.get_running_loop().call_later(LEAVE_TIMEOUT_S, abandon)
         self._screen.close()

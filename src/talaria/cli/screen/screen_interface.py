@@ -25,8 +25,8 @@ from talaria.core.errors import TalariaError
 from talaria.core.events import Event, RoundEnded, ThinkingDelta, ToolBegan, ToolEnded
 from talaria.core.messages import Assistant, Thinking, ToolResult, User
 from talaria.runtime.builtin_commands import headline
-from talaria.runtime.open_chat import Reason
-from talaria.runtime.recorder import Observer
+from talaria.runtime.chat import Reason
+from talaria.runtime.lease import Observer
 from talaria.runtime.turn_runner import Report
 from talaria.store.base import Session
 from talaria.tools.person import Answer, Instead, Question, measure

@@ -45,8 +45,7 @@ from talaria.core.events import (
     TurnDone,
 )
 from talaria.core.ids import CallId
-from talaria.core.messages import Outcome, ToolResult
-from talaria.core.usage import Usage
+from talaria.core.messages import Outcome, ToolResult, Usage
 
 _KEY_ARGUMENTS = ("command", "path", "query", "url", "pattern", "code", "question", "action", "name")
 MAX_DIFF_LINES = 24

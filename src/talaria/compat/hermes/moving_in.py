@@ -16,7 +16,7 @@ import msgspec
 from talaria.config import paths
 from talaria.core.fs import read_text
 from talaria.core.ids import pid_of
-from talaria.gateway.claims import gateway_file, holder
+from talaria.gateway.claims import find_holder, gateway_file
 from talaria.store.sqlite.presence import Presence
 
 DONE = ".moved"
@@ -80,7 +80,7 @@ def _is_shared(home: Path) -> bool:
 
 def _other(home: Path) -> int | None:
     """A process that may have files of plugins open: renaming them under it would part a database from its log."""
-    known = [holder(gateway_file(home)), *map(pid_of, Presence(home / "run").list_living())]
+    known = [find_holder(gateway_file(home)), *map(pid_of, Presence(home / "run").list_living())]
     return next((pid for pid in known if pid is not None and pid != os.getpid()), None)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from talaria.agent.limits import cost_usd
+from talaria.agent.budget import cost_usd
 from talaria.compat.hermes.aliases.hermes_cli_config import cfg_get, load_config
 from talaria.context.engine import CanonicalUsage
 from talaria.core.messages import Usage

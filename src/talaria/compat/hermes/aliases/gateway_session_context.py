@@ -2,17 +2,17 @@
 
 import os
 
-from talaria.runtime.session_config import Serving, serving
+from talaria.runtime.session_config import CurrentSession, current_session
 
 
 def get_session_env(name: str, default: str = "") -> str:
     """Of the conversation that is being served, if it is one of its names; else of the process."""
-    current = serving.get()
+    current = current_session.get()
     facts = _facts(current) if current is not None else {}
     return facts[name] or default if name in facts else os.environ.get(name, default)
 
 
-def _facts(current: Serving) -> dict[str, str]:
+def _facts(current: CurrentSession) -> dict[str, str]:
     return {
         "HERMES_SESSION_ID": current.session,
         "HERMES_SESSION_KEY": current.conversation,

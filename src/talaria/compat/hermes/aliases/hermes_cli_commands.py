@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from talaria.compat.hermes.bound import bound
-from talaria.runtime.commands import Category, Command, Surface, normalised
+from talaria.runtime.commands import Category, Command, Surface, normalise
 
 _CATEGORIES: dict[Category, str] = {
     "conversation": "Session",
@@ -41,7 +41,7 @@ def resolve_command(name: str | None) -> CommandDef | None:
 
 def _named(name: str | None, surface: Surface) -> CommandDef | None:
     found = bound().commands.find(name or "", surface)
-    return _told(found) if isinstance(found, Command) and normalised(name or "") in found.words else None
+    return _told(found) if isinstance(found, Command) and normalise(name or "") in found.words else None
 
 
 def _told(command: Command) -> CommandDef:

@@ -15,7 +15,7 @@ from talaria.plugins.contributions import is_bundled_engine, owner_of
 from talaria.plugins.discovery import PluginManifest as PluginManifest  # noqa: PLC0414  (passed on)
 from talaria.plugins.plugin_hooks import VALID_HOOKS as VALID_HOOKS  # noqa: PLC0414  (passed on)
 from talaria.plugins.plugin_host import Plugin as LoadedPlugin
-from talaria.runtime.commands import Command, normalised
+from talaria.runtime.commands import Command, normalise
 
 COMMAND_S = 30.0
 
@@ -108,7 +108,7 @@ def get_plugin_commands() -> dict[str, dict[str, Any]]:
 
 
 def get_plugin_command_handler(name: str) -> Callable[[str], Any] | None:
-    entry = get_plugin_commands().get(normalised(name))
+    entry = get_plugin_commands().get(normalise(name))
     return entry["handler"] if entry else None
 
 
@@ -148,7 +148,7 @@ def _commands(application: Bound) -> dict[str, dict[str, Any]]:
     table: dict[str, dict[str, Any]] = {}
     for plugin in application.host.loaded:
         for command in plugin.registered.commands:
-            name = normalised(command.name)
+            name = normalise(command.name)
             found = application.commands.find(name, "terminal")
             if isinstance(found, Command) and found.name == name and found.owner == owner_of(plugin):
                 entry = {"handler": command.handler, "description": command.description, "plugin": _label(plugin)}
