@@ -156,7 +156,7 @@ async def test_whatever_is_put_in_place_of_the_copy_changes_nothing(
     main = make(tmp_path / "work")
     before = (main / ".git/config").read_bytes()
     result = await desktop.run(attack.replace("$C", "/run/talaria/git-copies/0/config"), None)
-    assert "nothing of it was saved" in result.text
+    assert "nothing in it was saved" in result.text
     assert (main / ".git/config").read_bytes() == before
     await desktop.run("git config user.name Bob", None)
     assert git(main, "config", "--local", "user.name") == "Bob\n"

@@ -83,4 +83,6 @@ def test_a_difference_that_nobody_can_be_shown_gives_way_to_the_new_content(scop
     content = "".join(f"new {number}\n" for number in range(70_000))
     question = asked(scope, "write_file", path="a", content=content)
     assert (question.content, question.changes) == (content, ())
-    assert question.note.startswith("+70,000 \N{MINUS SIGN}70,000 lines against the file as it is now; too long")
+    assert question.note.startswith(
+        "+70,000 \N{MINUS SIGN}70,000 lines against the file as it is now; the difference is too long"
+    )
