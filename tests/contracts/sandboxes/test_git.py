@@ -65,7 +65,7 @@ async def test_a_worktree_that_was_there_before_is_removed_with_a_yes(desktop: D
     main = make(tmp_path / "work")
     git(main, "worktree", "add", "-q", "side")
     refused = await desktop.run("git worktree remove side", None)
-    assert "what they are in can be neither removed nor moved here" in refused.text
+    assert "cannot be removed or moved here" in refused.text
     assert 'needs: ["unsandboxed"]' in refused.text
     ada = Ada("once")
     await desktop.run("git worktree remove --force side", ada, needs=["unsandboxed"])
