@@ -81,8 +81,7 @@ ELSEWHERE = {
         "store/sqlite/search",
         "store/sqlite/undo",
         "tools/browser/browser_process",
-        "tools/builtin/held",
-        "tools/builtin/todo",
+        "tools/builtin/planning",
         "tools/mcp/cache",
     ),
     "reads copies that we have made in our home, to send them": (
@@ -122,9 +121,10 @@ ELSEWHERE = {
     ),
     "only names a place, for the gate or for a mount; whoever opens it follows no link": (
         "tools/base",
-        "tools/blocked",
-        "tools/builtin/located",
         "tools/builtin/terminal",
+        "tools/command_results",
+        "tools/consent",
+        "tools/function",
         "tools/policy",
         "tools/protected",
         "tools/sandbox/bubblewrap",
@@ -132,9 +132,7 @@ ELSEWHERE = {
         "tools/sandbox/local",
         "tools/sandbox/sandbox_policy",
         "tools/sandbox/toolchains",
-        "tools/sandbox_grants",
         "tools/sandbox_permissions",
-        "tools/sandbox_state",
     ),
     "shows names to the person who types": ("cli/screen/line_input",),
     "the folder that the settings name for chats": ("gateway/conversations",),
@@ -174,10 +172,8 @@ ELSEWHERE = {
         "runtime/chat",
         "runtime/services",
         "runtime/session_pool",
-        "tools/builtin/process",
         "tools/builtin/web_pages",
         "tools/executor",
-        "tools/function",
         "tools/mcp/servers",
     ),
 }
@@ -201,7 +197,9 @@ ALLOWED = {
     ("tools/broker/session_broker.py", ".resolve"): "says where links of the person lead, and opens nothing",
     ("tools/broker/commit_signing.py", ".expanduser"): "looks at no file",
     ("tools/broker/commit_signing.py", ".write_text"): "a folder that was made for this one file",
-    ("tools/git_settings.py", "shutil"): "looks for git where the system has its programs",
+    ("tools/git_program.py", "shutil"): "looks for git where the system has its programs",
+    ("tools/git_program.py", ".expanduser"): "looks at no file",
+    ("tools/git_settings.py", "shutil"): "looks for gh where the system has its programs",
     ("tools/git_settings.py", ".expanduser"): "looks at no file",
     ("tools/git_settings.py", ".lstat"): "only tells whether a file was changed; it is then read through trees",
     ("tools/python_deletions.py", ".walk"): "through a syntax tree",
@@ -230,7 +228,8 @@ ALLOWED = {
         for name in ("open", "scandir", "stat")
     },
     ("tools/undo/scan.py", ".stat"): "of what was listed, without following it",
-    ("tools/workspaces.py", ".resolve"): "the project's own path, and the home's",
+    ("tools/workspaces.py", ".resolve"): "the project's own path, the home's, and what the settings name",
+    ("tools/workspaces.py", ".expanduser"): "looks at no file",
 }
 """What is left, and why that is no danger."""
 

@@ -63,7 +63,7 @@ def test_a_refusal_by_the_settings_is_told_but_is_no_failure(talaria: Talaria, s
         config.write("tools: {disabled: [terminal]}\n")
     server.say(Reply(calls=(call("terminal", command="true"),)), "No.")
     ended = talaria("-q", "go")
-    assert refusals(ended) == ["terminal refused: The person has turned the tool terminal off, so it did not run"]
+    assert refusals(ended) == ["terminal refused: The person has turned off the tool terminal, so it did not run"]
     assert (ended.returncode, ended.stdout) == (0, "No.\n")
 
 

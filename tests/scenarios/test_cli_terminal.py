@@ -315,7 +315,7 @@ def test_a_question_about_the_sandbox_lists_what_each_answer_covers(open_termina
         for words in (
             "Run this command outside the sandbox, with your rights: your files, keys and network?",
             "\r\n  git push\r\n",
-            "(asked because nothing would confine it)",
+            "(asked because nothing would restrict it)",
             '(The model says: "you asked (asked because all is well)")',
             "  s       yes, for this conversation: commands that start with `git push`",
             "  p       yes, for this project: commands that start with `git push`",

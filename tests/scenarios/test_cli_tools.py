@@ -30,7 +30,7 @@ def register(ctx):
     ctx.register_tool("clap", "hands", {"description": "Claps."}, lambda args: "clapped", check_fn=lambda: False)
     ctx.register_tool("nod", schema={"description": "Nods."}, handler=lambda args: "nodded")
 """
-OFF = "Error: The person has turned the tool {} off, so it did not run. Go on without it."
+OFF = "Error: The person has turned off the tool {}, so it did not run. Continue without it."
 
 
 def listed(talaria: Talaria) -> dict[str, dict[str, Any]]:
@@ -68,8 +68,8 @@ def hands(talaria: Talaria, home: Path, server: ModelServer) -> None:
 def test_everything_is_on_and_listed_by_toolset(talaria: Talaria, home: Path, arguments: tuple[str, ...]) -> None:
     ended = talaria(*arguments)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.startswith("files\n  on   read_file  Read a text file. Each line is shown behind its number.\n")
-    assert "\nplanning\n  on   todo  Keep a list of steps for work that takes several, and show it.\n" in ended.stdout
+    assert ended.stdout.startswith("files\n  on   read_file  Read a text file. Each line is shown after its number.\n")
+    assert "\nplanning\n  on   todo  Keep a list of steps for longer work, and show it.\n" in ended.stdout
     assert "  off  " not in ended.stdout
     assert not re.search(r"^(skills|memory|context)", ended.stdout, re.MULTILINE)
     assert not home.exists()
@@ -241,7 +241,7 @@ def test_list_of_steps_outlives_the_process_and_goes_with_its_conversation(
 def test_question_is_not_asked_where_nobody_is_there(talaria: Talaria, server: ModelServer) -> None:
     server.say(Reply(calls=(call("clarify", question="Which?", choices=["a", "b"]),)), "I took a.")
     assert talaria("-q", "go").stdout == "I took a.\n"
-    assert results(server)[0].startswith("Error: Nobody is here to answer. Choose what is most sensible")
+    assert results(server)[0].startswith("Error: Nobody is here to answer. Choose the most sensible option")
 
 
 def test_toolset_whose_package_is_missing_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,7 +165,7 @@ async def test_a_question_dies_with_its_time_and_with_the_process(house: House) 
         await house.until(lambda: "Too late." in texts(house))
         forge_press(house, late, user=OWNER)
         await heard_all(house)
-        assert "Nobody has answered in time" in told_to_model(house.model.requests)
+        assert "Nobody answered in time" in told_to_model(house.model.requests)
         assert "no longer open" in texts(house)[0]
         house.config["approvals"]["timeout_s"] = 600
     async with house.open():

@@ -29,7 +29,7 @@ SIGNS: dict[Defence, tuple[str, ...]] = {
     "redaction": ("•••", "%E2%80%A2", "\\u2022"),
     "sandbox": ("[exit code ", "[lost: ", "has ended: exit code"),
 }
-ACCIDENTS = ("command not found", "SyntaxError", "NameError", "No module named", "are not right", "no tool called")
+ACCIDENTS = ("command not found", "SyntaxError", "NameError", "No module named", "are invalid", "no tool called")
 
 Group = tuple[Mode, str, int]
 

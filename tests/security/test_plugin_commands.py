@@ -95,5 +95,5 @@ def test_a_plugin_is_asked_about_as_the_model_is(ask: Callable[..., str], victim
 def test_a_plugin_does_not_leave_the_sandbox_where_nobody_is_asked(ask: Callable[..., str], victim: Victim) -> None:
     command = victim.command.replace("/.ssh/", "/.ss?/")
     told = ask("ctx", "terminal", {"command": command, "needs": ["unsandboxed"]}, approvals=UNASKED)
-    assert "nobody is asked and the sandbox stays" in told
+    assert "questions are turned off and the sandbox stays closed" in told
     assert not victim.copy.exists()

@@ -164,9 +164,7 @@ async def test_a_yes_for_the_session_covers_the_folder_and_every_tool_that_reads
         ("read_file", f"everything in {letters}"),
         ("read_file", f"everything in {world.folder}/beside"),
     ]
-    assert (
-        ada.asked[0].text == f"Read {world.letter}? (A yes that lasts covers everything in {letters}, in this project.)"
-    )
+    assert ada.asked[0].text == f"Read {world.letter}? (A lasting yes covers everything in {letters}, in this project.)"
     assert ada.asked[0].reason == f"{world.letter} is outside the project"
 
 

@@ -167,7 +167,7 @@ def decode_arguments(arguments: str, tool: str, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(arguments.strip() or "{}", type=kind)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as fault:
-        raise BadArguments(f"The arguments of {tool} are not right: {fault}.") from fault
+        raise BadArguments(f"The arguments of {tool} are invalid: {fault}.") from fault
 
 
 class RichResult(msgspec.Struct, frozen=True):
@@ -271,7 +271,7 @@ class OpenGate:
 
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:  # noqa: ARG002
         if invocation.claim.permission is not None:
-            raise Denied("The sandbox is opened by a person alone, and nobody is here to ask.", by="nobody")
+            raise Denied("Only a person can open the sandbox, and nobody can be asked.", by="nobody")
 
     async def insist(self, call: ToolCall, invocation: Invocation, scope: Scope, doubt: str) -> None:  # noqa: ARG002
         raise Denied(f"This {call.name} call needs a person's consent, and nobody is here to give it: {doubt}")

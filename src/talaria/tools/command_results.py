@@ -79,8 +79,8 @@ _READ_ONLY = re.compile(r"read-only file system|EROFS", re.IGNORECASE)
 _DENIED = re.compile(r"permission denied", re.IGNORECASE)
 _BUSY = re.compile(r"device or resource busy|EBUSY", re.IGNORECASE)
 _GUARDED_IN_PLACE = (
-    "settings and hooks of git repositories are held in place, because git obeys them: what they are in can be neither "
-    'removed nor moved here; that can be asked for with needs: ["unsandboxed"]'
+    "git obeys the settings and hooks of repositories, so they are protected: folders that contain them cannot be "
+    'removed or moved here; ask for that with needs: ["unsandboxed"]'
 )
 _MAKES_FOLDER = re.compile(r"mkdir|create (?:leading )?director")
 _MARKS = "'\"\u2018\u2019\u201c\u201d`"
@@ -99,15 +99,15 @@ _REFUSED = re.compile(
 
 
 _NO_SEMAPHORES = (
-    "semaphores and shared memory (multiprocessing uses them) are not there at the landlock level, because they cannot "
-    "be kept apart from those of other programs; they are with bubblewrap. Threads work"
+    "semaphores and shared memory, which multiprocessing uses, are not available at the landlock level: they cannot "
+    "be separated from those of other programs. With bubblewrap they are available. Threads work"
 )
-_NO_NETWORK = "there is no network at the landlock level, and none can be allowed; there is with bubblewrap"
+_NO_NETWORK = "there is no network at the landlock level, and none can be allowed; with bubblewrap there is"
 _NO_SIGNING = (
     "commits cannot be signed at the landlock level; they can with bubblewrap, or outside the sandbox with needs: "
     '["unsandboxed"]'
 )
-_NO_SERVICES = "no service of it is reached at the landlock level; with bubblewrap the person can allow it"
+_NO_SERVICES = "services cannot be reached at the landlock level; with bubblewrap the person can allow it"
 _AT_LANDLOCK = (
     (re.compile(r"SemLock|sem_open|shm_open|/dev/shm"), _NO_SEMAPHORES),
     (re.compile(r"failed to sign|gpg: signing failed|Load key \""), _NO_SIGNING),
@@ -145,7 +145,9 @@ def _explain_refusal(reason: str) -> str:
     if "is not on the public internet" not in reason:
         return reason
     host = reason.partition(" ")[0]
-    return f"its address is private. The person can list {host} in web.allow_private of config.yaml, if it is meant"
+    return (
+        f"its address is private. The person can list {host} in web.allow_private of config.yaml, if that is intended"
+    )
 
 
 def _follow_inside(path: Path, roots: Sequence[Path]) -> Path:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 MAX_REASON_CHARS = 300
 MAX_BLOCKED = 20
-OTHERS_RUN = "other commands run at the same time, and it may be one of them that wants this"
+OTHERS_RUN = "other commands are running, and one of them may be asking for this"
 
 
 class _OpeningInvocation(msgspec.Struct, frozen=True):
@@ -120,7 +120,9 @@ class SessionConsent:
         """`content`: what is shown in place of the command. Raises `Denied`."""
         newest = self._newest
         if newest is None:
-            raise Denied(f"Commands cannot {permission.effect}: none runs that somebody could be asked about.")
+            raise Denied(
+                f"Commands cannot {permission.effect}: no command is running that a person could be asked about."
+            )
         await newest.allow(permission, content=content, noun=noun, is_alone=len(self._running) == 1)
 
     async def check_listing(self, address: str) -> None:
@@ -240,7 +242,7 @@ def _make_folder(path: Path) -> None:
         with Root.open(path.anchor) as root, root.folder(str(path.parent.relative_to(path.anchor))) as around:
             around.make_folder(path.name).close()
     except OSError as fault:
-        raise ToolFailed(f"{path} cannot be made: {fault.strerror}.") from fault
+        raise ToolFailed(f"{path} cannot be created: {fault.strerror}.") from fault
 
 
 def _existing_places(granted: Sequence[tuple[str, ...]]) -> list[Path]:
@@ -286,7 +288,7 @@ async def ask_about_held(workspace: "Workspace", run: Run) -> str:
             "sha256": hashlib.sha256(shown.encode("utf-8", "replace")).hexdigest(),
         }
         call = ToolCall(CallId(f"{run.call}-held"), "write_file", msgspec.json.encode(arguments).decode())
-        doubt = "it makes git or a log-in run something" if any(one.needs_consent for one in moved) else ""
+        doubt = "it makes git or a login shell run something" if any(one.needs_consent for one in moved) else ""
         await run.tools.consent(call, _KeepInvocation(Claim(writes=paths), question), doubt)
     except (Denied, ToolFailed) as refusal:
         return _format_notices((*warnings, *map(str, held), str(refusal)))
@@ -360,11 +362,11 @@ def _list_files(place: Path) -> list[Path]:
     with Root.open(place) as root:
         found = [f"{folder}/{one.name}".lstrip("/") for folder, one in root.descend() if not one.is_folder]
     if len(found) > MAX_FILES:
-        raise ToolFailed(f"{len(found):,} new files are too many to be shown to a person, so nobody was asked.")
+        raise ToolFailed(f"{len(found):,} new files are too many to show to a person, so nobody was asked.")
     return [place / name for name in sorted(found)]
 
 
 def _read_content(place: Path) -> bytes:
     if place.stat().st_size > MAX_POLICY_FILE_BYTES:
-        raise ToolFailed(f"{place} is too large to be shown to a person, so nobody was asked.")
+        raise ToolFailed(f"{place} is too large to show to a person, so nobody was asked.")
     return read_file(place, MAX_POLICY_FILE_BYTES)

@@ -75,7 +75,7 @@ def find_losses(
             shell.run(command)
         return files.losses.reason()
     except RecursionError:
-        return "what it deletes cannot be told: it is nested too deeply"
+        return "it is nested too deeply to tell what it deletes"
     finally:
         if root is not None:
             root.close()

@@ -60,8 +60,8 @@ class Executor:
         except ModelCorrectable:
             raise
         except Exception as fault:
-            log.exception("tool %s broke", call.name)
-            raise ToolFailed(f"{call.name} broke: {type(fault).__name__}: {fault}") from fault
+            log.exception("tool %s failed", call.name)
+            raise ToolFailed(f"{call.name} failed: {type(fault).__name__}: {fault}") from fault
         return PreparedCall(call, tool, invocation)
 
     async def admit(self, prepared: PreparedCall) -> None:
@@ -91,7 +91,7 @@ class Executor:
         scope, person = self._scope, self._scope.person
         if not may_ask:
             if person is not None and not person.may_approve():
-                raise Denied("Whoever allowed it may not allow anything any more.", by="nobody")
+                raise Denied("The person who allowed it may no longer allow anything.", by="nobody")
             scope = msgspec.structs.replace(scope, person=None)
         if doubt:
             await self._gate.insist(call, invocation, scope, doubt)
@@ -179,8 +179,8 @@ class Executor:
                 raise
             return error_result(call, f"{call.name} cancelled itself.")
         except (Exception, SystemExit) as fault:
-            log.exception("tool %s broke", call.name)
-            return error_result(call, f"{call.name} broke: {type(fault).__name__}: {fault}")
+            log.exception("tool %s failed", call.name)
+            return error_result(call, f"{call.name} failed: {type(fault).__name__}: {fault}")
 
     async def _run(self, prepared: PreparedCall, run: Run) -> str | RichResult:
         limit = prepared.tool.timeout_s
@@ -221,7 +221,9 @@ def _find_touched_files(invocation: Invocation) -> tuple[Path, ...] | None:
 
 class _TimedOut(ToolFailed):
     def __init__(self, limit_s: float) -> None:
-        super().__init__(f"It took longer than {limit_s:.0f} seconds and was given up; it may still be running. Check.")
+        super().__init__(
+            f"It took longer than {limit_s:.0f} seconds and was abandoned. It may still be running, so check."
+        )
         self.limit_s = limit_s
 
 

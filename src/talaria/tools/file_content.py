@@ -59,10 +59,10 @@ def read_file(path: Path, limit_bytes: int) -> FileContent | None:
 
 
 def write_file(path: Path, content: bytes, before: FileContent | None, *, mode: int | None = None) -> None:
-    """Whole or not at all, if it still is as it was `before`; folders on the way are made. Without `mode` it stays."""
+    """Whole or not at all, if it still is as it was `before`; missing folders are created. Without `mode` it stays."""
     with Root.open(path.anchor) as root, root.make_folder(_below_root(path.parent)) as folder:
         if _find_stamp_in(folder, path.name) != (before.stamp if before else None):
-            raise OSError(errno.ESTALE, "it was changed at the same time; read it again")
+            raise OSError(errno.ESTALE, "it was changed in the meantime; read it again")
         folder.replace(path.name, content, mode=mode)
 
 

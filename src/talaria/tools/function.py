@@ -196,12 +196,12 @@ def parse_schema(schema: object) -> ToolSpec:
         raise BadSchema(f"a tool is called {name!r}; endpoints take up to 64 letters, digits, - and _")
     parameters: Any = fields.get("parameters") or {"type": "object", "properties": {}}
     if not isinstance(parameters, Mapping) or cast("Mapping[str, Any]", parameters).get("type", "object") != "object":
-        raise BadSchema(f"the parameters of {name} are no JSON schema of an object")
+        raise BadSchema(f"the parameters of {name} are not a JSON schema of an object")
     try:
         encoded = msgspec.json.encode({"type": "object", **parameters})
         return ToolSpec(name, as_text(fields.get("description") or ""), msgspec.Raw(encoded))
     except (TypeError, msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as fault:
-        raise BadSchema(f"the parameters of {name} are no JSON: {fault}") from fault
+        raise BadSchema(f"the parameters of {name} are not JSON: {fault}") from fault
 
 
 @dataclass(frozen=True, slots=True)

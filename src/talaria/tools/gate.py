@@ -146,8 +146,10 @@ class PolicyGate:
             if may_be_granted and await self._is_granted(covered, invocation.claim, scope):
                 return  # perhaps said while this call waited
             if verdict.kind == "opening" and not self._is_asking:
-                sentence = f"This is refused, because nobody is asked and the sandbox stays: {verdict.reason}."
-                raise Denied(sentence, by="nobody", why="the sandbox stays, and nobody is asked")
+                sentence = (
+                    f"This is refused, because questions are turned off and the sandbox stays closed: {verdict.reason}."
+                )
+                raise Denied(sentence, by="nobody", why="questions are turned off and the sandbox stays closed")
             if scope.person is None:
                 permission = invocation.claim.permission
                 needed = (
@@ -184,12 +186,12 @@ class PolicyGate:
         if not scope.turn or turn != scope.turn:
             return
         if _request_key(claim) in refused:
-            sentence = f"{_describe_no(call, claim)} They said so in this turn, and are not asked again."
+            sentence = f"{_describe_no(call, claim)} They said no in this turn and are not asked again."
             raise Denied(sentence, by="person", why="the person has said no in this turn")
         if len(refused) >= MAX_REFUSALS:
             sentence = (
                 f"The person has said no {MAX_REFUSALS} times in this turn to opening the sandbox, and is not asked "
-                "again. Go on without, or say what you need and why."
+                "again. Continue without it, or say what you need and why."
             )
             raise Denied(sentence, by="person", why=f"the person has said no {MAX_REFUSALS} times in this turn")
 
@@ -236,7 +238,7 @@ class PolicyGate:
         if answer is None:
             if self._observer is not None:
                 await self._observer.on_answer(told, "timeout")
-            sentence = f"Nobody has answered in time whether {_describe_question(call, invocation.claim)}."
+            sentence = f"Nobody answered in time whether {_describe_question(call, invocation.claim)}."
             raise Denied(sentence, by="nobody", why="nobody answered in time")
         is_no = answer == "no" or isinstance(answer, Instead)
         is_written = await self._approvals.decide(asked.id, is_allowed=not is_no, by=scope.asker)
@@ -336,12 +338,12 @@ def _make_question(id: str, call: ToolCall, invocation: Invocation, verdict: Ver
             given = decode_arguments(call.arguments, call.name, dict[str, Any])
             proposal = Proposal(f"Let {call.name} do this?", pretty_json(given), ARGUMENTS)
     if verdict.kind == "reading" and verdict.longest != "once":
-        lasting = f"{proposal.headline} (A yes that lasts covers {covered}, in this project.)"
+        lasting = f"{proposal.headline} (A lasting yes covers {covered}, in this project.)"
         proposal = msgspec.structs.replace(proposal, headline=lasting)
     # A folder or a file may be called anything, also something with line breaks.
     headline, place = (words.replace("\n", "\\n") for words in (proposal.headline, invocation.claim.workdir))
     if len(headline) > MAX_HEADLINE_CHARS:
-        raise Denied(f"This {call.name} call is refused: the name of what it is about is too long to be shown.")
+        raise Denied(f"This {call.name} call is refused: the name of its target is too long to show.")
     size = len((proposal.content or "").encode("utf-8", "replace"))
     if size > MAX_SHOWN_BYTES:
         raise Denied(

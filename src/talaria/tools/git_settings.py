@@ -223,11 +223,13 @@ class GitSettings:
                 settings = list_settings(copy) if copy is not None else None
                 before = list_settings(base)
                 if settings is None or before is None:
-                    told.append(f"git: {file} was left in a state that git cannot read; nothing of it was saved.")
+                    told.append(f"git: {file} can no longer be read by git; nothing in it was saved.")
                 else:
                     changes = compare_settings(before, settings, file)
             if len(changes) > MAX_CHANGES:
-                told.append(f"git: {len(changes):,} settings were changed in {file}, too many; none was saved.")
+                told.append(
+                    f"git: {len(changes):,} settings were changed in {file}, which is too many; none was saved."
+                )
                 changes = []
             verdicts = judge_all(changes)
             asked += group_by_owner(file, [change for change, verdict in verdicts if verdict == "ask"])
@@ -243,7 +245,7 @@ class GitSettings:
             try:
                 self._reset(file, real)
             except OSError as fault:
-                told.append(f"git: settings in {file} are not saved any more in this session: {fault.strerror}.")
+                told.append(f"git: settings in {file} are no longer saved in this session: {fault.strerror}.")
                 del self._base[file], self._stamps[file]
         return SyncedSettings(tuple(told), tuple(asked), tuple(saved))
 

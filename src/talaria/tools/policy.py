@@ -46,7 +46,7 @@ class ApprovalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     def __post_init__(self) -> None:
         for rule in (*self.allow, *self.ask, *self.deny):
             if not _RULE.fullmatch(rule.strip()):
-                raise ValueError(f"{rule!r} is no rule: expected tool, or tool(path, host or command)")
+                raise ValueError(f"{rule!r} is not a rule: expected tool, or tool(path, host or command)")
 
 
 class PolicyRequest(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ _WHY_CLOSED: dict[str, str] = {
     "write": "commands change only the project and folders that you allow",
     "port": "commands reach only services of this machine that you allow",
     "publish": "a server in the sandbox is reached from outside only if you allow it",
-    "unsandboxed": "nothing would confine it",
+    "unsandboxed": "nothing would restrict it",
     "git-url": "git would send and fetch there from now on, also outside the sandbox",
     "fetch": "the server would know you by your login; commands never see it",
     "push": "others will see it as yours",
@@ -131,7 +131,7 @@ class Policy:
         doubt = self._find_deletion_doubt(request) or next(self._find_doubts(request), None)
         is_to_be_asked = any(_rule_matches(rule, request, is_allowing=False) for rule in settings.ask)
         if is_to_be_asked and (doubt is None or doubt.kind == "other"):
-            return Verdict("ask", "it is to be asked about", _longest_answer(request))
+            return Verdict("ask", "a rule says to ask about it", _longest_answer(request))
         is_allowed = any(_rule_matches(rule, request, is_allowing=True) for rule in settings.allow)
         if doubt is None or (is_allowed and not is_to_be_asked):
             return ALLOWED
@@ -201,9 +201,9 @@ class Policy:
             reasons.append("commands run in the background, and could change the files that it uses")
         is_for_once = request.is_tainted or request.has_private_data or deletion is not None or not permission.may_last
         if request.is_tainted or request.has_private_data:
-            reasons.append("so a yes holds for this once only")
+            reasons.append("so a yes holds only this once")
         elif not permission.may_last and permission.kind == "unsandboxed":
-            reasons.append("it is not one plain program with a subcommand, so a yes is for this very command only")
+            reasons.append("it is not one plain program with a subcommand, so a yes covers only this exact command")
         is_risky = permission.kind == "unsandboxed" and (request.is_tainted or is_beside or deletion is not None)
         may_be_granted = not is_risky and not (request.has_private_data and leaves)
         longest: GrantDuration = "once" if is_for_once else "always"
@@ -220,15 +220,15 @@ class Policy:
             if self._protected.is_secret(path, request.spill):
                 return f"{path} is private"
             if self._protected.belongs_to_another(path, request.project):
-                return f"{path} is somebody else's"
+                return f"{path} belongs to somebody else"
         if any(self._protected.is_talaria_home(path) for path in claim.writes):
-            return "no tool changes that"
+            return "tools may not change it"
         if (
             claim.command is not None
             and not claim.is_confined
             and shell_words.is_destructive(claim.command, self._protected)
         ):
-            return "this is never done"
+            return "this is never allowed"
         return None
 
     def _find_doubts(self, request: PolicyRequest) -> Iterator[_Doubt]:
@@ -236,14 +236,14 @@ class Policy:
         claim = request.claim
         for path in claim.writes:
             if self._protected.is_policy(path, request.project):
-                yield _Doubt(f"{path} is obeyed by other programs, which ask nobody")
+                yield _Doubt(f"{path} is obeyed by other programs without asking")
         for path in claim.reads:
             named = (place for place in request.named_paths if path.is_relative_to(place))
             is_named = any(map(self._protected.may_be_shared, named))  # by the person: it, or a folder around it
             if self._protected.is_private(path, request.project) and not is_named:
                 yield _Doubt(f"{path} is outside the project", "reading")
         if claim.can_exfiltrate and request.has_private_data:
-            how = "it can tell others something" if claim.is_confined else "it runs outside of any sandbox"
+            how = "it can send information to others" if claim.is_confined else "it runs outside of any sandbox"
             yield _Doubt(f"{how}, and files from outside the project were read in this conversation", "revealing")
         if not claim.is_confined:
             yield _Doubt("it runs outside of any sandbox")
@@ -251,7 +251,7 @@ class Policy:
             if not path.is_relative_to(request.project):
                 yield _Doubt(f"{path} is outside the project")
         if claim.sends and request.is_tainted:
-            yield _Doubt("it tells others something, after content from strangers was read")
+            yield _Doubt("it sends something to others after content from strangers was read")
 
 
 def _longest_answer(request: PolicyRequest) -> GrantDuration:

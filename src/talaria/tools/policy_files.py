@@ -73,7 +73,7 @@ class HeldChange(msgspec.Struct, frozen=True):
         told = f"{self.name} {what} while commands ran, and other programs obey it"
         if self.to is None:
             return f"{told}. It could not be moved away ({self.fault}): look at it before you trust it."
-        back = "" if self.before is None or self.fault else ", and what was there before is back"
+        back = "" if self.before is None or self.fault else ", and the previous version was restored"
         return f"{told}. It was moved to {self.to}{back}.{f' {self.fault}' if self.fault else ''}"
 
 
@@ -180,7 +180,7 @@ class PolicyFiles:
         with self._lock:
             now = self._read(held.name)
             if now is not None and (held.before is None or now.content != held.before.content):
-                raise OSError(errno.EEXIST, "something else is there by now")
+                raise OSError(errno.EEXIST, "something else is there now")
             assert held.to is not None  # noqa: S101  (what could not be moved is not asked about)
             shown = self._quarantine.read_contents(held.to.name)
             self._quarantine.release(held.to.name, *self._locate(held.name))
@@ -199,14 +199,14 @@ class PolicyFiles:
             named = moved.name if root is self._project else f"{root.path}/{moved.name}"
             return HeldChange(named, moved.to, needs_consent=needs or link)
         if before.content is None:
-            return HeldChange(name, moved.to, before, "What was there before was too large to be kept.")
+            return HeldChange(name, moved.to, before, "The previous version was too large to keep.")
         try:
             if stat.S_ISLNK(before.mode):
                 root.make_link(inner, os.fsdecode(before.content))
             else:
                 root.replace(inner, before.content, mode=stat.S_IMODE(before.mode))
         except OSError as fault:
-            return HeldChange(name, moved.to, before, f"What was there before could not be put back: {fault.strerror}.")
+            return HeldChange(name, moved.to, before, f"The previous version could not be restored: {fault.strerror}.")
         self._accept_only(name, before.content)
         return HeldChange(name, moved.to, before, needs_consent=needs)
 

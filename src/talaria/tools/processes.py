@@ -70,7 +70,7 @@ def describe_end(end: ExitStatus | None, limit_s: int = 0) -> str:
             reason = f"the commands of this session used more than {limit} of memory (terminal.limits.memory)"
             return f"{code}killed: {reason}"
         case "lost":
-            return "lost: the shell and all processes of this session are gone; the next command begins anew"
+            return "lost: the shell and all processes of this session are gone; the next command starts a new shell"
         case "":
             return f"exit code {end.code}"
 

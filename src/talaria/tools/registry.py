@@ -132,5 +132,5 @@ class Toolbox:
             known = ", ".join(spec.name for spec in self.specs) or "none"
             raise BadArguments(f"There is no tool called {name!r}. The tools are: {known}.")
         if not self._switches.admit(tool):
-            raise Denied(f"The person has turned the tool {name} off, so it did not run. Go on without it.")
+            raise Denied(f"The person has turned off the tool {name}, so it did not run. Continue without it.")
         return tool

@@ -209,7 +209,7 @@ def write_permission(path: str, project: Path, may_be_shared: Callable[[Path], b
     try:
         given = Path(path).expanduser()
     except RuntimeError:
-        raise BadArguments(f"{path!r} begins with the name of nobody here.") from None
+        raise BadArguments(f"{path!r} names a user that does not exist here.") from None
     if ".." in given.parts:
         raise BadArguments(f"{path!r} leads upwards; give the whole path, without `..`.")
     named = given if given.is_absolute() else project / given
@@ -262,7 +262,7 @@ def parse_need(need: str, command: str, project: Path, may_be_shared: Callable[[
         case "unsandboxed" if not what:
             return unsandboxed_permission(command)
         case _:
-            raise BadArguments(f"{need!r} is nothing that can be asked for; it is {FORMS}.")
+            raise BadArguments(f"{need!r} cannot be asked for; use one of {FORMS}.")
 
 
 def read_grant(granted: str) -> Permission | None:

@@ -195,7 +195,7 @@ class Workspace:
             )
         await self._close_host()
         self.guard.warn(
-            f"The shell began anew, because {names} was opened or closed: variables and functions are gone."
+            f"The shell was restarted, because {names} was opened or closed: variables and functions are gone."
         )
 
     async def revoke(self, permission: Permission) -> str:

@@ -258,7 +258,7 @@ CALLS = [
     ),
     called("a call without an end marker", cut_call(omit_end_marker=True), runs=(123456789,), wires=(CHAT, MESSAGES)),
     *(
-        called(f"arguments {arguments!r}", written(arguments), results="Error: The arguments of note are not right")
+        called(f"arguments {arguments!r}", written(arguments), results="Error: The arguments of note are invalid")
         for arguments in (
             *("", " ", "null", "{", "}", "{}", "[]", '"n"', "1", '{"n": 1', '{"n": 1} ok?', '{"n": 1}{"n": 1}'),
             *('{"n": "1"}', '{"n": 1.5}', '{"n": null}', '{"n": 1, "m": 2}', '{"n": NaN}', "{'n': 1}"),

@@ -209,7 +209,7 @@ BAD_TOOLS = {
     "parameters that are a list": ("'x', 's', {'parameters': [1]}, print", "x"),
     "parameters that are text": ("'x', 's', {'parameters': 'object'}, print", "x"),
     "parameters of another type": ("'x', 's', {'parameters': {'type': 'string'}}, print", "x"),
-    "parameters that are no JSON": ("'x', 's', {'parameters': {'default': object()}}, print", "no JSON"),
+    "parameters that are no JSON": ("'x', 's', {'parameters': {'default': object()}}, print", "not JSON"),
 }
 
 

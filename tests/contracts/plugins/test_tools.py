@@ -101,7 +101,7 @@ async def test_arguments_that_are_no_object_do_not_reach_the_handler(
         server.say(Reply(calls=(Call("c1", "look", "[1]"), Call("c2", "look", "{"))), "done")
         await one.ask(one.session())
         assert heard("looker") == []
-        assert "not right" in result(server)
+        assert "invalid" in result(server)
 
 
 async def test_a_handler_gets_the_facts_that_it_asks_for(
@@ -197,7 +197,7 @@ async def test_a_tool_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     executor = Executor(Toolbox([look]), OpenGate(), Scope(SessionId("s"), tmp_path, tmp_path))
     outcome = await executor.call(ToolCall(CallId("c"), "look", "{}"))
     assert outcome.is_error
-    assert "was given up" in outcome.text
+    assert "was abandoned" in outcome.text
 
 
 def test_every_tool_of_a_plugin_has_a_time_limit() -> None:
@@ -239,7 +239,7 @@ async def test_what_a_plugin_calls_goes_through_the_same_gate_as_the_models_call
         assert not outside.exists()
 
 
-@pytest.mark.parametrize(("name", "said"), [("teapot", "no tool called"), ("terminal", "not right")])
+@pytest.mark.parametrize(("name", "said"), [("teapot", "no tool called"), ("terminal", "invalid")])
 async def test_what_goes_wrong_with_a_call_of_a_plugin_is_in_its_answer(
     world: OpenWorld, install: Install, server: ModelServer, name: str, said: str
 ) -> None:

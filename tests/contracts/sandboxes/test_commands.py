@@ -83,7 +83,7 @@ async def test_working_directory_that_is_none_is_told(use: Use, cwd: Path, workd
     (cwd / "file").touch()
     result = await use("terminal", command="pwd", workdir=workdir)
     assert result.is_error
-    assert f"Cannot start the command in {cwd / workdir}: it is no folder." in result.text
+    assert f"Cannot start the command in {cwd / workdir}: it is not a folder." in result.text
 
 
 async def test_command_with_a_nul_is_told(use: Use) -> None:

@@ -65,7 +65,7 @@ async def test_a_worktree_that_was_there_before_is_removed_with_a_yes(desktop: D
     main = make(tmp_path / "work")
     git(main, "worktree", "add", "-q", "side")
     refused = await desktop.run("git worktree remove side", None)
-    assert "what they are in can be neither removed nor moved here" in refused.text
+    assert "cannot be removed or moved here" in refused.text
     assert 'needs: ["unsandboxed"]' in refused.text
     ada = Ada("once")
     await desktop.run("git worktree remove --force side", ada, needs=["unsandboxed"])
@@ -156,7 +156,7 @@ async def test_whatever_is_put_in_place_of_the_copy_changes_nothing(
     main = make(tmp_path / "work")
     before = (main / ".git/config").read_bytes()
     result = await desktop.run(attack.replace("$C", "/run/talaria/git-copies/0/config"), None)
-    assert "nothing of it was saved" in result.text
+    assert "nothing in it was saved" in result.text
     assert (main / ".git/config").read_bytes() == before
     await desktop.run("git config user.name Bob", None)
     assert git(main, "config", "--local", "user.name") == "Bob\n"

@@ -404,7 +404,7 @@ async def test_what_landlock_cannot_open_is_told_in_one_sentence(
 @pytest.mark.parametrize(
     ("need", "sentence"),
     [
-        ("write ~nobody-here/x", "begins with the name of nobody here"),
+        ("write ~nobody-here/x", "names a user that does not exist here"),
         ("write {person}/.ssh/id", "holds too much to be opened"),
         ("write {person}/file/below", "is not a usable path"),
         ("write {person}/a\0b", "is not a usable path"),

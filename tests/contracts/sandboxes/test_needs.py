@@ -120,9 +120,9 @@ async def test_what_other_programs_obey_stays_guarded_in_an_opened_folder(deskto
         ("port 0", "is not a port"),
         ("port http", "is not a port"),
         ("publish 70000", "is not a port"),
-        ("unsandboxed please", "is nothing that can be asked for"),
-        ("everything", "is nothing that can be asked for"),
-        ("", "is nothing that can be asked for"),
+        ("unsandboxed please", "cannot be asked for"),
+        ("everything", "cannot be asked for"),
+        ("", "cannot be asked for"),
     ],
 )
 async def test_what_cannot_be_asked_for_is_told_in_one_sentence(

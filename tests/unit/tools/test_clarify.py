@@ -13,7 +13,7 @@ from talaria.tools.executor import Executor
 from talaria.tools.person import Answer, Question
 from talaria.tools.registry import Toolbox
 
-ADVICE = "Choose what is most sensible, go on with that, and say in your answer what you have assumed."
+ADVICE = "Choose the most sensible option, continue, and say in your answer what you assumed."
 
 
 class Somebody:

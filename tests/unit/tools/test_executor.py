@@ -50,7 +50,7 @@ def test_bad_arguments_are_refused_before_the_gate(scope: Scope) -> None:
     @tool
     def one(a: int) -> None: ...
 
-    with pytest.raises(BadArguments, match="one are not right"):
+    with pytest.raises(BadArguments, match="one are invalid"):
         executor(scope, one).prepare(call("one", '{"a": "x"}'))
 
 
@@ -61,7 +61,7 @@ def test_tool_that_breaks_while_it_looks_at_its_arguments_is_told_to_the_model(s
     @tool(effect=effect)
     def broken() -> None: ...
 
-    with pytest.raises(ToolFailed, match="broken broke: KeyError: 'oops'"):
+    with pytest.raises(ToolFailed, match="broken failed: KeyError: 'oops'"):
         executor(scope, broken).prepare(call("broken"))
 
 
@@ -69,10 +69,10 @@ def test_tool_that_breaks_while_it_looks_at_its_arguments_is_told_to_the_model(s
     ("fault", "sentence"),
     [
         (ToolFailed("The thing is away."), "Error: The thing is away."),
-        (ValueError("bad value"), "Error: bad broke: ValueError: bad value"),
-        (StopIteration(), "Error: bad broke: RuntimeError: coroutine raised StopIteration"),
-        (TimeoutError("its own"), "Error: bad broke: TimeoutError: its own"),
-        (SystemExit(3), "Error: bad broke: SystemExit: 3"),
+        (ValueError("bad value"), "Error: bad failed: ValueError: bad value"),
+        (StopIteration(), "Error: bad failed: RuntimeError: coroutine raised StopIteration"),
+        (TimeoutError("its own"), "Error: bad failed: TimeoutError: its own"),
+        (SystemExit(3), "Error: bad failed: SystemExit: 3"),
     ],
 )
 @pytest.mark.parametrize("is_async", [False, True])
@@ -105,7 +105,7 @@ async def test_tool_that_hangs_is_stopped_with_a_sentence(scope: Scope, is_async
     result = await run(scope, wait if is_async else hang)
     released.set()
 
-    assert result.text == "Error: It took longer than 0 seconds and was given up; it may still be running. Check."
+    assert result.text == "Error: It took longer than 0 seconds and was abandoned. It may still be running, so check."
 
 
 def test_tool_that_hangs_does_not_keep_the_process_alive(tmp_path: Path) -> None:

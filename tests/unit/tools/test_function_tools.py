@@ -170,7 +170,7 @@ def test_wrong_argument_is_told_by_name(scope: Scope, arguments: str, names: str
     with pytest.raises(BadArguments) as told:
         strict.prepare(arguments, scope)
 
-    assert str(told.value).startswith("The arguments of strict are not right: ")
+    assert str(told.value).startswith("The arguments of strict are invalid: ")
     assert names in str(told.value)
 
 
@@ -179,7 +179,7 @@ def test_arguments_that_are_no_json_object_are_refused(scope: Scope, arguments: 
     @tool
     def one(a: str) -> None: ...
 
-    with pytest.raises(BadArguments, match="The arguments of one are not right"):
+    with pytest.raises(BadArguments, match="The arguments of one are invalid"):
         one.prepare(arguments, scope)
 
 

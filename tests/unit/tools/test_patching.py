@@ -93,7 +93,7 @@ async def test_patch_needs_one_kind_of_edits(patched: Use, arguments: dict[str, 
 
 async def test_edit_that_changes_nothing_is_told(patched: Use, cwd: Path) -> None:
     result = await patched("a", old="a", new="a")
-    assert result.text == f"[{cwd}/a.py stays as it is: the new text is the old one]"
+    assert result.text == f"[{cwd}/a.py is unchanged: the new text equals the old one]"
 
 
 @pytest.mark.parametrize(
@@ -133,13 +133,13 @@ async def test_lines_are_found_without_regard_to_white_space(
     patched: Use, cwd: Path, before: str, old: str, new: str, after: str
 ) -> None:
     result = await patched(before, old=old, new=new)
-    assert "(found without regard to white space)" in result.text
+    assert "(found ignoring white space)" in result.text
     assert (cwd / "a.py").read_text() == after
 
 
 async def test_lines_found_more_than_once_without_regard_to_white_space_are_refused(patched: Use, cwd: Path) -> None:
     result = await patched("  a = 1\n\ta = 1\n", old="a  =  1", new="b")
-    assert "Apart from white space it occurs more than once. It begins in lines 1, 2." in result.text
+    assert "Ignoring white space, it occurs more than once. It begins in lines 1, 2." in result.text
     assert (cwd / "a.py").read_text() == "  a = 1\n\ta = 1\n"
 
 

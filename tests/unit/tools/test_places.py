@@ -281,9 +281,9 @@ def test_file_that_was_changed_between_reading_and_writing_is_not_written(cwd: P
     (cwd / "a").write_text("old")
     found = file_content.read_file(cwd / "a", 100)
     (cwd / "a").write_text("newer")
-    with pytest.raises(OSError, match="changed at the same time"):
+    with pytest.raises(OSError, match="changed in the meantime"):
         file_content.write_file(cwd / "a", b"mine", found)
-    with pytest.raises(OSError, match="changed at the same time"):
+    with pytest.raises(OSError, match="changed in the meantime"):
         file_content.write_file(cwd / "a", b"mine", None)
     assert (cwd / "a").read_text() == "newer"
 

@@ -386,7 +386,7 @@ def test_a_yes_lasts_only_where_it_will_be_the_same_again() -> None:
 
 @pytest.mark.parametrize("rule", ["", "terminal(", "terminal(git) x", "two words"])
 def test_a_rule_that_is_none_is_told(rule: str) -> None:
-    with pytest.raises(ValueError, match="is no rule"):
+    with pytest.raises(ValueError, match="is not a rule"):
         ApprovalSettings(allow=(rule,))
 
 

@@ -210,9 +210,9 @@ async def test_turn_that_was_taken_back_is_found_and_called_so(say: Say, look: L
 
     headings = [line for line in (await look("recall", query="fox")).split("\n") if line.startswith("#")]
 
-    assert ["took back" in heading for heading in headings] == [False, True, False]
-    assert "took back" in await look("recall", message=3)
-    assert "took back" not in await look("recall", message=6)
+    assert ["undid" in heading for heading in headings] == [False, True, False]
+    assert "undid" in await look("recall", message=3)
+    assert "undid" not in await look("recall", message=6)
 
 
 async def test_calls_are_shown_and_found_by_their_arguments(say: Say, look: Look) -> None:

@@ -100,7 +100,7 @@ async def test_of_two_steps_with_one_id_the_last_counts(keep: Todo) -> None:
         ([step("i" * (MAX_ID_CHARS + 1), "x")], f"The id of a step must have 1 to {MAX_ID_CHARS} characters."),
         (
             [step(str(number), "x") for number in range(MAX_STEPS + 1)],
-            f"A list has at most {MAX_STEPS} steps; take several together.",
+            f"A list has at most {MAX_STEPS} steps; combine some of them.",
         ),
     ],
 )
@@ -141,7 +141,7 @@ async def test_damaged_file_counts_as_none(keep: Todo, file: Path, content: byte
 async def test_list_that_cannot_be_kept_is_told(scope: Scope, file: Path) -> None:
     file.parent.write_text("in the way")
     refused = await called(scope, {"todos": [step("a", "One")]})
-    assert (refused.text, refused.is_error) == ("Error: The list cannot be kept: File exists.", True)
+    assert (refused.text, refused.is_error) == ("Error: The list cannot be saved: File exists.", True)
 
 
 async def test_lists_that_are_written_at_once_stay_whole(keep: Todo, file: Path) -> None:

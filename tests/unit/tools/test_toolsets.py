@@ -129,7 +129,7 @@ def test_tool_that_is_off_is_neither_shown_nor_found_nor_replaced() -> None:
     box = Toolbox([READ, WRITE], switches("files", "write_file")).with_tools([named("read_file", "hands"), RUN])
     assert [spec.name for spec in box.specs] == ["write_file", "terminal"]
     assert box.names == {"read_file", "write_file", "terminal"}
-    with pytest.raises(Denied, match=r"turned the tool read_file off, so it did not run\. Go on without it\."):
+    with pytest.raises(Denied, match=r"turned off the tool read_file, so it did not run\. Continue without it\."):
         box.find("read_file")
     with pytest.raises(BadArguments, match=r"no tool called 'x'\. The tools are: write_file, terminal\."):
         box.find("x")
@@ -141,6 +141,6 @@ def test_tool_that_is_off_is_neither_shown_nor_found_nor_replaced() -> None:
 async def test_tool_that_joins_later_is_off_as_well(scope: Scope) -> None:
     box = Toolbox([READ], switches("hands")).with_tools([named("wave", "hands"), named("nod", "head")])
     executor = Executor(box, OpenGate(), scope)
-    with pytest.raises(Denied, match="turned the tool wave off"):
+    with pytest.raises(Denied, match="turned off the tool wave"):
         executor.prepare(ToolCall(CallId("c"), "wave", "{}"))
     assert (await executor.call(ToolCall(CallId("c"), "nod", "{}"))).text == "nod ran"

@@ -64,10 +64,10 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         run: Run,
         timeout_s: Annotated[int, f"Seconds until it is stopped, at most {MAX_TIMEOUT_S}."] = 300,
     ) -> RichResult:
-        """Run a Python script where `terminal` runs commands, and answer what it prints.
+        """Run a Python script where `terminal` runs commands, and return what it prints.
 
-        For work with many steps: these functions are there, take the parameters of the tools by name, and return their
-        text: read_file, search_files, web_fetch, web_search, recall, session_search. They raise ToolError.
+        For work with many steps. These functions are available; they take the parameters of the tools by name and
+        return their text: read_file, search_files, web_fetch, web_search, recall, session_search. They raise ToolError.
         """
         if len(code.encode("utf-8", "replace")) > MAX_CODE_BYTES:
             raise BadArguments(f"A script has at most {MAX_CODE_BYTES:,} bytes.")

@@ -124,7 +124,7 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     old: Annotated[
         str, msgspec.Meta(description="The exact text to replace, with enough around it to occur only once.")
     ]
-    new: Annotated[str, msgspec.Meta(description="What stands there afterwards.")]
+    new: Annotated[str, msgspec.Meta(description="The text to put in its place.")]
     all: Annotated[bool, msgspec.Meta(description="Replace every occurrence.")] = False
 
 
@@ -169,7 +169,7 @@ def _apply_similar(text: str, old: str, new: str, where: str, which: str) -> Edi
         lines = _describe_lines([line_number(text, match.start) for match in found])
         raise ToolFailed(
             f"{which}The text to replace does not occur in {where}; read the file again. "
-            f"Apart from white space it occurs more than once. {lines}"
+            f"Ignoring white space, it occurs more than once. {lines}"
         )
     if not found:
         raise ToolFailed(

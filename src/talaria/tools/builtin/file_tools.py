@@ -63,7 +63,7 @@ def file_tools(seen: ReadFiles, changing_file: AllowChange = _allow_any_change) 
         offset: Annotated[int, "First line to show, counted from 1."] = 1,
         limit: Annotated[int, "How many lines at most."] = USUAL_LINES,
     ) -> str:
-        """Read a text file. Each line is shown behind its number."""
+        """Read a text file. Each line is shown after its number."""
         target = Path(path)
         try:
             with file_content.open_file(target) as file:
@@ -77,7 +77,7 @@ def file_tools(seen: ReadFiles, changing_file: AllowChange = _allow_any_change) 
     @path_tool("writes", "Write", _ask_later)
     @tool
     def write_file(
-        path: Annotated[str, "File to write; folders on the way are made."],
+        path: Annotated[str, "File to write; missing folders are created."],
         content: Annotated[str, "The whole new content."],
         run: Run,
     ) -> RichResult:
@@ -98,15 +98,15 @@ def file_tools(seen: ReadFiles, changing_file: AllowChange = _allow_any_change) 
     def patch(
         path: Annotated[str, "File to change; read it first."],
         run: Run,
-        edits: Annotated[tuple[Edit, ...], "What to replace, one after the other: all of it, or nothing."] = (),
+        edits: Annotated[tuple[Edit, ...], "Replacements, made one after the other: all of them or none."] = (),
         old: Annotated[str | None, "For a single edit instead of `edits`: the text to replace."] = None,
-        new: Annotated[str | None, "For a single edit: what stands there afterwards."] = None,
+        new: Annotated[str | None, "For a single edit: the text to put in its place."] = None,
         replace_all: Annotated[bool, "For a single edit: replace every occurrence."] = False,
     ) -> str | RichResult:
         """Replace pieces of text in a file and show the change.
 
-        Each piece must occur exactly once unless all are meant. If it does not occur, whole lines are also found
-        without regard to white space, and the new text is indented as they are.
+        Each piece must occur exactly once unless all are meant. If it does not occur, whole lines are also matched
+        ignoring white space, and the new text is indented as they are.
         """
         target = Path(path)
         wanted = _choose_edits(edits, old, new, is_for_all=replace_all)
@@ -114,7 +114,7 @@ def file_tools(seen: ReadFiles, changing_file: AllowChange = _allow_any_change) 
         sight = seen.find(run.scope.session, target)
         patched = _apply_to_known(target, before, sight, wanted, run.scope, flag="all" if edits else "replace_all")
         if patched.becomes.body == patched.text.body:
-            return f"[{target} stays as it is: the new text is the old one]"
+            return f"[{target} is unchanged: the new text equals the old one]"
         _replace_target(target, before, patched.becomes, run, seen, changing_file)
         diff = unified_diff(
             patched.aside.redact(patched.aside.text), patched.aside.redact(patched.done.text), target.name
@@ -300,7 +300,7 @@ def _replace_target(
 
 
 def _describe_result(done: EditResult, target: Path) -> str:
-    how = "" if done.is_exact else " (found without regard to white space)"
+    how = "" if done.is_exact else " (found ignoring white space)"
     return f"Replaced {done.count} occurrence{'s' if done.count > 1 else ''} in {target}{how}."
 
 

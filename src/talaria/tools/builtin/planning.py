@@ -32,7 +32,7 @@ class TodoItem(msgspec.Struct, frozen=True):
 class GivenStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """As the model says it: with `merge`, what it leaves out stays."""
 
-    id: Annotated[str, msgspec.Meta(description="A short name of your choice, by which it is changed later.")]
+    id: Annotated[str, msgspec.Meta(description="A short name of your choice, used to change it later.")]
     content: Annotated[str | None, msgspec.Meta(description="What is to be done.")] = None
     status: Annotated[Status | None, msgspec.Meta(description="Have one in progress at a time.")] = None
 
@@ -49,14 +49,14 @@ def _effect(arguments: Any, scope: Scope) -> Effect:
 @tool(after_crash="repeat", effect=_effect, claim=NOTHING)
 def todo(
     run: Run,
-    todos: Annotated[tuple[GivenStep, ...] | None, "The steps, in order; left out, the list is only shown."] = None,
+    todos: Annotated[tuple[GivenStep, ...] | None, "The steps, in order. If omitted, the list is only shown."] = None,
     merge: Annotated[
         bool, "Change only the steps with these ids and add new ones, instead of a whole new list."
     ] = False,
 ) -> str:
-    """Keep a list of steps for work that takes several, and show it.
+    """Keep a list of steps for longer work, and show it.
 
-    Write it when you begin, and keep it true: a step is in progress when you take it up and completed when it is done.
+    Write it when you begin and keep it up to date: a step is in progress once you start it, completed once it is done.
     """
     file = todo_file(run.scope.spill)
     steps = _load(file)
@@ -66,7 +66,7 @@ def todo(
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             replace_file(file, msgspec.json.encode(steps), mode=0o600)
         except OSError as fault:
-            raise ToolFailed(f"The list cannot be kept: {fault.strerror}.") from fault
+            raise ToolFailed(f"The list cannot be saved: {fault.strerror}.") from fault
     return _format_steps(steps)
 
 
@@ -76,7 +76,7 @@ def _update_steps(given: Iterable[GivenStep], known: Iterable[TodoItem]) -> Sequ
         id = " ".join(one.id.split())
         steps[id] = _update_step(one, steps.get(id) or TodoItem(id, ""))
     if len(steps) > MAX_STEPS:
-        raise BadArguments(f"A list has at most {MAX_STEPS} steps; take several together.")
+        raise BadArguments(f"A list has at most {MAX_STEPS} steps; combine some of them.")
     return tuple(steps.values())
 
 
@@ -109,7 +109,7 @@ MAX_QUESTION_CHARS = 1_000
 MAX_CHOICES = 6
 MAX_CHOICE_CHARS = 120
 
-_DECIDE = "Choose what is most sensible, go on with that, and say in your answer what you have assumed."
+_DECIDE = "Choose the most sensible option, continue, and say in your answer what you assumed."
 
 
 @tool(after_crash="repeat", effect=EXCLUSIVE, timeout_s=None, claim=NOTHING)
@@ -117,13 +117,13 @@ async def clarify(
     question: Annotated[str, "The question, in one or two sentences."],
     run: Run,
     choices: Annotated[
-        tuple[str, ...], f"Up to {MAX_CHOICES} short answers to choose from; own words are always possible."
+        tuple[str, ...], f"Up to {MAX_CHOICES} short answers to choose from; the person can also answer freely."
     ] = (),
 ) -> str:
     """Ask the person a question and wait for the answer.
 
-    For what only they can know or decide, and where a wrong guess would cost them much. Not to be allowed to do
-    something: that is asked by itself.
+    For what only they can know or decide, where a wrong guess would be costly. Not for permission: that is asked
+    automatically.
     """
     asked, offered = question.strip(), tuple(" ".join(choice.split()) for choice in choices)
     if not asked or len(asked) > MAX_QUESTION_CHARS:

@@ -34,15 +34,15 @@ def recall_tools(journal: Journal, search: Search, sessions: Sessions) -> tuple[
     @tool(name=_RECALL, after_crash="repeat", effect=READS, claim=Claim(is_untrusted=True))
     async def recall(
         run: Run,
-        query: Annotated[str, "Words that a message must all contain, in any order; empty: every message."] = "",
+        query: Annotated[str, "Words, all of which a message must contain, in any order; empty: every message."] = "",
         before: Annotated[int, "Only messages with a number below this; 0: up to the newest."] = 0,
         limit: Annotated[int, _LIMIT] = USUAL_LIMIT,
         message: Annotated[int, "The number of one message, to read it whole; the query does not count then."] = 0,
         offset: Annotated[int, "Where in that message to begin, in characters."] = 0,
     ) -> str:
-        """Look back in this conversation, also at what was left out of it to make room: old messages and tool output.
+        """Look back in this conversation, including what was removed from it to save space: old messages, tool output.
 
-        Answers excerpts, newest first, each behind its message's number; with `message`, that message page by page.
+        Returns excerpts, newest first, each after its message's number; with `message`, that message page by page.
         """
         entries = await journal.entries(run.scope.session)
         if message:
@@ -51,7 +51,7 @@ def recall_tools(journal: Journal, search: Search, sessions: Sessions) -> tuple[
 
     @tool(after_crash="repeat", effect=READS, claim=Claim(is_untrusted=True))
     async def session_search(
-        query: Annotated[str, "Words that a message must all contain."],
+        query: Annotated[str, "Words, all of which a message must contain."],
         run: Run,
         limit: Annotated[int, _LIMIT] = USUAL_LIMIT,
     ) -> RichResult:
@@ -197,7 +197,7 @@ def _describe_author(message: Message, *, is_taken_back: bool) -> str:
             who = "assistant"
         case ToolResult():
             who = f"{'error' if message.is_error else 'output'} of {message.name[:MAX_NAME_CHARS]}"
-    return f"{who} (in a turn that the person took back)" if is_taken_back else who
+    return f"{who} (in a turn that the person undid)" if is_taken_back else who
 
 
 def _show_message(message: Message) -> str:

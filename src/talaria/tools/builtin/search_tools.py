@@ -53,11 +53,11 @@ def search_tools(protected: Protected, workspaces: Workspaces | None = None) -> 
         target: Annotated[Literal["content", "names"], "What the pattern is matched against."] = "content",
         glob: Annotated[str, "For content: only files whose name matches this glob."] = "*",
         limit: Annotated[int, f"How many matches at most; never more than {MAX_LIMIT}."] = 100,
-        offset: Annotated[int, "How many matches to skip, to go on with a search."] = 0,
+        offset: Annotated[int, "How many matches to skip, to continue a search."] = 0,
     ) -> str:
         """Search below a folder: file contents by regular expression, or file names by glob.
 
-        What .gitignore leaves out, binary files and files over 4 MB are skipped.
+        Skips what .gitignore excludes, binary files and files over 4 MB.
         """
         if len(pattern) + len(glob) > MAX_PATTERN_CHARS:
             raise BadArguments(f"The pattern is longer than {MAX_PATTERN_CHARS:,} characters.")

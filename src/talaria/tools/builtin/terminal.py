@@ -54,26 +54,24 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         timeout_s: Annotated[
             int | None, f"Seconds until it is stopped, at most {MAX_TIMEOUT_S}; {usual_s} if left out."
         ] = None,
-        workdir: Annotated[str | None, "Where to run this one; left out, where the last command ended."] = None,
+        workdir: Annotated[str | None, "Where to run this one. If omitted, where the last command ended."] = None,
         independent: Annotated[
-            bool, "True if it may run at the same time as its neighbours; it then leaves no state."
+            bool, "True if it may run in parallel with the calls beside it; it then leaves no state."
         ] = False,
-        background: Annotated[
-            bool, "True for servers and long work: it goes on, and `process` looks after it."
-        ] = False,
+        background: Annotated[bool, "True for servers and long-running work; `process` manages it."] = False,
         pty: Annotated[bool, "True for programs that need a terminal."] = False,
         needs: Annotated[
             list[str] | None,
             f"What it needs outside the sandbox, each one {FORMS}; the person is asked. `port` is a service of this "
-            "machine that it uses, `publish` a port on which it serves something that the person may look at. Leave it "
-            "out unless a command was blocked, or surely would be.",
+            "machine that it uses, `publish` a port on which it serves something that the person may look at. Omit "
+            "it unless a command was blocked, or certainly would be.",
         ] = None,
         reason: Annotated[str | None, "Why it needs that, in one short sentence for the person."] = None,
     ) -> str | RichResult:
-        """Run a shell command and wait for its end; answers its output and exit code.
+        """Run a shell command, wait until it ends, and return its output and exit code.
 
-        The folder, environment variables and functions it leaves are there for the next command. Other processes that
-        it leaves behind are ended: start those with `background`.
+        The working directory, environment variables and functions that it sets are kept for the next command. Other
+        processes that it leaves running are ended: start those with `background`.
         """
         workspace = await workspaces.open(run.scope)
         opening = await in_thread(lambda: _parse_needs(needs, command, run.scope, workspaces))
@@ -123,9 +121,9 @@ def _describe_network(terminal: FunctionTool, settings: TerminalSettings) -> Fun
     hosts = ", ".join(settings.network)
     network = f"{hosts}, by HTTP" if hosts else "nothing"
     reach = (
-        f"It runs in a sandbox: of the network it reaches {network}, and what the person allows: they are asked when "
-        "a command first tries another host. Of the files only the working directory is shared "
-        "with the other tools; /tmp is its own and thrown away, and ~ cannot be written. `git push`, `git fetch`, "
+        f"It runs in a sandbox. On the network it reaches {network}, and what the person allows: they are asked when "
+        "a command first tries another host. Only the working directory is shared "
+        "with the other tools; /tmp is private and temporary, and ~ is read-only. `git push`, `git fetch`, "
         "signed commits and `gh` need nothing else: the person is asked, and their login stays outside."
     )
     spec = msgspec.structs.replace(terminal.spec, description=f"{terminal.spec.description}\n{reach}")
@@ -192,7 +190,7 @@ def _find_workdir(workdir: str | None, scope: Scope, workspaces: Workspaces) -> 
     if workspaces.sandbox.level == "strict" and is_outside(place, scope):
         return str(place)  # what is there is told by the sandbox: commands do not learn more from us than from it
     if not place.is_dir():
-        raise ToolFailed(f"Cannot start the command in {place}: it is no folder.")
+        raise ToolFailed(f"Cannot start the command in {place}: it is not a folder.")
     return str(place)
 
 
@@ -213,7 +211,7 @@ async def _start_in_background(
     started = await workspace.start(wanted, output)
     started.when_ended(lambda _: attending.close())
     process = workspace.processes.add(wanted, started, output)
-    told = f"Started in the background as {process.id}; use `process` to look after it. You are told when it ends."
+    told = f"Started in the background as {process.id}; use `process` to manage it. You will be told when it ends."
     told += await _publish_ports(workspace, needs)
     return RichResult(told, outcome=Outcome("done", f"started in the background as {process.id}"))
 
@@ -240,11 +238,11 @@ def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             "close: its input; kill: it and all it has started.",
         ],
         run: Run,
-        id: Annotated[str, "Of the process, as `terminal` told it; not for list."] = "",
+        id: Annotated[str, "Of the process, as `terminal` reported it; not for list."] = "",
         text: Annotated[str, "For write; end it with a newline to send a line."] = "",
         timeout_s: Annotated[int, f"For wait: seconds, at most {MAX_WAIT_S}."] = 60,
     ) -> str | RichResult:
-        """Look after the background processes of this conversation. They end with it."""
+        """Manage the background processes of this conversation. They end with it."""
         if len(text) > MAX_TEXT_CHARS:
             raise BadArguments(f"At most {MAX_TEXT_CHARS:,} characters can be written at once.")
         workspace = await workspaces.open(run.scope)

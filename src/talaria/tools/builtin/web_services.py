@@ -89,7 +89,7 @@ def check_answer(answer: FetchedPage, service: str) -> None:
         case 401 | 402 | 403 | 422 | 432 | 433:
             raise ToolFailed(f"{service} refused the search (HTTP {answer.status}): its key or plan does not allow it.")
         case 429:
-            raise ToolFailed(f"{service} has had too many searches; try again later.")
+            raise ToolFailed(f"{service} received too many searches; try again later.")
         case status:
             raise ToolFailed(f"{service} answered HTTP {status}; try again later.")
 

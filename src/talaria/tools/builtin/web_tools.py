@@ -34,7 +34,7 @@ def web_tools(fetch: Fetch, environment: Mapping[str, str], settings: WebSetting
     async def web_fetch(
         url: Annotated[str, "The address, with https:// or http://."],
         run: Run,
-        offset: Annotated[int, "Where to begin, in characters, to read on in a long page."] = 0,
+        offset: Annotated[int, "Where to begin, in characters, to continue a long page."] = 0,
     ) -> str:
         """Fetch a page from the web and show it as text: HTML as markdown, JSON, feeds and plain text as they are.
 
@@ -54,7 +54,7 @@ def web_tools(fetch: Fetch, environment: Mapping[str, str], settings: WebSetting
         query: Annotated[str, "What to search for."],
         limit: Annotated[int, f"How many results at most; never more than {MAX_HITS}."] = 5,
     ) -> str:
-        """Search the web. Answers titles, addresses and excerpts; read a page with web_fetch."""
+        """Search the web. Returns titles, addresses and excerpts; read a page with web_fetch."""
         words = " ".join(query.split())
         if not words or len(words) > MAX_QUERY_CHARS:
             raise BadArguments(f"The query of web_search must have 1 to {MAX_QUERY_CHARS} characters.")

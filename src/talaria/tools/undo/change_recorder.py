@@ -132,7 +132,7 @@ class ChangeRecorder:
         if not self._settings.enabled:
             return "checkpoints are turned off (checkpoints.enabled)"
         if Path.home().resolve().is_relative_to(project):
-            return "it is your home folder, or one around it"
+            return "it is your home folder, or a folder around it"
         return ""
 
     def checkpoints(self, session: SessionId) -> Checkpoints:

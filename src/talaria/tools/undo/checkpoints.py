@@ -94,7 +94,7 @@ class OldCheckpoints:
         with self._open_folder() as folder:
             content = folder.read(f"{number}/{kept.blob}", kept.size_bytes + 1)
         if digest(content) != kept.blob:
-            raise OSError(0, "what was kept of it is damaged")
+            raise OSError(0, "its saved copy is damaged")
         return content
 
     @contextmanager
@@ -242,7 +242,7 @@ class Checkpoints:
             if now.is_like(chain.wanted) and (links[0] == links[1] or max(links) <= 1):  # else names of one file parted
                 outcomes[chain.path] = RestoreResult(chain.path, "same", is_folder=is_folder)
             elif stat.S_ISREG(now.mode) and not now.content:
-                reason = "what it holds now cannot be read, so it cannot be kept"
+                reason = "its current content cannot be read, so it cannot be saved"
                 outcomes[chain.path] = RestoreResult(chain.path, "failed", was_changed, reason)
             elif was_changed and not everything:
                 outcomes[chain.path] = RestoreResult(chain.path, "left", was_changed=True, is_folder=is_folder)
