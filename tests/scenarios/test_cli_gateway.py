@@ -75,7 +75,7 @@ def test_doctor_looks_at_every_platform(talaria: Talaria, configure: Callable[..
     )
     told = talaria("doctor", env=TOKEN).stdout
     findings = [one for one in told.splitlines() if "platform" in one and "→" not in one]
-    assert [one.partition(" has ")[0] for one in findings] == [
+    assert [one.partition(": '@ann'")[0] for one in findings] == [
         "warn  gateway: platforms are set up, and it does not run",
         "fail  platform telegram: gateway.platforms.telegram.allowed_users",
         "warn  platform discord: allow_all_users is on: anybody who finds the bot commands the agent",

@@ -98,6 +98,11 @@ def units(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
+def cut_units(text: str, start: int, end: int) -> str:
+    """The part between two places, counted in `units`; half a pair is left out."""
+    return text.encode("utf-16-le", "surrogatepass")[2 * start : 2 * end].decode("utf-16-le", "ignore")
+
+
 def _fitting(text: str, at: int, room: int, length: Length) -> int:
     """The end of the longest piece from `at` on that fits."""
     end = min(len(text), at + room)

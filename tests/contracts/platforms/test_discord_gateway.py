@@ -248,14 +248,15 @@ async def test_a_greeting_that_nobody_can_follow_ends_in_a_new_attempt(
             await client.opened
 
 
-async def test_a_frame_may_come_in_pieces_or_as_text(gateway: ScriptedGateway) -> None:
+@pytest.mark.parametrize("size", [1, 3, 7])
+async def test_a_frame_may_come_in_pieces_or_as_text(gateway: ScriptedGateway, size: int) -> None:
     async with connecting(gateway) as client:
         line = await gateway.next_line()
         await line.welcome()
         socket = await client.opened
         packed = line.packed({"op": DISPATCH, "t": "MESSAGE_CREATE", "s": 2, "d": {"id": "é" * 500}})
-        for at in range(0, len(packed), 7):
-            await line.socket.send_bytes(packed[at : at + 7])
+        for at in range(0, len(packed), size):
+            await line.socket.send_bytes(packed[at : at + size])
         plain = {"op": DISPATCH, "t": "MESSAGE_CREATE", "s": 3, "d": {"id": "2"}}
         await line.socket.send_str(json.dumps(plain))
         assert await events(socket, 2) == [{"id": "é" * 500}, {"id": "2"}]

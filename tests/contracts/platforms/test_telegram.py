@@ -257,11 +257,11 @@ async def test_two_people_of_the_same_name_are_two_people(bot: Platform, server:
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"allowed_users": ("1001", "@ada")}, "allowed_users has '@ada': names change hands"),
-        ({"admin_users": ("ada",)}, "admin_users has 'ada'"),
-        ({"allowed_users": ("-100",)}, "allowed_users has '-100'"),
-        ({"allowed_chats": ("@group",)}, "allowed_chats has '@group'"),
-        ({"home_channel": "@home"}, "home_channel has '@home'"),
+        ({"allowed_users": ("1001", "@ada")}, "allowed_users: '@ada' is not an id, and names can change hands"),
+        ({"admin_users": ("ada",)}, "admin_users: 'ada' is not an id"),
+        ({"allowed_users": ("-100",)}, "allowed_users: '-100' is not an id"),
+        ({"allowed_chats": ("@group",)}, "allowed_chats: '@group' is not an id"),
+        ({"home_channel": "@home"}, "home_channel: '@home' is not an id"),
         ({"token": Secret("nonsense")}, "token is not what @BotFather gives out"),
         ({"token": Secret("1:a/../../x")}, "token is not what @BotFather gives out"),
         ({"base_url": "api.telegram.org"}, "base_url must begin with https://"),

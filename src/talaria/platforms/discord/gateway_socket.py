@@ -10,6 +10,7 @@ import sys
 import zlib
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
+from enum import IntEnum
 from typing import Annotated, Any, Literal, Self
 
 import aiohttp
@@ -27,7 +28,6 @@ _MAX_WAITING = 1000
 _MAX_TAKEN = 100
 _MAX_FRAME_BYTES = 1 << 26
 _MISSED_BEATS = 2
-_DISPATCH, _BEAT, _IDENTIFY, _RESUME, _RECONNECT, _INVALID, _HELLO, _ACKNOWLEDGED = 0, 1, 2, 6, 7, 9, 10, 11
 _GUILDS, _GUILD_MESSAGES, _DIRECT_MESSAGES, _MESSAGE_CONTENT = 1 << 0, 1 << 9, 1 << 12, 1 << 15
 _INTENTS = _GUILDS | _GUILD_MESSAGES | _DIRECT_MESSAGES | _MESSAGE_CONTENT
 _GOODBYE, _BE_BACK = 1000, 4000
@@ -57,8 +57,19 @@ class SocketEvent(msgspec.Struct, frozen=True):
     body: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class _Op(IntEnum):
+    DISPATCH = 0
+    BEAT = 1
+    IDENTIFY = 2
+    RESUME = 6
+    RECONNECT = 7
+    INVALID = 9
+    HELLO = 10
+    ACKNOWLEDGED = 11
+
+
 class _Frame(msgspec.Struct, frozen=True):
-    op: int
+    op: _Op
     s: int | None = None
     t: str | None = None
     d: msgspec.Raw = msgspec.Raw(b"null")
@@ -84,20 +95,22 @@ class _Connection:
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, sequence: int | None) -> None:
         self._socket = socket
         self._unpacking = zlib.decompressobj()
-        self._packed = bytearray()
+        self._text = bytearray()
+        """Of the frame that is coming."""
+        self._tail = b""
         self._interval_s = 0.0
         self._beat_at: float | None = None
         self._acknowledged_at = 0.0
-        self._ops: set[int] = set()
+        self._ops: set[_Op] = set()
         self.sequence = sequence
         """Of the last event that came."""
 
     @property
     def has_worked(self) -> bool:
         """It is worth resuming."""
-        return self._ops >= {_DISPATCH, _ACKNOWLEDGED}
+        return self._ops >= {_Op.DISPATCH, _Op.ACKNOWLEDGED}
 
-    async def send(self, op: int, body: object) -> None:
+    async def send(self, op: _Op, body: object) -> None:
         try:
             await self._socket.send_str(msgspec.json.encode({"op": op, "d": body}).decode())
         except (aiohttp.ClientError, OSError) as error:
@@ -112,20 +125,20 @@ class _Connection:
             self.sequence = frame.s
         self._ops.add(frame.op)
         match frame.op:
-            case op if op == _HELLO:
+            case _Op.HELLO:
                 hello = read(frame.d, _Hello)
                 if hello is None:
                     raise NotTaken("Discord's greeting cannot be read.")
                 self._interval_s = hello.heartbeat_interval / 1000
                 self._acknowledged_at = _now()
                 await self._beat()
-            case op if op == _BEAT:
+            case _Op.BEAT:
                 await self._beat()
-            case op if op == _ACKNOWLEDGED:
+            case _Op.ACKNOWLEDGED:
                 self._acknowledged_at = _now()
-            case op if op == _RECONNECT:
+            case _Op.RECONNECT:
                 raise _Broken("Discord asks for another connection.")
-            case op if op == _INVALID:
+            case _Op.INVALID:
                 if read(frame.d, bool):
                     raise _Broken("Discord interrupted the session.")
                 raise NotTaken("Discord ended the session.")
@@ -166,18 +179,19 @@ class _Connection:
     def _unpacked(self, piece: bytes) -> bytes | None:
         """All frames of a connection are one zlib stream. None: the frame goes on in the next message."""
         try:
-            self._packed += self._unpacking.decompress(piece, _MAX_FRAME_BYTES + 1 - len(self._packed))
+            self._text += self._unpacking.decompress(piece, _MAX_FRAME_BYTES + 1 - len(self._text))
         except zlib.error as error:
             raise NotTaken("What Discord sends over the line cannot be unpacked.") from error
-        if len(self._packed) > _MAX_FRAME_BYTES:
+        if len(self._text) > _MAX_FRAME_BYTES:
             raise NotTaken(f"Discord sent more than {_MAX_FRAME_BYTES:,} bytes at once.")
-        if not piece.endswith(_END_OF_FRAME):
+        self._tail = (self._tail + piece)[-len(_END_OF_FRAME) :]
+        if self._tail != _END_OF_FRAME:
             return None
-        text, self._packed = bytes(self._packed), bytearray()
+        text, self._text = bytes(self._text), bytearray()
         return text
 
     async def _beat(self) -> None:
-        await self.send(_BEAT, self.sequence)
+        await self.send(_Op.BEAT, self.sequence)
         self._beat_at = _now() + self._interval_s
 
 
@@ -202,7 +216,7 @@ class DiscordSocket:
         me = {"token": self._rest.token, "intents": _INTENTS, "properties": properties}
         with _opening():
             async with asyncio.timeout(_CONNECT_S):
-                self._connection = await self._connected(_IDENTIFY, me)
+                self._connection = await self._connected(_Op.IDENTIFY, me)
                 try:
                     while not self._session:
                         self._note(await self._connection.receive())
@@ -231,11 +245,11 @@ class DiscordSocket:
             raise self._end
         return taken
 
-    async def _connected(self, op: int, introduction: dict[str, Any], sequence: int | None = None) -> _Connection:
+    async def _connected(self, op: _Op, introduction: dict[str, Any], sequence: int | None = None) -> _Connection:
         """A connection that was greeted, and told who we are."""
         connection = _Connection(await self._rest.socket(self._url, _MAX_FRAME_BYTES), sequence)
         try:
-            while (await connection.receive()).op != _HELLO:
+            while (await connection.receive()).op != _Op.HELLO:
                 pass
             await connection.send(op, introduction)
         except BaseException:
@@ -281,7 +295,7 @@ class DiscordSocket:
         with _opening():
             async with asyncio.timeout(_CONNECT_S):
                 await self._connection.close(_BE_BACK)
-                self._connection = await self._connected(_RESUME, session, sequence)
+                self._connection = await self._connected(_Op.RESUME, session, sequence)
 
     async def _greeted(self, told: SocketEvent) -> None:
         try:
@@ -291,9 +305,9 @@ class DiscordSocket:
 
     def _note(self, frame: _Frame) -> SocketEvent | None:
         """What others should hear of it."""
-        if frame.op == _ACKNOWLEDGED:
+        if frame.op == _Op.ACKNOWLEDGED:
             return SocketEvent("beat")
-        if frame.op != _DISPATCH or frame.t is None:
+        if frame.op != _Op.DISPATCH or frame.t is None:
             return None
         if frame.t == "READY":
             ready = read(frame.d, _Ready)

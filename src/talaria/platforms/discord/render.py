@@ -4,14 +4,14 @@
 import re
 from collections.abc import Callable, Sequence
 
-from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
-from talaria.platforms.splitting import units
+from talaria.platforms.markdown import aligned, parser
+from talaria.platforms.splitting import cut_units, units
 
 MAX_CHARS = 2000
 
-_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+_PARSER = parser()
 _ADDRESS = re.compile(r"(https?://[^\s<>]+)")
 _MARKS = re.compile(r"([\\*_~`|])")
 _REFERENCES = re.compile(r"<(?=[@#]|a?:\w|t:-?\d|id:|/[\w -]+:\d)")
@@ -28,7 +28,7 @@ def content(text: str) -> str:
     for form in (render(text), plain(text)):
         if units(form) <= MAX_CHARS:
             return form
-    return plain(text).encode("utf-16-le", "surrogatepass")[: 2 * MAX_CHARS].decode("utf-16-le", "ignore")
+    return cut_units(plain(text), 0, MAX_CHARS)
 
 
 def plain(text: str) -> str:
@@ -85,10 +85,7 @@ def _fence(code: str, info: str = "") -> str:
 
 def _table(node: SyntaxTreeNode) -> str:
     rows = [[_words(cell) for cell in row.children] for part in node.children for row in part.children]
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    lines = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines.insert(1, "-|-".join("-" * width for width in widths))
-    return "\n".join(lines)
+    return aligned(rows, joint="-|-")
 
 
 def _words(node: SyntaxTreeNode) -> str:

@@ -4,8 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from markdown_it import MarkdownIt
 from markdown_it.token import Token
+
+from talaria.platforms.markdown import parser
 
 MAX_CHARS = 16_000
 """An event holds 64 KB, encrypted about 47: the text, and it once more as HTML."""
@@ -21,7 +22,7 @@ NO_PREVIEWS: dict[str, object] = {
 """Tells clients not to fetch the addresses in a message: the model may have put into one what nobody else may read.
 There is no standard for that yet."""
 
-_PARSER = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
+_PARSER = parser(breaks=True)
 
 
 def length(text: str) -> int:

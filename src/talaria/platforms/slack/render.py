@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode as Node
 
 from talaria.platforms.base import Button
+from talaria.platforms.markdown import aligned, parser
 
 Element = dict[str, Any]
 """Of Block Kit."""
@@ -23,7 +23,7 @@ _MOST_BUTTONS = 25
 _LABEL_CHARS = 75
 _SECTION_CHARS = 3000
 
-_markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("reference")
+_markdown = parser().disable("reference")
 """A link's address stays where it was written, so that a part of a text is whole without the others."""
 
 
@@ -162,9 +162,7 @@ def _merged(elements: Iterable[Element]) -> list[Element]:
 
 def _table(node: Node) -> str:
     rows = [[_cell(cell) for cell in row.children] for part in node.children for row in part.children]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=False)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows]
-    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+    return aligned(rows, between="  ", joint="  ")
 
 
 def _cell(node: Node) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from talaria.platforms.base import Address, Arrival, Attachment, AttachmentKind, ChatKind, Press, Quoted, Sender
-from talaria.platforms.splitting import units
+from talaria.platforms.splitting import cut_units, units
 
 NAME = "telegram"
 GENERAL = "1"
@@ -313,7 +313,7 @@ def _mentions(said: str, entities: tuple[_Entity, ...], me: TelegramAccount) -> 
     us = f"@{me.username}".lower()
     for entity in entities:
         start, end = entity.offset, entity.offset + entity.length
-        named = _cut(said, start, end).lower()
+        named = cut_units(said, start, end).lower()
         if entity.type == "bot_command" and named.endswith(us):
             yield end - len(us), end
         elif (entity.type == "mention" and named == us) or (
@@ -325,22 +325,18 @@ def _mentions(said: str, entities: tuple[_Entity, ...], me: TelegramAccount) -> 
 def _is_bare_command(said: str, entities: tuple[_Entity, ...]) -> bool:
     """One that names no bot: the apps write it so where there is only one."""
     return any(
-        entity.type == "bot_command" and entity.offset == 0 and "@" not in _cut(said, 0, entity.length)
+        entity.type == "bot_command" and entity.offset == 0 and "@" not in cut_units(said, 0, entity.length)
         for entity in entities
     )
-
-
-def _cut(text: str, start: int, end: int) -> str:
-    return text.encode("utf-16-le")[2 * start : 2 * end].decode("utf-16-le", "ignore")
 
 
 def _without(said: str, spans: tuple[tuple[int, int], ...]) -> str:
     """The text without these parts, and without the spaces around them."""
     text, at = "", 0
     for start, end in sorted(spans):
-        text = _joined(text, _cut(said, at, start))
+        text = _joined(text, cut_units(said, at, start))
         at = max(at, end)
-    return _joined(text, _cut(said, at, units(said))).strip() if spans else said.strip()
+    return _joined(text, cut_units(said, at, units(said))).strip() if spans else said.strip()
 
 
 def _joined(text: str, more: str) -> str:

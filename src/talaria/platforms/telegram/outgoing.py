@@ -6,7 +6,7 @@ from typing import Any, BinaryIO, Literal
 import msgspec
 
 from talaria.platforms.base import Address, Button, File, Outbound, Rejected
-from talaria.platforms.splitting import units
+from talaria.platforms.splitting import cut_units, units
 from talaria.platforms.telegram.bot_api import Declined, Upload
 from talaria.platforms.telegram.incoming import GENERAL
 from talaria.platforms.telegram.render import plain, render
@@ -65,10 +65,7 @@ def worded(text: str, manner: Manner, max_units: int) -> tuple[str, str | None]:
 
 
 def _clipped(text: str, max_units: int) -> str:
-    if units(text) <= max_units:
-        return text
-    kept = text.encode("utf-16-le")[: 2 * (max_units - 1)]
-    return kept.decode("utf-16-le", "ignore") + "…"
+    return text if units(text) <= max_units else cut_units(text, 0, max_units - 1) + "…"
 
 
 def number(id: str) -> int:

@@ -8,18 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape, unescape
 
-from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from talaria.platforms.markdown import aligned, parser
 from talaria.platforms.splitting import units
 
 MAX_UNITS = 4096
 _MAX_NESTING = 100
-_PARSER = (
-    MarkdownIt("commonmark", {"html": False, "maxNesting": _MAX_NESTING})
-    .enable(["table", "strikethrough"])
-    .disable("reference")  # it would swallow lines
-)
+_PARSER = parser(maxNesting=_MAX_NESTING).disable("reference")  # it would swallow lines
 _STYLES = {"strong": "b", "em": "i", "s": "s"}
 _LANGUAGE = re.compile(r"[\w+#.-]{1,40}", re.ASCII)
 _TAG = re.compile(r"<[^>]*>")
@@ -125,9 +121,7 @@ def _code(token: Token) -> str:
 
 def _table(table: _Node) -> str:
     rows = [[_cell(cell) for cell in row.children] for part in table.children for row in part.children]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=False)]
-    lines = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows]
-    return "\n".join([lines[0], "-+-".join("-" * width for width in widths), *lines[1:]])
+    return aligned(rows)
 
 
 def _cell(cell: _Node) -> str:
