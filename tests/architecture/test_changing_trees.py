@@ -128,6 +128,7 @@ ELSEWHERE = {
         "tools/blocked",
         "tools/builtin/located",
         "tools/builtin/terminal",
+        "tools/command_prefixes",
         "tools/policy",
         "tools/protected",
         "tools/sandbox/bubblewrap",

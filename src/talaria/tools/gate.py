@@ -21,9 +21,10 @@ from talaria.core.messages import ToolCall
 from talaria.store.permissions import Approvals, Grant, Grants, NewApproval
 from talaria.tools.approval import ApprovalObserver, Choice, Consulted, digest
 from talaria.tools.base import Claim, Invocation, Scope, decoded
+from talaria.tools.command_prefixes import find_risk
 from talaria.tools.person import ARGUMENTS, MAX_INSTEAD_CHARS, Answer, Instead, Person, Proposal, Question, pretty_json
 from talaria.tools.policy import BELOW, Policy, PolicyRequest, Verdict
-from talaria.tools.sandbox_permissions import EVERYWHERE, SANDBOX, Kind, granted, is_granted, stays_inside
+from talaria.tools.sandbox_permissions import EVERYWHERE, SANDBOX, Kind, granted, is_granted
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +127,7 @@ class PolicyGate:
 
     async def _ask(self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict) -> None:
         async with self._questions:
+            verdict = await self._with_risk(verdict, invocation.claim, scope)
             covered = coverage(call, invocation.claim, verdict)
             may_be_granted = verdict.may_be_granted and (verdict.longest != "once" or verdict.kind == "opening")
             if may_be_granted and await self._is_granted(covered, invocation.claim, scope):
@@ -157,6 +159,18 @@ class PolicyGate:
         if answer == "no":
             sentence = f"{_said_no(call, invocation.claim)} Ask what they want instead."
             raise Denied(sentence, by="person", why="the person said no")
+
+    async def _with_risk(self, verdict: Verdict, claim: Claim, scope: Scope) -> Verdict:
+        """A yes to a command outside the sandbox neither lasts nor comes from before where that could run what commands
+        have left in the project."""
+        permission = claim.permission
+        if permission is None or permission.kind != "unsandboxed" or verdict.longest == "once":
+            return verdict
+        risk = await in_thread(lambda: find_risk(permission.what, claim.place, scope.cwd))
+        if not risk:
+            return verdict
+        reason = f"{verdict.reason}; {risk}, so a yes is for this very command only"
+        return msgspec.structs.replace(verdict, reason=reason, longest="once", may_be_granted=False)
 
     def _check_refused(self, call: ToolCall, claim: Claim, scope: Scope) -> None:
         """A no holds for the turn, and after some nobody is asked any more: else a model asks until somebody says yes.
@@ -254,12 +268,7 @@ class PolicyGate:
             return False
         valid = await self._grants.valid(scope.asker, self._session)
         if claim.permission is not None:
-            permission = claim.permission
-            if not is_granted(permission, valid, str(scope.cwd)):
-                return False
-            if permission.kind != "unsandboxed":
-                return True
-            return await in_thread(lambda: stays_inside(permission, claim.place, scope.cwd))
+            return is_granted(claim.permission, valid, str(scope.cwd))
         granted = [
             grant.what
             for grant in valid

@@ -18,6 +18,7 @@ from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall
 from talaria.core.trees import Root
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
+from talaria.tools.command_prefixes import find_risk
 from talaria.tools.person import Proposal
 from talaria.tools.sandbox.running_command import RunningCommand
 from talaria.tools.sandbox_permissions import SANDBOX, Kind, Permission, is_covered, network
@@ -177,6 +178,12 @@ class Asking:
             return True
         given = (*await tools.granted("fetch"), *await tools.granted("push")) if tools is not None else ()
         return any(words[0] == address for words in given)
+
+    async def is_by_grant(self, leaving: Permission, place: str) -> bool:
+        """Whether a command outside the sandbox is covered by a yes that lasts, not by one to its very words."""
+        if not await self._is_granted(leaving):
+            return False
+        return not await in_thread(lambda: find_risk(leaving.what, place, self._run.scope.cwd))
 
     async def _is_granted(self, permission: Permission) -> bool:
         """For longer than this command: then it counts until it is revoked."""

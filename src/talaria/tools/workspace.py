@@ -293,14 +293,15 @@ class Workspace:
 
     @asynccontextmanager
     async def leave_sandbox(
-        self, environment: Mapping[str, str]
+        self, environment: Mapping[str, str], *, is_by_grant: bool
     ) -> AsyncGenerator[Callable[[SandboxCommand, OutputSink], Awaitable[RunningCommand]]]:
         """To run one command that a person has allowed to leave. What sandboxed commands have changed is looked at
-        before, so that it does not pass for the person's own doing."""
+        before, so that it does not pass for the person's own doing. `is_by_grant`: they were not asked about these
+        very words."""
         await self.tidy()
         from talaria.tools.sandbox.local import opened_outside  # noqa: PLC0415  (rarely)
 
-        async with opened_outside(self.project, self.roots, environment) as host:
+        async with opened_outside(self.project, self.roots, environment, is_by_grant=is_by_grant) as host:
 
             async def start(command: SandboxCommand, sink: OutputSink) -> RunningCommand:
                 return host.start(command, sink)

@@ -322,6 +322,50 @@ async def test_a_yes_to_commands_outside_covers_no_hook_that_commands_have_made(
 
 
 @pytest.mark.parametrize(
+    ("plant", "push"),
+    [
+        ("true", "git push evil HEAD:refs/heads/main"),
+        ("true", "git push file://$PWD/evil.git HEAD:refs/heads/main"),
+        ("echo URL: $PWD/evil.git > .git/remotes/mine", "git push mine HEAD:refs/heads/main"),
+        ("echo $PWD/evil.git > .git/branches/mine", "git push mine HEAD:refs/heads/main"),
+        ("true", "git push old HEAD:refs/heads/main"),
+    ],
+    ids=["without its suffix", "by a URL", "by .git/remotes", "by .git/branches", "by what the person has"],
+)
+async def test_a_yes_from_before_reaches_no_repository_on_this_machine_by_another_name(
+    desktop: Desktop, person: Path, plant: str, push: str
+) -> None:
+    work = repository(desktop.folder / "work")
+    (work / ".git/remotes").mkdir()
+    (work / ".git/remotes/old").write_text(f"URL: {work}/evil.git\n")
+    await desktop.run("git push", Ada("session"), needs=["unsandboxed"])
+    hook = f"printf '#!/bin/sh\\ntouch {person}/caught' > evil.git/hooks/pre-receive; chmod +x evil.git/hooks/*"
+    commit = "git -c user.name=a -c user.email=a@b -c commit.gpgsign=false commit -q --allow-empty -m x"
+    planted = f"{commit}; git init -q --bare evil.git; {hook}; mkdir -p .git/branches; {plant}"
+    assert "[exit code 0]" in (await desktop.run(planted, None)).text
+    words = push.replace("$PWD", str(work))
+    await desktop.run(words, None, needs=["unsandboxed"])
+    assert not (person / "caught").exists()
+    await desktop.run("git push ./evil.git HEAD:refs/heads/other", Ada("once"), needs=["unsandboxed"])
+    assert (person / "caught").exists(), "a yes to exactly this is a yes: so the attempt can succeed"
+
+
+async def test_where_a_hook_would_run_a_yes_to_commands_outside_is_for_once(desktop: Desktop, person: Path) -> None:
+    """The hook is the person's, and what it runs may be somebody else's."""
+    work = repository(desktop.folder / "work")
+    await desktop.run("git push", Ada("session"), needs=["unsandboxed"])
+    await desktop.close()
+    (work / ".git/hooks/pre-push").write_text("#!/bin/sh\nsh ./checks\n")
+    (work / ".git/hooks/pre-push").chmod(0o755)
+    await desktop.run(f"echo touch {person}/caught > checks", None)
+    ada = Ada("no")
+    await desktop.run("git push", ada, needs=["unsandboxed"])
+    assert ada.asked[0].offered == ("no", "once")
+    assert f"git would run the hook {work}/.git/hooks/pre-push" in ada.asked[0].reason
+    assert not (person / "caught").exists()
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "'/a/b\\0c': Read-only file system",

@@ -79,7 +79,8 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         """
         workspace = await workspaces.open(run.scope)
         opening = await in_thread(lambda: _needs(needs, command, run.scope, workspaces))
-        is_outside = _leaves_sandbox(opening) is not None
+        leaving = _leaves_sandbox(opening)
+        is_outside = leaving is not None
         if is_outside and background:
             raise BadArguments("A command outside the sandbox cannot run in the background.")
         wanted = SandboxCommand(
@@ -96,11 +97,13 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         try:
             async with AsyncExitStack() as around:
                 asking = around.enter_context(workspace.consent.attend(run, wanted.command, workspace.cwd))
-                if not is_outside:
+                if leaving is None:
                     await asking.open(workspace, opening, reason or "")
                 sink = await around.enter_async_context(shown_live(output, output, run.live))
-                if is_outside:
-                    start = await around.enter_async_context(workspace.leave_sandbox(os.environ))
+                if leaving is not None:
+                    is_by_grant = await asking.is_by_grant(leaving, wanted.cwd or workspace.cwd)
+                    outside = workspace.leave_sandbox(os.environ, is_by_grant=is_by_grant)
+                    start = await around.enter_async_context(outside)
                 else:
                     start = workspace.start
                 asking.started = await start(wanted, sink)
