@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from talaria.core.aio import in_thread
+from talaria.core.aio import completed, in_thread
 from talaria.core.errors import BadArguments, Denied, ToolFailed
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall
@@ -141,11 +141,22 @@ class Asking:
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
         self._answers: dict[tuple[str, str], Denied | None] = {}
         self._questions: set[asyncio.Task[None]] = set()
+        self._waiting = 0
+        """Callers that do not know the answer yet."""
+        self._nobody_waits = asyncio.Event()
+        self._has_ended = False
 
     def close(self) -> None:
         """It has ended, so nobody waits for an answer any more."""
+        self._has_ended = True
         for question in self._questions:
             question.cancel()
+
+    async def end(self) -> None:
+        """As `close`; then it is known, too, what the command has asked for in vain."""
+        self.close()
+        if self._waiting:
+            await completed(self._nobody_waits.wait())
 
     async def open(self, workspace: "Workspace", needs: Sequence[Permission], reason: str = "") -> None:
         """Before the command begins: all that it needs, and what the person has opened for longer. Raises `Denied`,
@@ -200,6 +211,18 @@ class Asking:
         is_alone: bool = True,
     ) -> None:
         """Not `is_alone`: others run, and may be those who want it. Raises `Denied`."""
+        self._waiting += 1
+        self._nobody_waits.clear()
+        try:
+            await self._allow(permission, reason, content, noun, is_alone=is_alone)
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._nobody_waits.set()
+
+    async def _allow(
+        self, permission: Permission, reason: str, content: str | None, noun: str, *, is_alone: bool
+    ) -> None:
         key = permission.key, sha256((content or "").encode("utf-8", "replace")).hexdigest()  # contents may be large
         async with self._locks.setdefault(key, asyncio.Lock()):
             if key not in self._answers:
@@ -217,6 +240,8 @@ class Asking:
             raise Denied(str(refusal), by=refusal.by, why=refusal.why)
 
     async def _ask(self, permission: Permission, reason: str, content: str | None, noun: str, note: str) -> None:
+        if self._has_ended:
+            raise Denied(_too_late(permission))
         shown = self._command if content is None else content
         asking = ask_to_open(
             self._run, permission, shown, self._place, reason, noun=noun, note=note, may_ask=self.may_ask
@@ -226,11 +251,18 @@ class Asking:
         try:
             await asyncio.wait([question])
             if question.cancelled():
-                raise Denied("The command that wanted this has ended.")
+                raise Denied(_too_late(permission))
             question.result()
         finally:
             question.cancel()
             self._questions.discard(question)
+
+
+def _too_late(permission: Permission) -> str:
+    if permission.kind != "network":
+        return "The command that wanted this has ended."
+    need = f'needs: ["network {permission.what[0]}"]'
+    return f"The command ended before anybody answered; to have the person asked before it begins, say {need}."
 
 
 def _make_folder(path: Path) -> None:

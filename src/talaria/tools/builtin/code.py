@@ -89,6 +89,7 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
                 start = f"main({reading.mark!r}, {list(READING)!r}, {code!r})"
                 started.write(_encode(f"{program}\n{start}") + b"\n")
                 end = await started.awaited(limit_s)
+                await asking.end()
             finally:
                 answering.cancel()
                 await completed(started.killed())

@@ -108,6 +108,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
                     start = workspace.start
                 asking.started = await start(wanted, sink)
                 end = await asking.started.awaited(limit_s)
+                await asking.end()
         finally:
             output.close()
             if not is_outside:
