@@ -160,12 +160,14 @@ class Egress:
         clock: Clock,
         lookup: Lookup = system_lookup,
         refused: Callable[[str, int, str], None] = _nobody,
+        unreachable: Callable[[str, int, str], None] = _nobody,
         max_bytes: int | None = None,
         credential: str | None = None,
         intercept: Intercept = _pass_all,
     ) -> None:
         """`max_bytes` is for all connections together; with a `credential` (`user:password`) only who knows it is
-        served. `refused` hears of each host that was asked for in vain, and why. What is intercepted counts neither.
+        served. `refused` hears of each host that was asked for in vain, and why; `unreachable` of each that may be
+        reached, and cannot. What is intercepted counts neither.
         """
         self._listening = listening
         self._admit = admit
@@ -173,6 +175,7 @@ class Egress:
         self._clock = clock
         self._lookup = lookup
         self._refused = refused
+        self._unreachable = unreachable
         self._meter = Meter(max_bytes)
         self._credential = credential
         self._intercept = intercept
@@ -235,8 +238,8 @@ class Egress:
             self._spend(len(head))
             upstream = await self._reached(request, watch)
         except TurnedDown as answer:
-            if answer.status == REFUSED:
-                self._refused(request.url.host, request.url.port, str(answer))
+            tell = self._refused if answer.status == REFUSED else self._unreachable
+            tell(request.url.host, request.url.port, str(answer))
             raise
         with upstream:
             await self._pass_on(request, client, upstream, early)

@@ -66,6 +66,10 @@ _AT_LANDLOCK = (
 def describe_blocked(workspace: "Workspace", output: str, code: int | None) -> str:
     """What follows the output of a command; empty: nothing was in its way, as far as can be told."""
     lines = [f"{host} was blocked: {_explained(reason)}" for host, reason in workspace.way_out.take_refused()]
+    unreachable = workspace.way_out.take_unreachable()
+    lines += [
+        f"{host} is allowed, so the sandbox is not in the way: {reason}" for host, reason in unreachable if code != 0
+    ]
     if code != 0 and workspace.is_confined:
         lines += _find_probably_blocked(output[-LOOKED_THROUGH_CHARS:], workspace)
     return "".join(f"\n[sandbox: {line}]" for line in lines)

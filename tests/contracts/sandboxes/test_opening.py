@@ -153,3 +153,17 @@ async def test_a_host_with_a_private_address_says_why_it_is_blocked(desktop: Des
         f"127.0.0.1:{port} was blocked: its address is private. The person can list 127.0.0.1 in web.allow_private"
     )
     assert f"[sandbox: {blocked}" in result.text
+
+
+async def test_a_host_that_is_allowed_and_not_there_is_told_as_such(desktop: Desktop) -> None:
+    fetch = "curl -sS -m 30 --noproxy '' {0} https://127.0.0.1:9/"
+    result = await desktop.run(fetch.format(""), Ada("session"))
+    assert (
+        "[sandbox: 127.0.0.1:9 is allowed, so the sandbox is not in the way: 127.0.0.1 cannot be reached: Conn"
+        in result.text
+    )
+    assert "blocked" not in result.text
+    assert "[sandbox" not in (await desktop.run(f"{fetch.format('')}; true", None)).text, (
+        "nobody was kept from anything"
+    )
+    assert "[sandbox" not in (await desktop.run("false", None)).text
