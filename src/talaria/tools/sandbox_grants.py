@@ -173,6 +173,8 @@ class Asking:
             [*((await tools.granted(kind)) if tools is not None else ()), *workspace.consent.given(kind)]
             for kind in ("write", "port", "publish")
         ]
+        if workspace.level != "strict":  # a yes from before, at a better level, keeps no command from running
+            ports = workspace.consent.given("port")
         await workspace.share(await in_thread(lambda: _there(writes)))
         numbers = (*workspace.settings.ports, *(int(port) for (port,) in ports))
         await workspace.open_ports([*dict.fromkeys(numbers)], [int(port) for (port,) in published])

@@ -266,12 +266,17 @@ class Workspace:
     async def open_ports(self, ports: Sequence[int], published: Sequence[int] = ()) -> None:
         """Of this machine, for commands. Others are closed, and those that the person sees, but for `published`. Raises
         `ToolFailed`."""
-        if not ports and not self._has_ports:
+        if (not ports and not self._has_ports) or self.level == "none":  # there commands reach every port
             return
         async with self._opening:
             known = (self._living_host or await self._begin()).ports
             if known is None:
-                raise ToolFailed(f"{NO_PORTS} (this is {self._sandbox.level}).")
+                listed = (
+                    "Commands do not run: terminal.ports lists ports of this machine, and only at the strict level can "
+                    f"one be opened (this is {self.level}). Install bubblewrap, or unset it: `talaria config unset "
+                    "terminal.ports`, with --project if it is set for this project."
+                )
+                raise ToolFailed(listed if self.settings.ports else f"{NO_PORTS} (this is {self.level}).")
             self._has_ports = True
             for port in [port for port in known.open_inwards if port not in ports]:
                 await known.shut(port)

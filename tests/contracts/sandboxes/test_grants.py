@@ -427,7 +427,7 @@ async def test_a_server_that_takes_no_connection_does_not_confuse_ports(
 @pytest.mark.parametrize(
     ("listed", "sentence"),
     [
-        (TerminalSettings(backend="landlock", ports=(5432,)), "Only at the strict level do commands have a network"),
+        (TerminalSettings(backend="landlock", ports=(5432,)), "terminal.ports lists ports of this machine"),
         (TerminalSettings(backend="landlock", network=("pypi.org",)), "the sandbox that works here has no network"),
     ],
     ids=["ports", "network"],
@@ -443,6 +443,30 @@ async def test_what_landlock_cannot_open_is_told_in_one_sentence(
     assert refused.is_error
     assert sentence in refused.text
     assert "\n" not in refused.text
+
+
+async def test_what_was_opened_at_the_strict_level_keeps_no_command_from_running_at_landlock(
+    desktop: Desktop, beside: Path, service: socket.socket, store: Store
+) -> None:
+    if (reason := landlocked.fault()) is not None:
+        pytest.skip(f"commands in Landlock: {reason}")
+    port = service.getsockname()[1]
+    needs = [f"write {beside}", f"port {port}", "publish 8127", "network pypi.org"]
+    opened = await desktop.run("true", Ada("project", "project", "project", "project"), needs=needs)
+    assert not opened.is_error, opened.text
+    await desktop.close()
+    there = Desktop(store, await store.owners.join("landlock"), desktop.folder, "landlock")
+    try:
+        assert "[exit code 0]" in (await there.run(f"touch {beside}/made", None)).text
+    finally:
+        await there.close()
+
+
+async def test_a_listed_port_is_no_hindrance_where_commands_reach_every_port(scope: Scope, tmp_path: Path) -> None:
+    listed = TerminalSettings(backend="local", ports=(5432,))
+    async with aclosing(Workspaces(listed, tmp_path / "home", SystemClock())) as workspaces:
+        use = calling(scope, terminal_tools(workspaces), Alone())
+        assert not (await use("terminal", command="true")).is_error
 
 
 @pytest.mark.parametrize(
