@@ -261,7 +261,9 @@ OTHERS = frozenset(("os.path", "shutil", "glob", "io"))
 """Modules that work with paths."""
 
 
-SUSPICIOUS = re.compile(rf"\bopen\b|\b(?:os|shutil|glob|io|talaria\.core\.fs)\b|\.(?:replace|walk|{'|'.join(OF_PATHS)})\b")
+SUSPICIOUS = re.compile(
+    rf"\bopen\b|\b(?:os|shutil|glob|io|talaria\.core\.fs)\b|\.(?:replace|walk|{'|'.join(OF_PATHS)})\b"
+)
 """What has none of these words needs no closer look."""
 
 

@@ -101,7 +101,13 @@ def _serve(path: str) -> None:
     for found in pkgutil.walk_packages(talaria.cli.__path__, "talaria.cli."):
         if ".screen" not in found.name:
             import_module(found.name)
-    for name in ("net.client", "app.builtin_tools", "store.sqlite.store", "providers.wires", "tools.browser.browser_tools"):
+    for name in (
+        "net.client",
+        "app.builtin_tools",
+        "store.sqlite.store",
+        "providers.wires",
+        "tools.browser.browser_tools",
+    ):
         import_module(f"talaria.{name}")
     gc.freeze()  # commands that collect garbage would copy all of it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -351,10 +351,11 @@ def test_what_keeps_commands_from_running_at_landlock_is_told(talaria: Talaria, 
     assert set_here.returncode == 0, set_here.stderr
     ended = talaria("doctor")
     assert ended.returncode == 2
+    why = "and at level landlock there is no network"
     for told in (
-        "fail  terminal: commands do not run: terminal.network lists pypi.org, and at level landlock there is no network",
+        f"fail  terminal: commands do not run: terminal.network lists pypi.org, {why}",
         "bubblewrap), or `talaria config unset terminal.network`",
-        "fail  terminal: commands do not run here: terminal.ports lists 5432, and at level landlock there is no network",
+        f"fail  terminal: commands do not run here: terminal.ports lists 5432, {why}",
         "bubblewrap), or `talaria config unset --project terminal.ports`",
     ):
         assert told in ended.stdout

@@ -244,6 +244,10 @@ class Protected:
         """Whether a yes may cover all of a folder: not if it holds the whole home of the person, or of Talaria."""
         return not any(home.is_relative_to(folder) for home in (self._person, self._home))
 
+    def is_startup(self, path: Path) -> bool:
+        """What runs when the person logs in or opens a shell, or part of it."""
+        return any(path.is_relative_to(place) for place in self._startup)
+
     def is_own(self, path: Path) -> bool:
         """Talaria's own: no tool writes there."""
         return path.is_relative_to(self._home)

@@ -52,6 +52,7 @@ _TITLES: dict[str, str] = {
     "gh": "Use your login?",
 }
 
+_KEPT_CLOSED = "holds too much to be opened, is private, or runs when the person logs in; name another folder."
 _HOST = re.compile(r"(?=.{1,253}$)(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
 
 
@@ -192,7 +193,7 @@ def write(path: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Pe
         raise BadArguments(f"{path!r} leads upwards; give the whole path, without `..`.")
     named = given if given.is_absolute() else project / given
     if not may_be_shared(named):  # whether it is there is nobody's business
-        raise BadArguments(f"{named} holds too much to be opened; name a folder in it.")
+        raise BadArguments(f"{named} {_KEPT_CLOSED}")
     is_missing = path.endswith("/") and not named.is_symlink() and not named.exists() and named.parent.is_dir()
     try:
         real = named.resolve(strict=not is_missing)
@@ -208,7 +209,7 @@ def write(path: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Pe
     if not is_missing and not real.is_dir() and not real.is_file():
         raise BadArguments(f"{real} is neither a folder nor a file.")
     if not may_be_shared(real) or len(real.parts) < 3:
-        raise BadArguments(f"{real} holds too much to be opened; name a folder in it.")
+        raise BadArguments(f"{real} {_KEPT_CLOSED}")
     return Permission("write", (str(real),), is_missing)
 
 

@@ -474,6 +474,8 @@ async def test_a_listed_port_is_no_hindrance_where_commands_reach_every_port(sco
     [
         ("write ~nobody-here/x", "begins with the name of nobody here"),
         ("write {person}/.ssh/id", "holds too much to be opened"),
+        ("write {person}/.bashrc", "runs when the person logs in"),
+        ("write {person}/.config/autostart/", "runs when the person logs in"),
         ("write {person}/file/below", "is not a usable path"),
         ("write {person}/a\0b", "is not a usable path"),
         ("port -1", "is not a port"),
@@ -483,10 +485,43 @@ async def test_a_listed_port_is_no_hindrance_where_commands_reach_every_port(sco
 async def test_what_is_asked_for_badly_is_told_in_one_sentence(
     desktop: Desktop, person: Path, need: str, sentence: str
 ) -> None:
-    (person / "file").touch()
+    for name in ("file", ".bashrc"):
+        (person / name).touch()
     refused = await desktop.run("true", Ada(), needs=[need.format(person=person)])
     assert refused.is_error
     assert sentence in refused.text
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "fault"),
+    [
+        ("read", "/", "which holds the whole of"),
+        ("write", "/", "which holds the whole of"),
+        ("write", "{person}/..", "which holds the whole of"),
+        ("read", "{home}", "which belongs to Talaria itself"),
+        ("write", "{home}/x", "which belongs to Talaria itself"),
+    ],
+)
+async def test_what_cannot_be_listed_is_told_in_one_sentence(
+    desktop: Desktop, person: Path, name: str, path: str, fault: str
+) -> None:
+    path = path.format(person=person, home=desktop.folder / "home")
+    read, write = ((path,) if one == name else () for one in ("read", "write"))
+    settings = TerminalSettings(backend="bubblewrap", read=read, write=write)
+    desktop.workspaces = Workspaces(settings, desktop.folder / "home", SystemClock())
+    refused = await desktop.run("true", None)
+    assert refused.is_error
+    assert f"terminal.{name} lists {path}, {fault}" in refused.text
+    assert "\n" not in refused.text
+
+
+async def test_a_file_that_is_listed_can_be_written_unless_it_runs_at_log_in(desktop: Desktop, person: Path) -> None:
+    for name in ("file", ".bashrc"):
+        (person / name).write_text("before")
+    settings = TerminalSettings(backend="bubblewrap", write=(f"{person}/file", f"{person}/.bashrc"))
+    desktop.workspaces = Workspaces(settings, desktop.folder / "home", SystemClock())
+    await desktop.run(f"echo after > {person}/file; echo after > {person}/.bashrc", None)
+    assert [(person / name).read_text() for name in ("file", ".bashrc")] == ["after\n", "before"]
 
 
 async def test_at_landlock_a_folder_with_hooks_stays_closed_because_nothing_can_guard_them(
