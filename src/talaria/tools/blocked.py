@@ -3,7 +3,7 @@ can be told from what the program has said."""
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,15 @@ _REFUSED = re.compile(
 )
 
 
+_PATH = f"/[^\\s:,;(){_MARKS}]+"
+_SOCKET = re.compile(
+    rf"\bsocket\s+[{_MARKS}]?({_PATH})|\bunix(?:://|:|\s+)({_PATH})|(?<![^\s:=({_MARKS}])({_PATH}\.sock(?:et)?)\b"
+)
+_NOT_THERE = re.compile(
+    r"no such file|cannot connect|can't connect|could not connect|failed|refused|not permitted|ENOENT|EPERM",
+    re.IGNORECASE,
+)
+
 _NO_SEMAPHORES = (
     "semaphores and shared memory (multiprocessing uses them) are not there at the landlock level, because they cannot "
     "be kept apart from those of other programs; they are with bubblewrap. Threads work"
@@ -48,6 +57,14 @@ _NO_SIGNING = (
     '["unsandboxed"]'
 )
 _NO_SERVICES = "no service of it is reached at the landlock level; with bubblewrap the person can allow it"
+_NO_SOCKET = (
+    "no socket of this machine is reached at the landlock level; ask to run the command outside the sandbox with "
+    'needs: ["unsandboxed"]'
+)
+_OTHER_THAN_SOCKET = (
+    "sockets of this machine are not there. If that service listens on a port, too, ask for it with needs: "
+    '["port NUMBER"]; else ask to run the command outside the sandbox with needs: ["unsandboxed"]'
+)
 _AT_LANDLOCK = (
     (re.compile(r"SemLock|sem_open|shm_open|/dev/shm"), _NO_SEMAPHORES),
     (re.compile(r"failed to sign|gpg: signing failed|Load key \""), _NO_SIGNING),
@@ -123,7 +140,9 @@ def _find_probably_blocked(output: str, workspace: "Workspace") -> list[str]:
                 paths[str(path)] = "" if _OWN_HOME.match(str(path)) else _openable(wanted, workspace)
     refused = filter(None, map(_REFUSED.search, lines))
     ports = {port for found in refused for port in found.groups() if port is not None}
-    workspace.consent.blocked.extend((*paths, *(f"port {port}" for port in sorted(ports))))
+    sockets = dict.fromkeys(_find_sockets(lines, workspace))
+    asked_for = (*(f"port {port}" for port in sorted(ports)), *(f"socket {path}" for path in sockets))
+    workspace.consent.blocked.extend((*paths, *asked_for))
     by_folder: dict[str, list[str]] = {}
     for path, folder in paths.items():
         by_folder.setdefault(folder, []).append(path)
@@ -140,4 +159,18 @@ def _find_probably_blocked(output: str, workspace: "Workspace") -> list[str]:
         f'with needs: ["port {port}"]'
         for port in sorted(ports)
     ]
+    how = _NO_SOCKET if workspace.level == "landlock" else _OTHER_THAN_SOCKET
+    told += [f"the socket {path} was probably blocked; {how}" for path in sockets]
     return told[:MAX_TOLD]
+
+
+def _find_sockets(lines: Sequence[str], workspace: "Workspace") -> Iterator[str]:
+    """Those of this machine that programs have named in vain. In the project and in their own /tmp they make some
+    themselves."""
+    for line in lines:
+        found = _SOCKET.search(line)
+        named = next(filter(None, found.groups()), "") if found and _NOT_THERE.search(line) else ""
+        path = os.path.normpath(named).rstrip(".") if named.isprintable() and named else ""
+        own = (*map(str, workspace.roots), "/tmp", "/dev/shm")  # noqa: S108
+        if path and not any(f"{path}/".startswith(f"{place}/") for place in own):
+            yield path

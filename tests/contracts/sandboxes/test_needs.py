@@ -53,6 +53,33 @@ async def test_what_programs_say_is_read(desktop: Desktop, beside: Path, said: s
     assert f"[sandbox: writing {told.format(beside=beside)} was probably blocked" in result.text
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            'psql: error: connection to server on socket "/var/run/postgresql/.s.PGSQL.5432" failed: No such file',
+            "/var/run/postgresql/.s.PGSQL.5432",
+        ),
+        (
+            "ERROR 2002: Can't connect to local server through socket '/run/mysqld/mysqld.sock' (2)",
+            "/run/mysqld/mysqld.sock",
+        ),
+        ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?", "/var/run/docker.sock"),
+        ("dial unix /var/run/docker.sock: connect: no such file or directory", "/var/run/docker.sock"),
+        ("Could not connect to Redis at /run/redis/redis.sock: No such file or directory", "/run/redis/redis.sock"),
+        ('connection to server on socket "/tmp/.s.PGSQL.5432" failed: No such file', ""),
+        ("listening on unix socket /run/app.sock", ""),
+        ("websocket /chat failed", ""),
+    ],
+)
+async def test_a_socket_that_programs_name_in_vain_is_told(desktop: Desktop, said: str, told: str) -> None:
+    (desktop.folder / "work").mkdir()
+    (desktop.folder / "work/said").write_text(said)
+    text = (await desktop.run("cat said; exit 1", None)).text
+    assert (f"[sandbox: the socket {told} was probably blocked;" in text) is bool(told)
+    assert ("socket" in text.partition("[exit code 1]")[2]) is bool(told)
+
+
 async def test_scratch_lasts_from_command_to_command(desktop: Desktop) -> None:
     await desktop.run("echo kept > /tmp/note", None)
     assert "kept" in (await desktop.run("cat /tmp/note", None)).text
