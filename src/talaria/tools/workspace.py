@@ -369,7 +369,8 @@ class Workspace:
         async with self._comparing:
             is_idle = not self._running
             held = await completed(in_thread(policy.hold))
-            self._is_settled = is_idle and not self._running
+            # a tool host that ends has not killed its commands yet when they count as lost
+            self._is_settled = is_idle and not self._running and self._living_host is not None
             is_saved = await completed(self._sync_git())
         for one in held:
             log.warning("in %s: %s", self.cwd, one)
@@ -566,6 +567,7 @@ class Workspace:
         self._running.clear()
         if not self._is_settled:  # else what has changed since is the person's own doing
             await self._compare()
+            self._is_settled = True
         self._news.extend(f"[{one}]" for one in self.take_held())
         self._news.extend(
             f"[git: not done, because nobody could be asked: {one.effect}]" for one in self.take_addresses()
