@@ -147,6 +147,16 @@ def test_one_word_is_a_list_of_one_and_what_is_not_there_yet_is_told(talaria: Ta
     assert "terminal.env is not set in" in talaria("config", "unset", "--project", "terminal.env").stderr
 
 
+def test_hosts_and_ports_that_keep_commands_from_running_are_told_at_once(talaria: Talaria) -> None:
+    talaria("config", "set", "terminal.backend", "bubblewrap")
+    assert "landlock" not in talaria("config", "set", "terminal.network", "pypi.org").stderr
+    talaria("config", "set", "terminal.backend", "landlock")
+    for option in ((), ("--project",)):
+        told = talaria("config", "set", *option, "terminal.ports", "5432")
+        assert "Commands do not run with terminal.ports here: at level landlock there is no network." in told.stderr
+    assert "landlock" not in talaria("config", "set", "terminal.cache_gb", "2").stderr
+
+
 def test_settings_of_a_project_that_is_gone_are_told(talaria: Talaria, home: Path, environment: dict[str, str]) -> None:
     talaria("config", "set", "--project", "terminal.cache_gb", "2")
     (root,) = home.glob("projects/*/root")

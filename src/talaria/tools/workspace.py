@@ -218,7 +218,10 @@ class Workspace:
                 f"{names} cannot be opened or closed while commands run in the background: end them first."
             )
         await self._leave()
-        self._warn(f"The shell began anew, because {names} was opened or closed: variables and functions are gone.")
+        self._warn(
+            f"The shell began anew, because {names} was opened or closed: variables, functions and temporary files are "
+            "gone."
+        )
 
     async def close_again(self, permission: Permission) -> str:
         """What the person has taken back, at once. Returns what keeps it for now; empty: nothing does."""

@@ -142,15 +142,13 @@ def _needs(needs: list[str] | None, command: str, scope: Scope, workspaces: Work
         return ()  # there each command is asked about as a whole
     if workspaces.sandbox.level == "container":
         raise ToolFailed("What a container reaches is set in config.yaml (terminal.docker): leave `needs` out.")
-    if workspaces.sandbox.level == "landlock" and any(
-        need.startswith(("network", "port", "publish")) for need in needs
-    ):
-        raise ToolFailed(
-            "At the landlock level there is no network, and none can be allowed; the person can install bubblewrap."
-        )
     if len(needs) > MAX_NEEDS:
         raise BadArguments(f"A command can ask for at most {MAX_NEEDS} things; this one asks for {len(needs):,}.")
     found = tuple(needed(need, command, scope.cwd.resolve(), workspaces.may_be_shared) for need in needs)
+    if workspaces.sandbox.level == "landlock" and any(one.kind in ("network", "port", "publish") for one in found):
+        raise ToolFailed(
+            "At the landlock level there is no network, and none can be allowed; the person can install bubblewrap."
+        )
     if len(found) > 1 and _leaves_sandbox(found) is not None:
         raise BadArguments("A command outside the sandbox needs nothing else: leave only `unsandboxed` in `needs`.")
     return found
