@@ -38,6 +38,13 @@ _REFUSED = re.compile(
 )
 
 
+_BY_ITSELF = re.compile(
+    r"(?:could not resolve host(?:name)?:?|could not translate host name|unable to look up|resolve host address|"
+    rf"EAI_AGAIN|ENOTFOUND|UnknownHostException:) [{_MARKS}]?([\w-][\w.-]*\w)|\blookup ([\w-]+(?:\.[\w-]+)+)|"
+    r"name resolution|name or service not known|network is unreachable|ENETUNREACH",
+    re.IGNORECASE,
+)
+"""What programs say that connect without the proxy."""
 _PATH = f"/[^\\s:,;(){_MARKS}]+"
 _SOCKET = re.compile(
     rf"\bsocket\s+[{_MARKS}]?({_PATH})|\bunix(?:://|:|\s+)({_PATH})|(?<![^\s:=({_MARKS}])({_PATH}\.sock(?:et)?)\b"
@@ -64,6 +71,10 @@ _NO_SOCKET = (
 _OTHER_THAN_SOCKET = (
     "sockets of this machine are not there. If that service listens on a port, too, ask for it with needs: "
     '["port NUMBER"]; else ask to run the command outside the sandbox with needs: ["unsandboxed"]'
+)
+_ONLY_BY_PROXY = (
+    "only programs that use the proxy of HTTP_PROXY and HTTPS_PROXY reach hosts, and this one connects by itself; ask "
+    'to run the command outside the sandbox with needs: ["unsandboxed"]'
 )
 _AT_LANDLOCK = (
     (re.compile(r"SemLock|sem_open|shm_open|/dev/shm"), _NO_SEMAPHORES),
@@ -141,7 +152,11 @@ def _find_probably_blocked(output: str, workspace: "Workspace") -> list[str]:
     refused = filter(None, map(_REFUSED.search, lines))
     ports = {port for found in refused for port in found.groups() if port is not None}
     sockets = dict.fromkeys(_find_sockets(lines, workspace))
-    asked_for = (*(f"port {port}" for port in sorted(ports)), *(f"socket {path}" for path in sockets))
+    by_itself = [*filter(None, map(_BY_ITSELF.search, lines))] if workspace.level == "strict" else []
+    hosts = dict.fromkeys(host for found in by_itself for host in found.groups() if host)
+    if by_itself:
+        told.append(f"{' and '.join(hosts) or 'a host'} was probably blocked: {_ONLY_BY_PROXY}")
+    asked_for = (*(f"port {port}" for port in sorted(ports)), *(f"socket {path}" for path in sockets), *hosts)
     workspace.consent.blocked.extend((*paths, *asked_for))
     by_folder: dict[str, list[str]] = {}
     for path, folder in paths.items():

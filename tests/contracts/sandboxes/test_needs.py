@@ -80,6 +80,28 @@ async def test_a_socket_that_programs_name_in_vain_is_told(desktop: Desktop, sai
     assert ("socket" in text.partition("[exit code 1]")[2]) is bool(told)
 
 
+@pytest.mark.parametrize(
+    ("command", "host"),
+    [
+        ("ssh -o BatchMode=yes git@code.example.org", "code.example.org"),
+        ("curl --noproxy '*' -sS https://code.example.org", "code.example.org"),
+        ("git clone git://code.example.org/x", "code.example.org"),
+        ("python3 -c \"import socket; socket.create_connection(('db.example.org', 25))\"", "a host"),
+        ("exec 3<>/dev/tcp/192.0.2.1/80", "a host"),
+        ("echo 'dial tcp: lookup db.example.org: no such host'; exit 1", "db.example.org"),
+        ("echo 'java.net.UnknownHostException: repo.maven.apache.org'; exit 1", "repo.maven.apache.org"),
+        ("echo 'could not translate host name \"db.example.org\" to address'; exit 1", "db.example.org"),
+        ("echo lookup failed: no such key; exit 1", ""),
+    ],
+)
+async def test_a_program_that_connects_without_the_proxy_is_told_why_it_fails(
+    desktop: Desktop, command: str, host: str
+) -> None:
+    text = (await desktop.run(command, None)).text
+    assert (f"[sandbox: {host} was probably blocked: only programs that use the proxy" in text) is bool(host)
+    assert ("[sandbox:" in text) is bool(host)
+
+
 async def test_scratch_lasts_from_command_to_command(desktop: Desktop) -> None:
     await desktop.run("echo kept > /tmp/note", None)
     assert "kept" in (await desktop.run("cat /tmp/note", None)).text
