@@ -135,6 +135,7 @@ ELSEWHERE = {
         "tools/sandbox/docker",
         "tools/sandbox/local",
         "tools/sandbox/sandbox_policy",
+        "tools/sandbox/sandbox_settings",
         "tools/sandbox/toolchains",
         "tools/sandbox_grants",
         "tools/sandbox_permissions",
