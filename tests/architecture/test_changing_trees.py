@@ -122,6 +122,7 @@ ELSEWHERE = {
     "only names a place, for the gate or for a mount; whoever opens it follows no link": (
         "tools/base",
         "tools/builtin/terminal",
+        "tools/command_prefixes",
         "tools/command_results",
         "tools/consent",
         "tools/function",
@@ -131,6 +132,7 @@ ELSEWHERE = {
         "tools/sandbox/docker",
         "tools/sandbox/local",
         "tools/sandbox/sandbox_policy",
+        "tools/sandbox/sandbox_settings",
         "tools/sandbox/toolchains",
         "tools/sandbox_permissions",
     ),

@@ -14,6 +14,8 @@ from talaria.store.permission_ports import Grant
 from talaria.tools.sandbox_permissions import SANDBOX
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
+GONE = "/nowhere/work"
+"""A project that is not there."""
 
 
 @pytest.fixture
@@ -22,22 +24,21 @@ async def granted(home: Path) -> None:
     async with open_store(home) as store:
         await store.sessions.create(NewSession(SessionId("s1"), "terminal"))
         session = SessionId("s1")
-        await store.grants.add(Grant(GrantId("aaaa1111"), "", "terminal", "git push", "/work", None, 1.0, 4e9))
-        await store.grants.add(
-            Grant(GrantId("aaaa2222"), "", "write_file", "/data/\x1b[2J", "/work", session, 2.0, None)
-        )
+        await store.grants.add(Grant(GrantId("aaaa1111"), "", "terminal", "git push", GONE, None, 1.0, 4e9))
+        await store.grants.add(Grant(GrantId("aaaa2222"), "", "write_file", "/data/\x1b[2J", GONE, session, 2.0, None))
         index = "network pypi.org files.pythonhosted.org"
-        await store.grants.add(Grant(GrantId("bbbb1111"), "", SANDBOX, index, "/work", None, 3.0, None))
+        await store.grants.add(Grant(GrantId("bbbb1111"), "", SANDBOX, index, GONE, None, 3.0, None))
         await store.grants.add(Grant(GrantId("bbbb2222"), "", SANDBOX, "unsandboxed git push", "", None, 4.0, None))
 
 
 @pytest.mark.usefixtures("granted")
 def test_grants_are_listed_and_revoked(talaria: Talaria) -> None:
     listed = talaria("approvals", "list").stdout.splitlines()
-    assert listed[0].startswith("aaaa1111  terminal(git push)  in /work until 20")
+    assert listed[0].startswith(f"aaaa1111  terminal(git push)  in {GONE} until 20")
     assert listed[1] == r"aaaa2222  write_file(/data/\x1b[2J)  in session s1"
     assert (
-        listed[2] == "bbbb1111  sandbox: reach the Python package index (pypi.org and files.pythonhosted.org)  in /work"
+        listed[2]
+        == f"bbbb1111  sandbox: reach the Python package index (pypi.org and files.pythonhosted.org)  in {GONE}"
     )
     assert (
         listed[3] == "bbbb2222  sandbox: run commands that start with `git push` outside the sandbox  in every project"
@@ -54,6 +55,15 @@ def test_a_name_that_is_not_clear_revokes_nothing(talaria: Talaria, name: str, s
     assert refused.returncode == 2
     assert f"names {said} of them" in refused.stderr
     assert len(talaria("approvals", "list").stdout.splitlines()) == 4
+
+
+@pytest.mark.usefixtures("granted")
+def test_doctor_names_what_was_allowed_in_a_project_that_has_moved(talaria: Talaria) -> None:
+    told = talaria("doctor").stdout
+    assert f"warn  permissions: 2 hold in {GONE}, which is not there any more; if it moved, you are asked again" in told
+    assert "`talaria approvals revoke aaaa1111 bbbb1111`" in told
+    talaria("approvals", "revoke", "aaaa1111", "bbbb1111")
+    assert "permissions" not in talaria("doctor").stdout
 
 
 def test_doctor_tries_to_break_out_and_tells_the_level(talaria: Talaria) -> None:

@@ -348,6 +348,25 @@ def test_security_says_which_limits_the_level_does_not_have(talaria: Talaria, ho
     assert any(" memory: " in line and " 2 GiB" in line for line in lines)
 
 
+def test_what_keeps_commands_from_running_at_landlock_is_told(talaria: Talaria, home: Path) -> None:
+    configure(home, "model: {provider: demo}\nterminal: {backend: landlock, network: [pypi.org]}\n")
+    set_here = talaria("config", "set", "--project", "terminal.ports", "[5432]")
+    assert set_here.returncode == 0, set_here.stderr
+    ended = talaria("doctor")
+    assert ended.returncode == 2
+    why = "and at level landlock there is no network"
+    for told in (
+        f"fail  terminal: commands do not run: terminal.network lists pypi.org, {why}",
+        "bubblewrap), or `talaria config unset terminal.network`",
+        f"fail  terminal: commands do not run here: terminal.ports lists 5432, {why}",
+        "bubblewrap), or `talaria config unset --project terminal.ports`",
+    ):
+        assert told in ended.stdout
+    for option, key in ((), "terminal.network"), (("--project",), "terminal.ports"):
+        talaria("config", "unset", *option, key)
+    assert "terminal:" not in talaria("doctor").stdout
+
+
 def test_settings_that_others_can_change_are_told_and_put_right(talaria: Talaria, home: Path) -> None:
     home.mkdir(mode=0o700)
     config = home / "config.yaml"

@@ -125,6 +125,8 @@ def test_what_is_set_for_a_project_reaches_its_next_session_and_no_other(
         ("terminal.network", "[py*.org]", "'py*.org' is not the name of a host"),
         ("terminal.ports", "[0]", "terminal.ports[0] is wrong: Expected `int` >= 1"),
         ("terminal.ports", "[http]", "terminal.ports[0] is wrong"),
+        ("terminal.write", "[../beside]", "write: '../beside' is not a whole path; begin it with / or ~/"),
+        ("terminal.read", "[~nobody-here/x]", "read: '~nobody-here/x' begins with the name of nobody here"),
     ],
 )
 def test_what_cannot_hold_in_one_project_is_refused(
@@ -143,6 +145,16 @@ def test_one_word_is_a_list_of_one_and_what_is_not_there_yet_is_told(talaria: Ta
     found = json.loads(talaria("config", "get", "--project").stdout)
     assert found == {"terminal": {"network": ["pypi.org"], "ports": [5432], "read": ["/nowhere"]}}
     assert "terminal.env is not set in" in talaria("config", "unset", "--project", "terminal.env").stderr
+
+
+def test_hosts_and_ports_that_keep_commands_from_running_are_told_at_once(talaria: Talaria) -> None:
+    talaria("config", "set", "terminal.backend", "bubblewrap")
+    assert "landlock" not in talaria("config", "set", "terminal.network", "pypi.org").stderr
+    talaria("config", "set", "terminal.backend", "landlock")
+    for option in ((), ("--project",)):
+        told = talaria("config", "set", *option, "terminal.ports", "5432")
+        assert "Commands do not run with terminal.ports here: at level landlock there is no network." in told.stderr
+    assert "landlock" not in talaria("config", "set", "terminal.cache_gb", "2").stderr
 
 
 def test_settings_of_a_project_that_is_gone_are_told(talaria: Talaria, home: Path, environment: dict[str, str]) -> None:

@@ -1,12 +1,18 @@
 """A yes to commands that begin with some words is a yes to those words alone, however a command is dressed up."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from talaria.core.ids import new_grant_id
 from talaria.store.permission_ports import Grant
-from talaria.tools.sandbox_permissions import SANDBOX, Permission, is_granted, stays_inside, unsandboxed_permission
+from talaria.tools.command_prefixes import find_risk
+from talaria.tools.sandbox_permissions import (
+    SANDBOX,
+    is_granted,
+    unsandboxed_permission,
+)
 
 PROJECT = "/work/shop"
 GRANT = Grant(new_grant_id(), "local", SANDBOX, "unsandboxed git push", PROJECT, None, 0.0, None)
@@ -90,6 +96,10 @@ EVASIONS = [
     "git push --exe evil /tmp/x",
     "git push -qx evil",
     "git push -- evil",
+    "git push file:///work/shop/evil.git",
+    "git push FILE:/work/shop/evil.git",
+    "git push -o evil",
+    "git push --output /home/ada/.bashrc",
     "git push -c x",
     "",
     " ",
@@ -147,11 +157,34 @@ def test_no_evasion_is_covered(command: str) -> None:
             "git difftool",
             "git grep x",
         ),
+        *("ash script", "mksh script", "pwsh script", "nu script", "pypy3 script", "ipython script", "guile script"),
+        *("fakeroot make", "prlimit make", "proot make", "hyperfine make", "trap evil", "coproc evil", "enable evil"),
+        *("direnv exec", "asdf exec", "mise exec", "pyenv exec", "op run", "ip netns", "machinectl shell", "lxc exec"),
+        *("vite build", "vitest run", "firebase deploy", "flask run", "swift test", "tsx file", "turbo lint"),
+        *("gh auth token", "gh alias set", "gh extension exec", "git gui"),
         *("/usr/bin/git push", "git ./push", "git --version", "git", "ls", "git Push", "git a/b"),
     ],
 )
 def test_no_yes_that_lasts_is_offered_for_what_runs_anything(command: str) -> None:
     assert not unsandboxed_permission(command).may_last
+
+
+@pytest.mark.parametrize(
+    ("granted", "command"),
+    [
+        ("git diff", "git diff --output /home/ada/.bashrc"),
+        ("git archive", "git archive -o /home/ada/.bashrc HEAD"),
+        ("git rebase", "git rebase -x evil"),
+        ("git fetch", "git fetch --upload-pack evil origin"),
+        ("git fetch", "git fetch file:///work/shop/evil.git"),
+        ("svn commit", "svn commit --editor-cmd evil"),
+        ("svn diff", "svn diff --diff-cmd evil"),
+    ],
+)
+def test_no_option_runs_or_writes_something_else(granted: str, command: str) -> None:
+    grant = Grant(new_grant_id(), "local", SANDBOX, f"unsandboxed {granted}", PROJECT, None, 0.0, None)
+    assert is_granted(unsandboxed_permission(granted), [grant], PROJECT)
+    assert not is_granted(unsandboxed_permission(command), [grant], PROJECT)
 
 
 @pytest.mark.parametrize("what", ["git", "git pus", "git push origin", "push", "*", "git *", "'git push'", ""])
@@ -166,23 +199,95 @@ def test_a_grant_of_another_project_or_tool_does_not_count() -> None:
     assert not is_granted(unsandboxed_permission("git push"), [elsewhere, of_a_tool], PROJECT)
 
 
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A repository with a remote, in which commands have made others."""
+    folder = tmp_path / "work"
+    for name in (folder, folder / "inner"):
+        subprocess.run(("git", "init", "-q", name), check=True)
+    subprocess.run(("git", "init", "-q", "--bare", folder / "evil.git"), check=True)
+    subprocess.run(("git", "-C", folder, "remote", "add", "origin", "https://code.example/shop.git"), check=True)
+    (folder / "sub").mkdir()
+    (folder / "script").touch()
+    (folder / "out").symlink_to(tmp_path)
+    return folder
+
+
+@pytest.mark.parametrize("command", ["git push", "git push origin main", "git push --tags upstream", "gh pr create"])
+@pytest.mark.parametrize("place", ["", "sub"])
+def test_a_plain_command_in_the_project_is_covered(project: Path, command: str, place: str) -> None:
+    assert find_risk(command.split(), str(project / place), project) == ""
+
+
 @pytest.mark.parametrize(
-    ("place", "command", "is_inside"),
+    ("place", "command", "risk"),
     [
-        ("", "git push origin main", True),
-        ("sub", "git push", True),
-        ("", "git push evil main", False),
-        ("", "git push ./evil main", False),
-        ("..", "git push", False),
-        ("out", "git push", False),
+        ("", "git push evil.git main", "names a file"),
+        ("", "git push ./evil.git main", "names a file"),
+        ("", "git push evil main", "names a file"),
+        ("", "apt install script", "names a file"),
+        ("", "apt install -fscript", "names a file"),
+        ("", "gh issue @script", "names a file"),
+        ("..", "git push", "a folder outside the project"),
+        ("out", "git push", "a folder outside the project"),
+        ("inner", "git push", "a repository inside the project"),
+        ("evil.git", "git push", "a repository inside the project"),
+        ("evil.git/hooks", "gh pr create", "a repository inside the project"),
     ],
 )
-def test_a_grant_covers_no_other_folder_and_no_repository_that_commands_could_have_made(
-    tmp_path: Path, place: str, command: str, is_inside: bool
+def test_a_yes_from_before_covers_no_other_folder_and_nothing_that_commands_could_have_made(
+    project: Path, place: str, command: str, risk: str
 ) -> None:
-    project = tmp_path / "work"
-    for folder in ("sub", "evil"):
-        (project / folder).mkdir(parents=True)
-    (project / "out").symlink_to(tmp_path)
-    asked = Permission("unsandboxed", tuple(command.split()))
-    assert stays_inside(asked, str(project / place), project) is is_inside
+    assert risk in find_risk(command.split(), str(project / place), project)
+
+
+@pytest.mark.parametrize(
+    ("hooks", "hook", "commands"),
+    [
+        (".git/hooks", "pre-push", {"git push": True, "git commit": True, "git fetch": False, "apt install": False}),
+        (".git/hooks", "pre-commit", {"git push": False, "git commit": True, "gh pr": True}),
+        (".husky/_", "pre-push", {"git push": True, "git fetch": False}),
+        (".git/hooks", "reference-transaction", {"git fetch": True}),
+        (".git/hooks", "pre-push.sample", {"git push": False, "git commit": False}),
+    ],
+)
+def test_a_yes_from_before_runs_no_hook_which_could_run_what_commands_have_changed(
+    project: Path, hooks: str, hook: str, commands: dict[str, bool]
+) -> None:
+    (project / hooks).mkdir(parents=True, exist_ok=True)
+    for file in (project / ".git/hooks").glob("*.sample"):
+        file.unlink()
+    (project / hooks / hook).write_text("#!/bin/sh\nnpm test\n")
+    (project / hooks / hook).chmod(0o755)
+    if hooks != ".git/hooks":
+        subprocess.run(("git", "-C", project, "config", "core.hooksPath", hooks), check=True)
+    found = {command: "would run the hook" in find_risk(command.split(), str(project), project) for command in commands}
+    assert found == commands
+    (project / hooks / hook).chmod(0o644)
+    assert not any(find_risk(command.split(), str(project), project) for command in commands)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_here"),
+    [
+        ("/srv/mirror.git", True),
+        ("../mirror.git", True),
+        ("file:///srv/mirror.git", True),
+        ("~/mirror.git", True),
+        ("https://code.example/shop.git", False),
+        ("ssh://git@code.example/shop.git", False),
+        ("git@code.example:shop.git", False),
+    ],
+)
+def test_a_yes_from_before_reaches_no_repository_on_this_machine_by_the_name_of_a_remote(
+    project: Path, address: str, is_here: bool
+) -> None:
+    subprocess.run(("git", "-C", project, "remote", "add", "mirror", address), check=True)
+    assert bool(find_risk(["git", "push", "mirror"], str(project), project)) is is_here
+
+
+def test_what_cannot_be_looked_at_is_not_covered(project: Path) -> None:
+    (project / ".git").rename(project / "aside")
+    (project / ".git").write_text("gitdir: /elsewhere/.git\n")
+    assert find_risk(["git", "push"], str(project), project)
+    assert find_risk(["git", "push", "x\0y"], str(project), project)

@@ -10,6 +10,7 @@ import msgspec
 
 from talaria.app.settings import Settings, read_settings_leniently
 from talaria.cli import context, exits
+from talaria.cli.context import BUBBLEWRAP
 from talaria.cli.notices import say
 from talaria.cli.output import print_json
 from talaria.config import paths, selection
@@ -86,6 +87,7 @@ def set_(ctx: click.Context, key: str, value: str, *, project: bool) -> None:
         file = set_project_value(context.home(ctx), Path.cwd(), key, value)
         say(f"Set {key} for {Path.cwd()} in {file}. It holds for conversations that you begin there from now on.")
         _warn_of_missing(context.lenient_settings(ctx), key)
+        _warn_of_level(context.lenient_settings(ctx), key)
         return
     before = read_settings_leniently(context.home(ctx)).problems
     file = set_value(context.home(ctx), key, value)
@@ -94,6 +96,7 @@ def set_(ctx: click.Context, key: str, value: str, *, project: bool) -> None:
     for problem in before:
         if problem.sentence not in still_wrong:
             say(f"That put right: {problem.sentence}")
+    _warn_of_level(context.lenient_settings(ctx), key)
     _tell_gateway(context.home(ctx))
 
 
@@ -116,6 +119,15 @@ def _warn_of_missing(settings: Settings, key: str) -> None:
     for name in terminal.read if key == "terminal.read" else terminal.write:
         if not Path(name).expanduser().exists():
             say(f"{name} does not exist; commands see it once it does.")
+
+
+def _warn_of_level(settings: Settings, key: str) -> None:
+    if key not in ("terminal.network", "terminal.ports"):
+        return
+    from talaria.tools.sandbox.chooser import SandboxChooser  # noqa: PLC0415  (it tries the sandbox out)
+
+    if SandboxChooser(settings.config.terminal).sandbox.level == "landlock":
+        say(f"Commands do not run with {key} here: at level landlock there is no network. {BUBBLEWRAP.capitalize()}.")
 
 
 def _tell_gateway(home: Path) -> None:

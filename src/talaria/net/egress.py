@@ -159,13 +159,15 @@ class Egress:
         clock: Clock,
         lookup: Lookup = system_lookup,
         refused: Callable[[str, int, str], None] = lambda _host, _port, _reason: None,
+        unreachable: Callable[[str, int, str], None] = lambda _host, _port, _reason: None,
         max_bytes: int | None = None,
         credential: str | None = None,
         intercept: Intercept = lambda _: None,
     ) -> None:
         """`max_bytes` is for all connections together; with a `credential` (`user:password`) only
         clients that send it are served. `refused` is called for each host that was refused, with
-        the reason. Neither applies to what is intercepted.
+        the reason; `unreachable` for each that is allowed and could not be reached. Neither
+        applies to what is intercepted.
         """
         self._listening = listening
         self._admit = admit
@@ -173,6 +175,7 @@ class Egress:
         self._clock = clock
         self._lookup = lookup
         self._refused = refused
+        self._unreachable = unreachable
         self._meter = Meter(max_bytes)
         self._credential = credential
         self._intercept = intercept
@@ -241,8 +244,8 @@ class Egress:
                 raise ProxyRefusal(FORBIDDEN, "The limit for network traffic has been reached.") from fault
             upstream = await self._reach_upstream(request, watch)
         except ProxyRefusal as answer:
-            if answer.status == FORBIDDEN:
-                self._refused(request.url.host, request.url.port, str(answer))
+            tell = self._refused if answer.status == FORBIDDEN else self._unreachable
+            tell(request.url.host, request.url.port, str(answer))
             raise
         with upstream:
             tunnel = Tunnel(client, upstream, self._clock, self._meter)

@@ -6,7 +6,7 @@ Blocked hosts are known exactly; paths and ports only as far as the output of th
 import asyncio
 import os
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,6 +98,22 @@ _REFUSED = re.compile(
 )
 
 
+_BY_ITSELF = re.compile(
+    r"(?:could not resolve host(?:name)?:?|could not translate host name|unable to look up|resolve host address|"
+    rf"EAI_AGAIN|ENOTFOUND|UnknownHostException:) [{_MARKS}]?([\w-][\w.-]*\w)|\blookup ([\w-]+(?:\.[\w-]+)+)|"
+    r"name resolution|name or service not known|network is unreachable|ENETUNREACH",
+    re.IGNORECASE,
+)
+"""What programs say that connect without the proxy."""
+_PATH = f"/[^\\s:,;(){_MARKS}]+"
+_SOCKET = re.compile(
+    rf"\bsocket\s+[{_MARKS}]?({_PATH})|\bunix(?:://|:|\s+)({_PATH})|(?<![^\s:=({_MARKS}])({_PATH}\.sock(?:et)?)\b"
+)
+_NOT_THERE = re.compile(
+    r"no such file|cannot connect|can't connect|could not connect|failed|refused|not permitted|ENOENT|EPERM",
+    re.IGNORECASE,
+)
+
 _NO_SEMAPHORES = (
     "semaphores and shared memory, which multiprocessing uses, are not available at the landlock level: they cannot "
     "be separated from those of other programs. With bubblewrap they are available. Threads work"
@@ -108,6 +124,18 @@ _NO_SIGNING = (
     '["unsandboxed"]'
 )
 _NO_SERVICES = "services cannot be reached at the landlock level; with bubblewrap the person can allow it"
+_NO_SOCKET = (
+    "no socket of this machine is reached at the landlock level; ask to run the command outside the sandbox with "
+    'needs: ["unsandboxed"]'
+)
+_OTHER_THAN_SOCKET = (
+    "sockets of this machine are not there. If that service listens on a port, too, ask for it with needs: "
+    '["port NUMBER"]; else ask to run the command outside the sandbox with needs: ["unsandboxed"]'
+)
+_ONLY_BY_PROXY = (
+    "only programs that use the proxy of HTTP_PROXY and HTTPS_PROXY reach hosts, and this one connects by itself; ask "
+    'to run the command outside the sandbox with needs: ["unsandboxed"]'
+)
 _AT_LANDLOCK = (
     (re.compile(r"SemLock|sem_open|shm_open|/dev/shm"), _NO_SEMAPHORES),
     (re.compile(r"failed to sign|gpg: signing failed|Load key \""), _NO_SIGNING),
@@ -126,6 +154,10 @@ _AT_LANDLOCK = (
 def describe_blocked(workspace: "Workspace", output: str, code: int | None) -> str:
     """What follows the output of a command; empty: nothing was in its way, as far as can be told."""
     lines = [f"{host} was blocked: {_explain_refusal(reason)}" for host, reason in workspace.egress.take_refused()]
+    unreachable = workspace.egress.take_unreachable()
+    lines += [
+        f"{host} is allowed, so the sandbox is not in the way: {reason}" for host, reason in unreachable if code != 0
+    ]
     if code != 0 and workspace.is_confined:
         lines += _find_probably_blocked(output[-SCANNED_CHARS:], workspace)
     return "".join(f"\n[sandbox: {line}]" for line in lines)
@@ -181,7 +213,13 @@ def _find_probably_blocked(output: str, workspace: "Workspace") -> list[str]:
                 paths[str(path)] = "" if _OWN_HOME.match(str(path)) else _find_folder_to_open(wanted, workspace)
     refused = filter(None, map(_REFUSED.search, lines))
     ports = {port for found in refused for port in found.groups() if port is not None}
-    workspace.consent.blocked.extend((*paths, *(f"port {port}" for port in sorted(ports))))
+    sockets = dict.fromkeys(_find_sockets(lines, workspace))
+    by_itself = [*filter(None, map(_BY_ITSELF.search, lines))] if workspace.level == "strict" else []
+    hosts = dict.fromkeys(host for found in by_itself for host in found.groups() if host)
+    if by_itself:
+        told.append(f"{' and '.join(hosts) or 'a host'} was probably blocked: {_ONLY_BY_PROXY}")
+    asked_for = (*(f"port {port}" for port in sorted(ports)), *(f"socket {path}" for path in sockets), *hosts)
+    workspace.consent.blocked.extend((*paths, *asked_for))
     by_folder: dict[str, list[str]] = {}
     for path, folder in paths.items():
         by_folder.setdefault(folder, []).append(path)
@@ -198,4 +236,18 @@ def _find_probably_blocked(output: str, workspace: "Workspace") -> list[str]:
         f'with needs: ["port {port}"]'
         for port in sorted(ports)
     ]
+    how = _NO_SOCKET if workspace.level == "landlock" else _OTHER_THAN_SOCKET
+    told += [f"the socket {path} was probably blocked; {how}" for path in sockets]
     return told[:MAX_SENTENCES]
+
+
+def _find_sockets(lines: Sequence[str], workspace: "Workspace") -> Iterator[str]:
+    """Those of this machine that programs have named in vain. In the project and in their own /tmp they make some
+    themselves."""
+    for line in lines:
+        found = _SOCKET.search(line)
+        named = next(filter(None, found.groups()), "") if found and _NOT_THERE.search(line) else ""
+        path = os.path.normpath(named).rstrip(".") if named.isprintable() and named else ""
+        own = (*map(str, workspace.roots), "/tmp", "/dev/shm")  # noqa: S108
+        if path and not any(f"{path}/".startswith(f"{place}/") for place in own):
+            yield path

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from talaria.core.aio import in_thread
+from talaria.core.aio import complete, in_thread
 from talaria.core.errors import BadArguments, Denied, ToolFailed
 from talaria.core.ids import CallId
 from talaria.core.messages import FileChange, ToolCall
 from talaria.core.redaction import Redactor
 from talaria.core.trees import Root, read_file
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
+from talaria.tools.command_prefixes import find_risk
 from talaria.tools.diffs import compare_contents
 from talaria.tools.person import Proposal
 from talaria.tools.policy_files import MAX_POLICY_FILE_BYTES, HeldChange
@@ -150,11 +151,22 @@ class CommandConsent:
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
         self._answers: dict[tuple[str, str], Denied | None] = {}
         self._questions: set[asyncio.Task[None]] = set()
+        self._waiting = 0
+        """Callers that do not know the answer yet."""
+        self._nobody_waits = asyncio.Event()
+        self._has_ended = False
 
     def close(self) -> None:
         """It has ended, so nobody waits for an answer any more."""
+        self._has_ended = True
         for question in self._questions:
             question.cancel()
+
+    async def end(self) -> None:
+        """As `close`; then it is known, too, what the command has asked for in vain."""
+        self.close()
+        if self._waiting:
+            await complete(self._nobody_waits.wait())
 
     async def open_sandbox(self, workspace: "Workspace", needs: Sequence[Permission], reason: str = "") -> None:
         """Before the command begins: all that it needs, and what the person has opened for longer. Raises `Denied`,
@@ -171,6 +183,8 @@ class CommandConsent:
             [*((await tools.list_grants(kind)) if tools is not None else ()), *workspace.consent.list_allowed(kind)]
             for kind in ("write", "port", "publish")
         ]
+        if workspace.level != "strict":  # a yes from before, at a better level, keeps no command from running
+            ports = workspace.consent.list_allowed("port")
         await workspace.share(await in_thread(lambda: _existing_places(writes)))
         numbers = (*workspace.settings.ports, *(int(port) for (port,) in ports))
         await workspace.open_ports([*dict.fromkeys(numbers)], [int(port) for (port,) in published])
@@ -188,6 +202,12 @@ class CommandConsent:
         given = (*await tools.list_grants("fetch"), *await tools.list_grants("push")) if tools is not None else ()
         return any(words[0] == address for words in given)
 
+    async def is_by_grant(self, leaving: Permission, place: str) -> bool:
+        """Whether a command outside the sandbox is covered by a yes that lasts, not by one to its very words."""
+        if not await self._is_granted(leaving):
+            return False
+        return not await in_thread(lambda: find_risk(leaving.what, place, self._run.scope.cwd))
+
     async def _is_granted(self, permission: Permission) -> bool:
         """For longer than this command: then it counts until it is revoked."""
         tools = self._run.tools
@@ -203,6 +223,18 @@ class CommandConsent:
         is_alone: bool = True,
     ) -> None:
         """Not `is_alone`: others run, and may be those who want it. Raises `Denied`."""
+        self._waiting += 1
+        self._nobody_waits.clear()
+        try:
+            await self._allow(permission, reason, content, noun, is_alone=is_alone)
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._nobody_waits.set()
+
+    async def _allow(
+        self, permission: Permission, reason: str, content: str | None, noun: str, *, is_alone: bool
+    ) -> None:
         key = permission.key, sha256((content or "").encode("utf-8", "replace")).hexdigest()  # contents may be large
         async with self._locks.setdefault(key, asyncio.Lock()):
             if key not in self._answers:
@@ -220,6 +252,8 @@ class CommandConsent:
             raise Denied(str(refusal), by=refusal.by, why=refusal.why)
 
     async def _ask(self, permission: Permission, reason: str, content: str | None, noun: str, note: str) -> None:
+        if self._has_ended:
+            raise Denied(_too_late(permission))
         shown = self._command if content is None else content
         asking = ask_to_open(
             self._run, permission, shown, self._place, reason, noun=noun, note=note, may_ask=self.may_ask
@@ -229,11 +263,18 @@ class CommandConsent:
         try:
             await asyncio.wait([question])
             if question.cancelled():
-                raise Denied("The command that wanted this has ended.")
+                raise Denied(_too_late(permission))
             question.result()
         finally:
             question.cancel()
             self._questions.discard(question)
+
+
+def _too_late(permission: Permission) -> str:
+    if permission.kind != "network":
+        return "The command that wanted this has ended."
+    need = f'needs: ["network {permission.what[0]}"]'
+    return f"The command ended before anybody answered; to have the person asked before it begins, say {need}."
 
 
 def _make_folder(path: Path) -> None:

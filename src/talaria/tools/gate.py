@@ -29,16 +29,10 @@ from talaria.tools.base import (
     decode_arguments,
     digest,
 )
+from talaria.tools.command_prefixes import find_risk
 from talaria.tools.person import ARGUMENTS, MAX_INSTEAD_CHARS, Answer, Instead, Person, Proposal, Question, pretty_json
 from talaria.tools.policy import EVERYTHING_BELOW, Policy, PolicyRequest, Verdict
-from talaria.tools.sandbox_permissions import (
-    EVERYWHERE,
-    SANDBOX,
-    PermissionKind,
-    is_granted,
-    select_grants,
-    stays_inside,
-)
+from talaria.tools.sandbox_permissions import EVERYWHERE, SANDBOX, PermissionKind, is_granted, select_grants
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +135,7 @@ class PolicyGate:
 
     async def _ask(self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict) -> None:
         async with self._question_lock:
+            verdict = await self._with_risk(verdict, invocation.claim, scope)
             covered = describe_coverage(call, invocation.claim, verdict)
             may_be_granted = verdict.may_be_granted and (verdict.longest != "once" or verdict.kind == "opening")
             if may_be_granted and await self._is_granted(covered, invocation.claim, scope):
@@ -178,6 +173,18 @@ class PolicyGate:
         if answer == "no":
             sentence = f"{_describe_no(call, invocation.claim)} Ask what they want instead."
             raise Denied(sentence, by="person", why="the person said no")
+
+    async def _with_risk(self, verdict: Verdict, claim: Claim, scope: Scope) -> Verdict:
+        """A yes to a command outside the sandbox neither lasts nor comes from before where that could run what commands
+        have left in the project."""
+        permission = claim.permission
+        if permission is None or permission.kind != "unsandboxed" or verdict.longest == "once":
+            return verdict
+        risk = await in_thread(lambda: find_risk(permission.what, claim.workdir, scope.cwd))
+        if not risk:
+            return verdict
+        reason = f"{verdict.reason}; {risk}, so a yes is for this very command only"
+        return msgspec.structs.replace(verdict, reason=reason, longest="once", may_be_granted=False)
 
     def _check_earlier_refusals(self, call: ToolCall, claim: Claim, scope: Scope) -> None:
         """A no holds for the turn, and after some nobody is asked any more: else a model asks until somebody says yes.
@@ -271,12 +278,7 @@ class PolicyGate:
             return False
         valid = await self._grants.list_valid(scope.asker, self._session)
         if claim.permission is not None:
-            permission = claim.permission
-            if not is_granted(permission, valid, str(scope.cwd)):
-                return False
-            if permission.kind != "unsandboxed":
-                return True
-            return await in_thread(lambda: stays_inside(permission, claim.workdir, scope.cwd))
+            return is_granted(claim.permission, valid, str(scope.cwd))
         granted = [
             grant.what
             for grant in valid

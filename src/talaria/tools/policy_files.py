@@ -22,6 +22,7 @@ from talaria.core.trees import Entry, Root
 from talaria.tools.git_config import has_new_address, is_harmless
 from talaria.tools.protected import POLICY_AT_ANY_DEPTH, policy_place
 from talaria.tools.quarantine import Quarantine, find_unexpected
+from talaria.tools.repositories import ADDRESSES
 
 if TYPE_CHECKING:
     from talaria.tools.folder_events import Subscription
@@ -33,8 +34,9 @@ MAX_KEPT_BYTES = 8 << 20
 """Of all files together: what is larger is not put back when it was changed."""
 _SKIPPED_FOLDERS = frozenset({"node_modules", ".venv", "venv", "__pycache__", "target", ".tox", ".mypy_cache"})
 """Made by programs, large, and not obeyed by others."""
-_OF_GIT = frozenset({"hooks", "modules", "worktrees"})
-_STORES_OF_GIT = frozenset({"objects", "refs", "logs", "info", "lfs", "rr-cache", "branches"})
+_OF_GIT = frozenset({"hooks", "modules", "worktrees", *ADDRESSES})
+_STORES_OF_GIT = frozenset({"objects", "refs", "logs", "info", "lfs", "rr-cache"})
+_NAME_REMOTES = tuple(f"/{name}" for name in ADDRESSES)
 _BARE = frozenset({"HEAD", "config", "objects", "refs"})
 """A folder that holds these is a repository by itself, with its own settings."""
 _NAMES_TO_CHECK = frozenset({".git", *_BARE, *(name.rpartition("/")[2] for name in POLICY_AT_ANY_DEPTH)})
@@ -329,6 +331,8 @@ class PolicyFiles:
             if last == ".git":
                 return self._leads_inside("/".join(above), now.content)
             return last == "config" and policy_place(name) is None and is_harmless(now.content)
+        if (policy_place(name) or "").endswith(_NAME_REMOTES):
+            return False
         if above[-1] == "hooks":
             return last.endswith(".sample")
         if last == "commondir":

@@ -111,6 +111,7 @@ class ProjectGuard:
         self.running.clear()
         if not is_compared:  # else what has changed since is the person's own doing
             await self.compare()
+            self.is_compared = True
         notices = [str(one) for one in self.take_held()]
         notices += [f"git: not done, because nobody could be asked: {one.effect}" for one in self.take_addresses()]
         if self._git is not None:
@@ -190,7 +191,8 @@ class ProjectGuard:
         async with self._comparing:
             is_idle = not self.running
             held = await complete(in_thread(policy.hold))
-            self.is_compared = is_idle and not self.running
+            # a tool host that ends has not killed its commands yet when they count as lost
+            self.is_compared = is_idle and not self.running and self._find_host() is not None
             is_saved = await complete(self._sync_git())
         for one in held:
             log.warning("in %s: %s", self._place, one)

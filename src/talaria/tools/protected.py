@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from talaria.tools.repositories import OBEYED, OF_WORKTREES, WORKTREE_SETTINGS, is_obeyed
+from talaria.tools.repositories import ADDRESSES, OBEYED, OF_WORKTREES, WORKTREE_SETTINGS, is_obeyed
 
 KEYS = (
     *(".ssh", ".gnupg", ".putty", ".netrc", ".authinfo", ".authinfo.gpg", ".config/age", ".age", ".config/sops/age"),
@@ -246,6 +246,10 @@ class Protected:
         """Whether a yes may cover all of a folder: not if it holds the whole home of the person, or of Talaria."""
         return not any(home.is_relative_to(folder) for home in (self._person, self._home))
 
+    def is_startup(self, path: Path) -> bool:
+        """What runs when the person logs in or opens a shell, or part of it."""
+        return any(path.is_relative_to(place) for place in self._startup)
+
     def is_talaria_home(self, path: Path) -> bool:
         """Talaria's own: no tool writes there."""
         return path.is_relative_to(self._home)
@@ -288,14 +292,20 @@ def policy_place(name: str) -> str | None:
     for at, part in enumerate(parts, 1):
         if part == ".git":
             inner = parts[at:]
-            deep = inner[:1] in (["modules"], ["worktrees"])
-            heeded = next((place for place, one in enumerate(inner) if one in _OF_GIT and (deep or place == 0)), None)
+            heeded = next((at for at in range(len(inner)) if _is_obeyed_in_git(inner, at)), None)
             if not inner:
                 return name
             return None if heeded is None else "/".join(parts[: at + heeded + 1])
         if part in POLICY_AT_ANY_DEPTH or f"{part}/{''.join(parts[at : at + 1])}" in POLICY_AT_ANY_DEPTH:
             return "/".join(parts[: at if part in POLICY_AT_ANY_DEPTH else at + 1])
     return None
+
+
+def _is_obeyed_in_git(inner: Sequence[str], at: int) -> bool:
+    """Of the parts of a name below `.git`, the one `at` this place."""
+    if inner[at] in ADDRESSES:  # not refs/remotes of a submodule, nor a worktree of that name
+        return at == 0 or (inner[0] == "modules" and at > 1 and inner[at - 1] != "refs")
+    return inner[at] in _OF_GIT and (at == 0 or inner[0] in ("modules", "worktrees"))
 
 
 def _with_link_targets(home: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
@@ -321,7 +331,7 @@ def _is_hook(path: Path) -> bool:
     if ".git" not in path.parts:
         return False
     inner = path.parts[path.parts.index(".git") + 1 :]
-    obeyed = {*OBEYED, *OF_WORKTREES, WORKTREE_SETTINGS}
+    obeyed = {*OBEYED, *OF_WORKTREES, *ADDRESSES, WORKTREE_SETTINGS}
     return not inner or inner[0] in obeyed or (inner[0] in ("modules", "worktrees") and not obeyed.isdisjoint(inner))
 
 

@@ -27,6 +27,9 @@ _MAX_FOLDERS_OF_ONE = 50
 
 OBEYED = ("hooks", "config", "commondir")
 """In every repository. `commondir` leads git to another one."""
+ADDRESSES = ("remotes", "branches")
+"""Folders in a repository whose files name remotes, as its settings do. Nobody has made them for long, and git obeys
+them."""
 OF_WORKTREES = ("commondir", "gitdir")
 """In every folder below `worktrees`."""
 WORKTREE_SETTINGS = "config.worktree"
@@ -35,7 +38,7 @@ OF_ALL = ("/etc/gitconfig", "~/.config/git/config", "~/.gitconfig")
 _NOT_FOR_MODULES = frozenset({"objects", "refs", "logs", "hooks", "info", "lfs", "rr-cache", "modules", "worktrees"})
 """In a repository: no place for that of a submodule, or looked into by themselves."""
 _OF_REPOSITORIES = ("HEAD", "commondir", "objects", "refs")
-_HOOKS = (
+HOOKS = (
     *("applypatch-msg", "pre-applypatch", "post-applypatch", "pre-commit", "pre-merge-commit", "prepare-commit-msg"),
     *("commit-msg", "post-commit", "pre-rebase", "post-checkout", "post-merge", "pre-push", "pre-receive", "update"),
     *("proc-receive", "post-receive", "post-update", "reference-transaction", "push-to-checkout", "pre-auto-gc"),
@@ -299,7 +302,7 @@ class RepositoryScan:
             if place is None or place in self._guarded:
                 continue
             if place in self._opened or any(f"{one}/".startswith(f"{place}/") for one in (work_tree, git)):
-                for name in _HOOKS:  # the folder is too much to be guarded
+                for name in HOOKS:  # the folder is too much to be guarded
                     self._guard(f"{place}/{name}")
             elif base == work_tree or self._stat(place) is not None:
                 self._guard(place)

@@ -16,6 +16,7 @@ import msgspec
 from talaria.core.errors import BadArguments
 from talaria.store.permission_ports import Grant
 from talaria.tools import shell_words
+from talaria.tools.command_prefixes import command_prefix, runs_anything
 from talaria.tools.sandbox.sandbox_settings import is_this_machine
 
 SANDBOX = "sandbox"
@@ -51,30 +52,8 @@ _TITLES: dict[str, str] = {
     "gh": "Use your login?",
 }
 
+_KEPT_CLOSED = "holds too much to be opened, is private, or runs when the person logs in; name another folder."
 _HOST = re.compile(r"(?=.{1,253}$)(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
-_SUBCOMMAND = re.compile(r"[a-z][a-z0-9-]*")
-_RUNNING_OPTIONS = (
-    *("exec", "receive-pack", "upload-pack", "config", "ssh-command", "extcmd", "open-files-in-pager", "template"),
-    *("git-dir", "work-tree", "ext-diff", "textconv"),
-)
-"""After these a program takes a command, or a folder with settings of its own. They may be shortened."""
-_RUNNING_LETTERS = frozenset("cCxO")
-_RUNS_IN_GIT = frozenset(
-    {
-        *("bisect", "clone", "config", "credential", "daemon", "difftool", "filter-branch", "filter-repo", "grep"),
-        *("for-each-repo", "help", "hook", "instaweb", "maintenance", "mergetool", "p4", "remote", "send-email"),
-        *("submodule", "svn", "upload-pack", "receive-pack", "shell"),
-    }
-)
-"""Subcommands that run what their own arguments say, or set what runs later."""
-_HAVE_NO_SUBCOMMANDS = frozenset(
-    {
-        *("base64", "cat", "chattr", "chgrp", "chmod", "chown", "cp", "curl", "dd", "install", "ln", "mkdir", "mkfifo"),
-        *("mknod", "mv", "nc", "ncat", "patch", "rm", "rmdir", "setfacl", "shred", "socat", "sort", "split", "tee"),
-        *("touch", "truncate", "unlink", "unzip", "wget", "xxd", "7z", "gzip", "gunzip", "xz", "openssl", "gpg"),
-    }
-)
-"""Their second word is a file or an address: a yes that lasts would be one to write, or send, whatever comes after."""
 
 
 class Permission(msgspec.Struct, frozen=True):
@@ -214,7 +193,7 @@ def write_permission(path: str, project: Path, may_be_shared: Callable[[Path], b
         raise BadArguments(f"{path!r} leads upwards; give the whole path, without `..`.")
     named = given if given.is_absolute() else project / given
     if not may_be_shared(named):  # whether it is there is nobody's business
-        raise BadArguments(f"{named} holds too much to be opened; name a folder in it.")
+        raise BadArguments(f"{named} {_KEPT_CLOSED}")
     is_missing = path.endswith("/") and not named.is_symlink() and not named.exists() and named.parent.is_dir()
     try:
         real = named.resolve(strict=not is_missing)
@@ -231,7 +210,7 @@ def write_permission(path: str, project: Path, may_be_shared: Callable[[Path], b
     if not is_missing and not real.is_dir() and not real.is_file():
         raise BadArguments(f"{real} is neither a folder nor a file.")
     if not may_be_shared(real) or len(real.parts) < 3:
-        raise BadArguments(f"{real} holds too much to be opened; name a folder in it.")
+        raise BadArguments(f"{real} {_KEPT_CLOSED}")
     return Permission("write", (str(real),), is_missing)
 
 
@@ -272,16 +251,6 @@ def read_grant(granted: str) -> Permission | None:
     return Permission(cast("PermissionKind", kind), words) if kind in get_args(PermissionKind) and words else None
 
 
-def command_prefix(words: Sequence[str]) -> tuple[str, ...]:
-    """Of the commands that a yes to this one may cover: a program and its subcommand. Empty: only this very command."""
-    if len(words) < 2 or "/" in words[0]:
-        return ()
-    is_plain = _SUBCOMMAND.fullmatch(words[0]) and _SUBCOMMAND.fullmatch(words[1])
-    if words[0] in _HAVE_NO_SUBCOMMANDS or (words[0] == "git" and words[1] in _RUNS_IN_GIT):
-        return ()
-    return tuple(words[:2]) if is_plain and not shell_words.runs_others(words[0]) else ()
-
-
 def is_granted(permission: Permission, grants: Sequence[Grant], project: str) -> bool:
     """By all that one person has granted: here, in this conversation or everywhere."""
     if not permission.may_last:  # each is asked about
@@ -294,7 +263,7 @@ def is_covered(permission: Permission, given: Sequence[tuple[str, ...]]) -> bool
     open_here = [words for words in given if words]
     if permission.kind == "unsandboxed":
         begins = any(permission.covered == words for words in open_here)
-        return begins and not any(map(_runs_anything, permission.what))
+        return begins and not any(map(runs_anything, permission.what))
     if permission.kind == "write":
         return any(Path(permission.what[0]).is_relative_to(words[0]) for words in open_here)
     if permission.kind == "push":
@@ -303,24 +272,6 @@ def is_covered(permission: Permission, given: Sequence[tuple[str, ...]]) -> bool
     if permission.kind in ("sign", "fetch", "gh"):
         return permission.what in open_here
     return {word for words in open_here for word in words}.issuperset(permission.what)
-
-
-def _runs_anything(word: str) -> bool:
-    """Whether a command is taken from the words after it, or from itself."""
-    if word.startswith("--"):
-        name = word[2:].partition("=")[0]
-        return any(option.startswith(name) or name.startswith(option) for option in _RUNNING_OPTIONS)
-    return "::" in word or (word.startswith("-") and not _RUNNING_LETTERS.isdisjoint(word))
-
-
-def stays_inside(permission: Permission, place: str, project: Path) -> bool:
-    """Whether a command that a grant covers begins in the project, and names no file there: commands could have made a
-    repository with hooks of their own. Looks at the disk."""
-    try:
-        here = Path(place).resolve()
-        return here.is_relative_to(project) and not any((here / word).exists() for word in permission.what[2:])
-    except (OSError, ValueError):
-        return False
 
 
 def select_grants(kind: PermissionKind, grants: Sequence[Grant], project: str) -> Iterator[tuple[str, ...]]:

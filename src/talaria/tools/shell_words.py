@@ -11,7 +11,8 @@ MAX_SIMPLE_CHARS = 2_000
 _SPECIAL_CHARS = frozenset("|&;<>()$`\\\n*?[]{}~!#=\r")
 """With one of these more may happen than the words say."""
 _INTERPRETERS = (
-    r"(?:ba|da|z|k|fi|c|tc)?sh|python[\d.]*|node|deno|bun|perl|ruby|php|lua|awk|gawk|env|xargs|sudo|doas|su|eval|exec|"
+    r"(?:a|ba|da|elvi|fi|c|k|lk|mk|o|pdk|pw|rba|tc|xon|ya|z)?sh|nu|rc|python[\d.]*|ipython[\d.]*|pypy[\d.]*|node|deno|"
+    r"bun|perl|ruby|php|lua|awk|gawk|env|xargs|sudo|doas|su|eval|exec|"
     r"source|\.|nohup|time|timeout|nice|watch|find|make|npx|uvx|pipx|ssh|docker|podman|kubectl|systemd-run|export|alias|"
     r"setsid|busybox"
 )
@@ -23,7 +24,16 @@ _RUN_OTHERS = (
     r"ionice|taskset|chrt|setpriv|runuser|pkexec|sg|dbus-run-session|tmux|screen|osascript|expect|tclsh|wish|rscript|"
     r"julia|ghci|runghc|erl|iex|elixir|irb|scala|groovy|java|jshell|psql|mysql|sqlite3|vi|vim|nvim|ed|ex|emacs|nano|less|"
     r"more|man|rlwrap|sshpass|scp|sftp|rsync|tar|zip|cpio|sed|m4|at|batch|crontab|systemctl|launchctl|open|xdg-open|"
-    r"start-stop-daemon|daemonize|entr|fd|rg|ansible.*|vagrant|terraform|pulumi|helm|nix.*|guix|snap|flatpak"
+    r"start-stop-daemon|daemonize|entr|fd|rg|ansible.*|vagrant|terraform|pulumi|helm|nix.*|guix|snap|flatpak|"
+    r"fakeroot|proot|prlimit|choom|hyperfine|direnv|asdf|mise|rtx|pyenv|rbenv|nodenv|jenv|volta|fnm|nvm|op|aws-vault|"
+    r"chamber|dotenv|dotenvx|foreman|overmind|honcho|pm2|nodemon|ts-node|tsx|tsc|vite|vitest|jest|mocha|ava|eslint|"
+    r"prettier|stylelint|webpack|rollup|parcel|esbuild|gulp|grunt|turbo|nx|lerna|rush|playwright|cypress|electron|storybook|"
+    r"firebase|vercel|netlify|wrangler|serverless|sls|cdk|sam|amplify|flask|django-admin|alembic|celery|gunicorn|uvicorn|"
+    r"hypercorn|mkdocs|sphinx-.*|jupyter|rails|rspec|rubocop|jekyll|phpunit|artisan|symfony|swift|xcodebuild|zig|dart|"
+    r"flutter|sbt|mill|lein|clj|clojure|stack|cabal|ghc|opam|dune|ocaml.*|racket|guile|sbcl|octave|gnuplot|crystal|nim.*|"
+    r"gcc|g\+\+|cc|clang|tcc|ld|as|buck2?|pants|earthly|dagger|skaffold|tilt|act|packer|task|mage|invoke|fab|docker-compose|"
+    r"podman-compose|nerdctl|buildah|runc|crun|lxc|incus|machinectl|minikube|trap|coproc|hash|enable|complete|bind|"
+    r"mapfile|readarray|declare|typeset|local|readonly|set|shopt|unset|let|fc|history"
 )
 """They run programs that their arguments name, or what files of a project say."""
 _HARMLESS = frozenset(

@@ -195,7 +195,8 @@ class Workspace:
             )
         await self._close_host()
         self.guard.warn(
-            f"The shell was restarted, because {names} was opened or closed: variables and functions are gone."
+            f"The shell was restarted, because {names} was opened or closed: variables, functions "
+            "and temporary files are gone."
         )
 
     async def revoke(self, permission: Permission) -> str:
@@ -244,12 +245,17 @@ class Workspace:
     async def open_ports(self, ports: Sequence[int], published: Sequence[int] = ()) -> None:
         """Of this machine, for commands. Others are closed, and those that the person sees, but for `published`. Raises
         `ToolFailed`."""
-        if not ports and not self._has_ports:
+        if (not ports and not self._has_ports) or self.level == "none":  # there commands reach every port
             return
         async with self._lock:
             known = (self._live_host or await self._start_host()).ports
             if known is None:
-                raise ToolFailed(f"{NO_PORTS} (this is {self._sandbox.level}).")
+                listed = (
+                    "Commands do not run: terminal.ports lists ports of this machine, and only at the strict level can "
+                    f"one be opened (this is {self.level}). Install bubblewrap, or unset it: `talaria config unset "
+                    "terminal.ports`, with --project if it is set for this project."
+                )
+                raise ToolFailed(listed if self.settings.ports else f"{NO_PORTS} (this is {self.level}).")
             self._has_ports = True
             for port in [port for port in known.open_inwards if port not in ports]:
                 await known.shut(port)
@@ -271,14 +277,15 @@ class Workspace:
 
     @asynccontextmanager
     async def leave_sandbox(
-        self, environment: Mapping[str, str]
+        self, environment: Mapping[str, str], *, is_by_grant: bool
     ) -> AsyncGenerator[Callable[[SandboxCommand, OutputSink], Awaitable[RunningCommand]]]:
         """To run one command that a person has allowed to leave. What sandboxed commands have changed is looked at
-        before, so that it does not pass for the person's own doing."""
+        before, so that it does not pass for the person's own doing. `is_by_grant`: they were not asked about these
+        very words."""
         await self.quarantine_changes()
         from talaria.tools.sandbox.local import opened_outside  # noqa: PLC0415  (rarely)
 
-        async with opened_outside(self.project, self.roots, environment) as host:
+        async with opened_outside(self.project, self.roots, environment, is_by_grant=is_by_grant) as host:
 
             async def start(command: SandboxCommand, sink: OutputSink) -> RunningCommand:
                 return host.start(command, sink)

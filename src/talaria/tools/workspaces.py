@@ -112,12 +112,14 @@ class Workspaces:
                 return bool(self.settings_in(scope.session, scope.cwd).network)
 
     def may_be_shared(self, folder: Path) -> bool:
-        """Whether a person can open it: not if it holds too much, or what nobody may see."""
+        """Whether a person can open it: not if it holds too much, what nobody may see, or what runs when they log in,
+        which no command changes."""
         protected = Protected(Path.home().resolve(), self._home.resolve(), programs=self._programs)
         is_system = any(folder.is_relative_to(place) for place in NEVER)
         if self._people is not None and self._people.is_relative_to(folder):
             return False
-        return protected.may_be_shared(folder) and not protected.is_secret(folder) and not is_system
+        is_kept = protected.is_secret(folder) or protected.is_startup(folder)
+        return protected.may_be_shared(folder) and not is_kept and not is_system
 
     def find_workdir(self, scope: Scope) -> str:
         """Where the next command of a session begins."""

@@ -30,7 +30,8 @@ HERE = Path(__file__).parent
 PUBLISHED = 8137
 ATTACKS = (
     *("test_attacks", "test_guards", "test_links", "test_repositories", "test_policy_files", "test_network"),
-    *("test_processes", "test_hosts", "test_limits", "test_scripts", "test_state"),
+    *("test_processes", "test_hosts", "test_limits", "test_scripts", "test_state", "test_levels", "test_commands"),
+    "test_memory",
 )
 
 

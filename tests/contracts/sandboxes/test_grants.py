@@ -322,6 +322,50 @@ async def test_a_yes_to_commands_outside_covers_no_hook_that_commands_have_made(
 
 
 @pytest.mark.parametrize(
+    ("plant", "push"),
+    [
+        ("true", "git push evil HEAD:refs/heads/main"),
+        ("true", "git push file://$PWD/evil.git HEAD:refs/heads/main"),
+        ("echo URL: $PWD/evil.git > .git/remotes/mine", "git push mine HEAD:refs/heads/main"),
+        ("echo $PWD/evil.git > .git/branches/mine", "git push mine HEAD:refs/heads/main"),
+        ("true", "git push old HEAD:refs/heads/main"),
+    ],
+    ids=["without its suffix", "by a URL", "by .git/remotes", "by .git/branches", "by what the person has"],
+)
+async def test_a_yes_from_before_reaches_no_repository_on_this_machine_by_another_name(
+    desktop: Desktop, person: Path, plant: str, push: str
+) -> None:
+    work = repository(desktop.folder / "work")
+    (work / ".git/remotes").mkdir()
+    (work / ".git/remotes/old").write_text(f"URL: {work}/evil.git\n")
+    await desktop.run("git push", Ada("session"), needs=["unsandboxed"])
+    hook = f"printf '#!/bin/sh\\ntouch {person}/caught' > evil.git/hooks/pre-receive; chmod +x evil.git/hooks/*"
+    commit = "git -c user.name=a -c user.email=a@b -c commit.gpgsign=false commit -q --allow-empty -m x"
+    planted = f"{commit}; git init -q --bare evil.git; {hook}; mkdir -p .git/branches; {plant}"
+    assert "[exit code 0]" in (await desktop.run(planted, None)).text
+    words = push.replace("$PWD", str(work))
+    await desktop.run(words, None, needs=["unsandboxed"])
+    assert not (person / "caught").exists()
+    await desktop.run("git push ./evil.git HEAD:refs/heads/other", Ada("once"), needs=["unsandboxed"])
+    assert (person / "caught").exists(), "a yes to exactly this is a yes: so the attempt can succeed"
+
+
+async def test_where_a_hook_would_run_a_yes_to_commands_outside_is_for_once(desktop: Desktop, person: Path) -> None:
+    """The hook is the person's, and what it runs may be somebody else's."""
+    work = repository(desktop.folder / "work")
+    await desktop.run("git push", Ada("session"), needs=["unsandboxed"])
+    await desktop.close()
+    (work / ".git/hooks/pre-push").write_text("#!/bin/sh\nsh ./checks\n")
+    (work / ".git/hooks/pre-push").chmod(0o755)
+    await desktop.run(f"echo touch {person}/caught > checks", None)
+    ada = Ada("no")
+    await desktop.run("git push", ada, needs=["unsandboxed"])
+    assert ada.asked[0].offered == ("no", "once")
+    assert f"git would run the hook {work}/.git/hooks/pre-push" in ada.asked[0].reason
+    assert not (person / "caught").exists()
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "'/a/b\\0c': Read-only file system",
@@ -383,7 +427,7 @@ async def test_a_server_that_takes_no_connection_does_not_confuse_ports(
 @pytest.mark.parametrize(
     ("listed", "sentence"),
     [
-        (TerminalSettings(backend="landlock", ports=(5432,)), "Only at the strict level do commands have a network"),
+        (TerminalSettings(backend="landlock", ports=(5432,)), "terminal.ports lists ports of this machine"),
         (TerminalSettings(backend="landlock", network=("pypi.org",)), "the sandbox that works here has no network"),
     ],
     ids=["ports", "network"],
@@ -401,11 +445,37 @@ async def test_what_landlock_cannot_open_is_told_in_one_sentence(
     assert "\n" not in refused.text
 
 
+async def test_what_was_opened_at_the_strict_level_keeps_no_command_from_running_at_landlock(
+    desktop: Desktop, beside: Path, service: socket.socket, store: Store
+) -> None:
+    if (reason := landlocked.fault()) is not None:
+        pytest.skip(f"commands in Landlock: {reason}")
+    port = service.getsockname()[1]
+    needs = [f"write {beside}", f"port {port}", "publish 8127", "network pypi.org"]
+    opened = await desktop.run("true", Ada("project", "project", "project", "project"), needs=needs)
+    assert not opened.is_error, opened.text
+    await desktop.close()
+    there = Desktop(store, await store.owners.join("landlock"), desktop.folder, "landlock")
+    try:
+        assert "[exit code 0]" in (await there.run(f"touch {beside}/made", None)).text
+    finally:
+        await there.close()
+
+
+async def test_a_listed_port_is_no_hindrance_where_commands_reach_every_port(scope: Scope, tmp_path: Path) -> None:
+    listed = TerminalSettings(backend="local", ports=(5432,))
+    async with aclosing(Workspaces(listed, tmp_path / "home", SystemClock())) as workspaces:
+        use = calling(scope, terminal_tools(workspaces), Alone())
+        assert not (await use("terminal", command="true")).is_error
+
+
 @pytest.mark.parametrize(
     ("need", "sentence"),
     [
         ("write ~nobody-here/x", "names a user that does not exist here"),
         ("write {person}/.ssh/id", "holds too much to be opened"),
+        ("write {person}/.bashrc", "runs when the person logs in"),
+        ("write {person}/.config/autostart/", "runs when the person logs in"),
         ("write {person}/file/below", "is not a usable path"),
         ("write {person}/a\0b", "is not a usable path"),
         ("port -1", "is not a port"),
@@ -415,10 +485,43 @@ async def test_what_landlock_cannot_open_is_told_in_one_sentence(
 async def test_what_is_asked_for_badly_is_told_in_one_sentence(
     desktop: Desktop, person: Path, need: str, sentence: str
 ) -> None:
-    (person / "file").touch()
+    for name in ("file", ".bashrc"):
+        (person / name).touch()
     refused = await desktop.run("true", Ada(), needs=[need.format(person=person)])
     assert refused.is_error
     assert sentence in refused.text
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "fault"),
+    [
+        ("read", "/", "which holds the whole of"),
+        ("write", "/", "which holds the whole of"),
+        ("write", "{person}/..", "which holds the whole of"),
+        ("read", "{home}", "which belongs to Talaria itself"),
+        ("write", "{home}/x", "which belongs to Talaria itself"),
+    ],
+)
+async def test_what_cannot_be_listed_is_told_in_one_sentence(
+    desktop: Desktop, person: Path, name: str, path: str, fault: str
+) -> None:
+    path = path.format(person=person, home=desktop.folder / "home")
+    read, write = ((path,) if one == name else () for one in ("read", "write"))
+    settings = TerminalSettings(backend="bubblewrap", read=read, write=write)
+    desktop.workspaces = Workspaces(settings, desktop.folder / "home", SystemClock())
+    refused = await desktop.run("true", None)
+    assert refused.is_error
+    assert f"terminal.{name} lists {path}, {fault}" in refused.text
+    assert "\n" not in refused.text
+
+
+async def test_a_file_that_is_listed_can_be_written_unless_it_runs_at_log_in(desktop: Desktop, person: Path) -> None:
+    for name in ("file", ".bashrc"):
+        (person / name).write_text("before")
+    settings = TerminalSettings(backend="bubblewrap", write=(f"{person}/file", f"{person}/.bashrc"))
+    desktop.workspaces = Workspaces(settings, desktop.folder / "home", SystemClock())
+    await desktop.run(f"echo after > {person}/file; echo after > {person}/.bashrc", None)
+    assert [(person / name).read_text() for name in ("file", ".bashrc")] == ["after\n", "before"]
 
 
 async def test_at_landlock_a_folder_with_hooks_stays_closed_because_nothing_can_guard_them(

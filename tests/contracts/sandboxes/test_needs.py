@@ -53,6 +53,55 @@ async def test_what_programs_say_is_read(desktop: Desktop, beside: Path, said: s
     assert f"[sandbox: writing {told.format(beside=beside)} was probably blocked" in result.text
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            'psql: error: connection to server on socket "/var/run/postgresql/.s.PGSQL.5432" failed: No such file',
+            "/var/run/postgresql/.s.PGSQL.5432",
+        ),
+        (
+            "ERROR 2002: Can't connect to local server through socket '/run/mysqld/mysqld.sock' (2)",
+            "/run/mysqld/mysqld.sock",
+        ),
+        ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?", "/var/run/docker.sock"),
+        ("dial unix /var/run/docker.sock: connect: no such file or directory", "/var/run/docker.sock"),
+        ("Could not connect to Redis at /run/redis/redis.sock: No such file or directory", "/run/redis/redis.sock"),
+        ('connection to server on socket "/tmp/.s.PGSQL.5432" failed: No such file', ""),
+        ("listening on unix socket /run/app.sock", ""),
+        ("websocket /chat failed", ""),
+    ],
+)
+async def test_a_socket_that_programs_name_in_vain_is_told(desktop: Desktop, said: str, told: str) -> None:
+    (desktop.folder / "work").mkdir()
+    (desktop.folder / "work/said").write_text(said)
+    text = (await desktop.run("cat said; exit 1", None)).text
+    assert (f"[sandbox: the socket {told} was probably blocked;" in text) is bool(told)
+    assert ("socket" in text.partition("[exit code 1]")[2]) is bool(told)
+
+
+@pytest.mark.parametrize(
+    ("command", "host"),
+    [
+        ("ssh -o BatchMode=yes git@code.example.org", "code.example.org"),
+        ("curl --noproxy '*' -sS https://code.example.org", "code.example.org"),
+        ("git clone git://code.example.org/x", "code.example.org"),
+        ("python3 -c \"import socket; socket.create_connection(('db.example.org', 25))\"", "a host"),
+        ("exec 3<>/dev/tcp/192.0.2.1/80", "a host"),
+        ("echo 'dial tcp: lookup db.example.org: no such host'; exit 1", "db.example.org"),
+        ("echo 'java.net.UnknownHostException: repo.maven.apache.org'; exit 1", "repo.maven.apache.org"),
+        ("echo 'could not translate host name \"db.example.org\" to address'; exit 1", "db.example.org"),
+        ("echo lookup failed: no such key; exit 1", ""),
+    ],
+)
+async def test_a_program_that_connects_without_the_proxy_is_told_why_it_fails(
+    desktop: Desktop, command: str, host: str
+) -> None:
+    text = (await desktop.run(command, None)).text
+    assert (f"[sandbox: {host} was probably blocked: only programs that use the proxy" in text) is bool(host)
+    assert ("[sandbox:" in text) is bool(host)
+
+
 async def test_scratch_lasts_from_command_to_command(desktop: Desktop) -> None:
     await desktop.run("echo kept > /tmp/note", None)
     assert "kept" in (await desktop.run("cat /tmp/note", None)).text
@@ -273,7 +322,8 @@ async def test_landlock_says_what_it_cannot_do(store: Store, tmp_path: Path, mon
         assert "semaphores and shared memory" in (await desktop.run(pool, None)).text
         fetch = "python3 -c 'import urllib.request as u; u.urlopen(\"http://pypi.org\")'"
         assert "there is no network at the landlock level" in (await desktop.run(fetch, None)).text
-        assert "bubblewrap" in (await desktop.run("true", Ada(), needs=["network pypi.org"])).text
+        for need in ("network pypi.org", "  network pypi.org", "port 5432", "publish 8000"):
+            assert "bubblewrap" in (await desktop.run("true", Ada(), needs=[need])).text
         for fetch in ("connect(1, '127.0.0.1')", "createServer().listen(0)"):
             refused = (await desktop.run(f"node -e \"require('net').{fetch}\"", None)).text
             assert "there is no network at the landlock level" in refused or "node: command not found" in refused

@@ -1,5 +1,8 @@
 """A host that is not listed is asked about while the command waits; a yes holds as long as the person says."""
 
+import asyncio
+from typing import Any
+
 import msgspec
 import pytest
 from tests.contracts.sandboxes.desktop import Ada, Desktop
@@ -7,7 +10,7 @@ from tests.contracts.sandboxes.desktop import Ada, Desktop
 from talaria.core.clock import SystemClock
 from talaria.store.base import Store
 from talaria.tools.base import PRIVATE, Claim
-from talaria.tools.person import Answer
+from talaria.tools.person import Answer, Instead, Question
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 from talaria.tools.workspaces import Workspaces
 
@@ -17,6 +20,14 @@ import os, urllib.request
 proxy = urllib.request.ProxyHandler({{"http": os.environ["http_proxy"]}})
 os.environ["no_proxy"] = ""
 print(urllib.request.build_opener(proxy).open("http://127.0.0.1:{port}/").read().decode())
+"""
+WAITING = """\
+import os, urllib.request
+proxy = urllib.request.ProxyHandler({{"http": os.environ["http_proxy"]}})
+try:
+    urllib.request.build_opener(proxy).open("{url}", timeout=1)
+except OSError as fault:
+    print(fault)
 """
 
 
@@ -38,6 +49,30 @@ async def test_a_no_is_not_asked_again_by_the_same_command_and_names_the_host(de
     assert "reached" not in result.text
     assert f"[sandbox: 127.0.0.1:{port} was blocked: The person does not want commands to reach" in result.text
     assert len(ada.asked) == 1
+
+
+@pytest.mark.parametrize(("tool", "command"), [("terminal", "curl -sS -m 1 {url}"), ("execute_code", WAITING)])
+async def test_a_command_that_does_not_wait_for_the_answer_is_told_what_was_blocked(
+    desktop: Desktop, store: Store, monkeypatch: pytest.MonkeyPatch, tool: str, command: str
+) -> None:
+    class Slow(Ada):
+        async def allow(self, question: Question) -> Answer | Instead:
+            self.asked.append(question)
+            return await asyncio.get_running_loop().create_future()
+
+    decide = store.approvals.decide
+
+    async def decide_slowly(*arguments: Any, **more: Any) -> bool:
+        await asyncio.sleep(0.5)  # as on a disk that is busy
+        return await decide(*arguments, **more)
+
+    monkeypatch.setattr(store.approvals, "decide", decide_slowly)
+    slow = Slow()
+    result = await desktop.run(command.format(url="http://example.net/"), slow, tool=tool)
+    assert "[sandbox: example.net:80 was blocked: The command ended before anybody answered" in result.text
+    assert 'needs: ["network example.net"]' in result.text
+    assert len(slow.asked) == 1
+    assert "[sandbox" not in (await desktop.run("false", slow)).text, "it is told once, and with its own command"
 
 
 async def test_once_is_for_one_command(desktop: Desktop, port: int) -> None:
@@ -118,3 +153,17 @@ async def test_a_host_with_a_private_address_says_why_it_is_blocked(desktop: Des
         f"127.0.0.1:{port} was blocked: its address is private. The person can list 127.0.0.1 in web.allow_private"
     )
     assert f"[sandbox: {blocked}" in result.text
+
+
+async def test_a_host_that_is_allowed_and_not_there_is_told_as_such(desktop: Desktop) -> None:
+    fetch = "curl -sS -m 30 --noproxy '' {0} https://127.0.0.1:9/"
+    result = await desktop.run(fetch.format(""), Ada("session"))
+    assert (
+        "[sandbox: 127.0.0.1:9 is allowed, so the sandbox is not in the way: 127.0.0.1 cannot be reached: Conn"
+        in result.text
+    )
+    assert "blocked" not in result.text
+    assert "[sandbox" not in (await desktop.run(f"{fetch.format('')}; true", None)).text, (
+        "nobody was kept from anything"
+    )
+    assert "[sandbox" not in (await desktop.run("false", None)).text

@@ -62,6 +62,14 @@ NEW = {
         "sub/.git/hooks/pre-commit",
     ),
     "settings of a new repository": (f"git init -q sub; {FSMONITOR} > sub/.git/config", "sub/.git/config"),
+    "a remote that no setting names": (
+        "git init -q sub; mkdir sub/.git/remotes; echo 'URL: evil' > sub/.git/remotes/origin",
+        "sub/.git/remotes/origin",
+    ),
+    "a remote in a file with settings": (
+        "git init -q sub; mkdir -p sub/.git/branches; echo '[core]' > sub/.git/branches/config",
+        "sub/.git/branches/config",
+    ),
     "a repository elsewhere": ("echo 'gitdir: /tmp/evil' > sub/.git", "sub/.git"),
     "a bare repository": (f"git init -q --bare e; {FSMONITOR} > e/config; mv e/* sub", "sub/config"),
 }
@@ -121,6 +129,16 @@ async def test_what_commands_make_is_held(use: Use, use_with: UseWith, cwd: Path
     )
     await use_with(Person(says_yes=True), "terminal", command=command)
     assert os.path.lexists(cwd / made)
+
+
+async def test_a_worktree_or_branch_may_be_called_as_what_git_obeys(use: Use, cwd: Path, tmp_path: Path) -> None:
+    commit = "git -c user.name=a -c user.email=a@b -c commit.gpgsign=false commit -q --allow-empty -m x"
+    made = f"git init -q .; {commit}; git worktree add -q branches; git worktree add -q remotes; git switch -qc hooks/x"
+    told = await use("terminal", command=f"{made}; git update-ref refs/remotes/branches/main HEAD; git pack-refs --all")
+    assert "[exit code 0]" in told.text
+    assert "moved to" not in told.text
+    assert (cwd / ".git/worktrees/remotes/HEAD").exists()
+    assert held_in(tmp_path) == []
 
 
 CHANGED = {

@@ -44,7 +44,8 @@ BEGINNING = """\
 #   fallback_providers: [openai:gpt-5]        asked, in order, when the model does not answer
 #   limits: {day: {cost_usd: 5.00}}           what may be spent; also for turn, session, person
 #   terminal: {network: [pypi.org], ports: [5432], env: [DJANGO_SETTINGS_MODULE]}    what commands reach without a
-#       question, and variables that they get; `talaria config set --project` sets it for one project
+#       question, and variables that they get; `talaria config set --project` sets it for one project. Hosts and ports
+#       need bubblewrap: see `talaria doctor`
 #   approvals: {allow: ["read_file(~/notes/**)"]}    calls that are not asked about; also ask, deny
 """
 

@@ -25,6 +25,7 @@ from talaria import __version__
 from talaria.app.build import open_store
 from talaria.app.settings import Settings, read_settings_leniently
 from talaria.cli.notices import Progress
+from talaria.cli.safe import visible
 from talaria.compat.hermes.plugin_home import PluginHome
 from talaria.config import paths
 from talaria.config.edit import can_others_write, take_out
@@ -32,6 +33,7 @@ from talaria.config.lenient import Problem
 from talaria.config.load import read_yaml
 from talaria.core.errors import StoreUnavailable, TalariaError
 from talaria.platforms.loader import DISTRIBUTION
+from talaria.store.permission_ports import Grant
 from talaria.store.sqlite.store import SqliteStore
 
 Verdict = Literal["ok", "warn", "fail", "skip"]
@@ -202,6 +204,7 @@ async def check_store(home: Path, *, is_fixing: bool) -> list[Finding]:
         async with open_store(home) as store:
             problems = await store.check()
             waiting = await store.journal.list_interrupted()
+            grants = await store.grants.list() if not problems else ()
             entries = await _indexed(store, home) if is_fixing and not problems else None
     except TalariaError as error:
         is_passing = isinstance(error, StoreUnavailable)
@@ -215,7 +218,22 @@ async def check_store(home: Path, *, is_fixing: bool) -> list[Finding]:
     if waiting:
         text = f"{len(waiting)} interrupted conversation(s) wait"
         found.append(Finding("conversations", "warn", text, f"`talaria -r {waiting[0]}` finishes the last one"))
-    return found
+    return [*found, *_find_grants_of_gone_projects(grants)]
+
+
+def _find_grants_of_gone_projects(grants: Sequence[Grant]) -> Iterator[Finding]:
+    lasting = [grant for grant in grants if grant.session is None and grant.cwd]
+    for root in dict.fromkeys(grant.cwd for grant in lasting):
+        if Path(root).is_dir():
+            continue
+        ids = [grant.id[:8] for grant in lasting if grant.cwd == root]
+        yield Finding(
+            "permissions",
+            "warn",
+            f"{len(ids)} hold in {visible(root)}, which is not there any more; if it moved, you are asked again in its "
+            "new folder",
+            f"`talaria approvals revoke {' '.join(ids)}`: whatever comes to be in that place would have them",
+        )
 
 
 async def _indexed(store: SqliteStore, home: Path) -> int | None:

@@ -15,7 +15,7 @@ from talaria.cli.health import checks
 from talaria.cli.health.checks import Finding
 from talaria.cli.notices import show
 from talaria.cli.output import json_option, print_json
-from talaria.config.project_settings import gone_projects, project_file
+from talaria.config.project_settings import gone_projects, project_file, read_project_settings
 from talaria.core.errors import BadInput, TalariaError
 from talaria.tools.mcp.server_entries import ServerEntry
 
@@ -83,7 +83,7 @@ def _of(settings: Settings) -> Iterator[Finding]:
     from talaria.cli.health import check_models  # noqa: PLC0415  (loads the http client)
 
     yield from asyncio.run(check_models.check_models(settings))
-    yield _sandbox(settings)
+    yield from _sandbox(settings)
     yield from _gone_projects(settings)
     if settings.config.wants_plugins:
         yield from _plugins(settings)
@@ -102,7 +102,7 @@ def _gone_projects(settings: Settings) -> Iterator[Finding]:
         )
 
 
-def _sandbox(settings: Settings) -> Finding:
+def _sandbox(settings: Settings) -> Iterator[Finding]:
     from talaria.tools.sandbox.chooser import SandboxChooser  # noqa: PLC0415
 
     terminal = settings.config.terminal
@@ -110,11 +110,33 @@ def _sandbox(settings: Settings) -> Finding:
     told = f"{sandbox.level}: {sandbox.about}; `talaria doctor --security` tries it"
     if sandbox.level == "landlock":
         told = f"landlock: {sandbox.about}; commands {WITHOUT_BUBBLEWRAP}"
-        return Finding("sandbox", "warn" if terminal.backend == "auto" else "ok", told, BUBBLEWRAP)
-    if sandbox.level != "none":
-        return Finding("sandbox", "ok", told)
-    is_wanted = terminal.backend == "local"
-    return Finding("sandbox", "warn", told, "set terminal.backend to auto" if is_wanted else BUBBLEWRAP)
+        yield Finding("sandbox", "warn" if terminal.backend == "auto" else "ok", told, BUBBLEWRAP)
+        yield from _useless_at_landlock(settings)
+    elif sandbox.level != "none":
+        yield Finding("sandbox", "ok", told)
+    else:
+        is_wanted = terminal.backend == "local"
+        yield Finding("sandbox", "warn", told, "set terminal.backend to auto" if is_wanted else BUBBLEWRAP)
+
+
+def _useless_at_landlock(settings: Settings) -> Iterator[Finding]:
+    """Settings without which commands would run, in general and in this folder."""
+    general = settings.config.terminal
+    try:
+        here = read_project_settings(settings.home, settings.environment, general, Path.cwd())
+    except TalariaError as error:
+        yield Finding("terminal", "fail", str(error))
+        return
+    for name in ("network", "ports"):
+        for given, where, option in ((getattr(general, name), "", ""), (getattr(here, name), " here", " --project")):
+            if given and (option == "" or given != getattr(general, name)):
+                yield Finding(
+                    "terminal",
+                    "fail",
+                    f"commands do not run{where}: terminal.{name} lists {', '.join(map(str, given))}, and at level "
+                    "landlock there is no network",
+                    f"{BUBBLEWRAP}, or `talaria config unset{option} terminal.{name}`",
+                )
 
 
 def _plugins(settings: Settings) -> Iterator[Finding]:

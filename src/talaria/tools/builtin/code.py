@@ -88,6 +88,7 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
                 start = f"main({reading.mark!r}, {list(CALLABLE_TOOLS)!r}, {code!r})"
                 started.write(_encode(f"{program}\n{start}") + b"\n")
                 end = await started.awaited(limit_s)
+                await asking.end()
             finally:
                 answering.cancel()
                 await complete(started.killed())

@@ -75,7 +75,8 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         """
         workspace = await workspaces.open(run.scope)
         opening = await in_thread(lambda: _parse_needs(needs, command, run.scope, workspaces))
-        is_outside = _find_unsandboxed(opening) is not None
+        leaving = _find_unsandboxed(opening)
+        is_outside = leaving is not None
         if is_outside and background:
             raise BadArguments("A command outside the sandbox cannot run in the background.")
         wanted = SandboxCommand(
@@ -94,15 +95,18 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         try:
             async with AsyncExitStack() as around:
                 asking = around.enter_context(workspace.consent.register(run, wanted.command, workspace.cwd))
-                if not is_outside:
+                if leaving is None:
                     await asking.open_sandbox(workspace, opening, reason or "")
                 sink = await around.enter_async_context(show_live(output, output, run.live))
-                if is_outside:
-                    start = await around.enter_async_context(workspace.leave_sandbox(os.environ))
+                if leaving is not None:
+                    is_by_grant = await asking.is_by_grant(leaving, wanted.cwd or workspace.cwd)
+                    outside = workspace.leave_sandbox(os.environ, is_by_grant=is_by_grant)
+                    start = await around.enter_async_context(outside)
                 else:
                     start = workspace.start
                 asking.started = await start(wanted, sink)
                 end = await asking.started.awaited(limit_s)
+                await asking.end()
         finally:
             output.close()
             if not is_outside:
@@ -136,15 +140,13 @@ def _parse_needs(needs: list[str] | None, command: str, scope: Scope, workspaces
         return ()  # there each command is asked about as a whole
     if workspaces.sandbox.level == "container":
         raise ToolFailed("What a container reaches is set in config.yaml (terminal.docker): leave `needs` out.")
-    if workspaces.sandbox.level == "landlock" and any(
-        need.startswith(("network", "port", "publish")) for need in needs
-    ):
-        raise ToolFailed(
-            "At the landlock level there is no network, and none can be allowed; the person can install bubblewrap."
-        )
     if len(needs) > MAX_NEEDS:
         raise BadArguments(f"A command can ask for at most {MAX_NEEDS} things; this one asks for {len(needs):,}.")
     found = tuple(parse_need(need, command, scope.cwd.resolve(), workspaces.may_be_shared) for need in needs)
+    if workspaces.sandbox.level == "landlock" and any(one.kind in ("network", "port", "publish") for one in found):
+        raise ToolFailed(
+            "At the landlock level there is no network, and none can be allowed; the person can install bubblewrap."
+        )
     if len(found) > 1 and _find_unsandboxed(found) is not None:
         raise BadArguments("A command outside the sandbox needs nothing else: leave only `unsandboxed` in `needs`.")
     return found

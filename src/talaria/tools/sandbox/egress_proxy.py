@@ -38,6 +38,7 @@ class EgressProxy:
         self._private = private
         self._clock = clock
         self._refused: deque[tuple[str, str]] = deque(maxlen=MAX_TOLD)
+        self._unreachable: deque[tuple[str, str]] = deque(maxlen=MAX_TOLD)
         self.blocked: deque[str] = deque(maxlen=MAX_BLOCKED)
         """What was lately asked for in vain, for people."""
         self.consent: Callable[[str], Awaitable[None]] | None = None
@@ -67,6 +68,7 @@ class EgressProxy:
             allowance=parse_allowance(self._private),
             clock=self._clock,
             refused=self.note_refused,
+            unreachable=self._note_unreachable,
             max_bytes=self._max_bytes,
             intercept=self.intercept or (lambda _: None),
         ):
@@ -89,6 +91,16 @@ class EgressProxy:
     def note(self, what: str, reason: str) -> None:
         self._refused.append((what, reason.rstrip(".")))
         self.blocked.append(what)
+
+    def _note_unreachable(self, host: str, port: int, reason: str) -> None:
+        self._unreachable.append((f"{host}:{port}", reason.rstrip(".")))
+
+    def take_unreachable(self) -> tuple[tuple[str, str], ...]:
+        """What may be reached and could not be, since this was last asked, and why: programs are told by the status of
+        a tunnel only, which most of them do not explain."""
+        unreachable = tuple(dict.fromkeys(self._unreachable))
+        self._unreachable.clear()
+        return unreachable
 
     def take_refused(self) -> tuple[tuple[str, str], ...]:
         """What was asked for in vain since this was last asked, and why."""

@@ -77,6 +77,9 @@ def guarded(roots: Sequence[Path], places: Iterator[Path]) -> Iterator[Path]:
         root = next((root for root in roots if place.is_relative_to(root)), None)
         if root is None:
             continue
+        if place == root:  # all of it, which may be a file
+            yield place
+            continue
         with Root.open(root) as opened:
             found = opened.find(str(place.relative_to(root)))
         if found is not None and not stat.S_ISLNK(found.st_mode):

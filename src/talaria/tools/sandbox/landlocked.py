@@ -48,7 +48,8 @@ class Landlocked:
         if view.has_egress and not view.is_read_only:
             raise ToolFailed(
                 "Commands do not run: terminal.network lists hosts, and the sandbox that works here has no network "
-                f"({self.about}). Install bubblewrap, or take terminal.network out of config.yaml."
+                f"({self.about}). Install bubblewrap, or unset it: `talaria config unset terminal.network`, with "
+                "--project if it is set for this project."
             )
         async with in_threads(scratch()) as folder:
             own = (folder / "tmp", folder / "shell")  # not the home: what commands wrote there would be lost

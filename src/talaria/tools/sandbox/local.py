@@ -46,14 +46,21 @@ _AT_HOME = frozenset(
     }
 )
 """What programs of the person are used to, and commands in the sandbox never have."""
+_NO_LOCAL_REPOSITORY = {
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "protocol.file.allow",
+    "GIT_CONFIG_VALUE_0": "never",
+}
+"""Git would run the hooks of a repository on this machine, which commands may have made, by whatever name."""
 
 
 @asynccontextmanager
 async def opened_outside(
-    place: Path, shared: Sequence[Path], environment: Mapping[str, str]
+    place: Path, shared: Sequence[Path], environment: Mapping[str, str], *, is_by_grant: bool
 ) -> AsyncGenerator[ToolHost]:
-    """`shared`: all that sandboxed commands can write."""
-    view = SandboxPolicy(project=place, home=Path.home(), environment=outside_environment(shared, environment))
+    """`shared`: all that sandboxed commands can write. `is_by_grant`: the person was not asked about these words."""
+    made = {**outside_environment(shared, environment), **(_NO_LOCAL_REPOSITORY if is_by_grant else {})}
+    view = SandboxPolicy(project=place, home=Path.home(), environment=made)
     async with Local().opened(view) as host:
         yield host
 

@@ -53,6 +53,7 @@ def view_of(
     protected = Protected(person, home, programs=programs)
     if protected.is_secret(project):
         raise ToolFailed(f"Commands do not run in {project}: it is private.")
+    _check_listed(settings, home, person)
     repository = _enclosing(project, home, protected, people)
     root = repository.root if repository is not None and repository.root != project else None
     git_folders = repository.folders if repository is not None else ()
@@ -95,6 +96,20 @@ def view_of(
         limits=limits or settings.sandbox_limits,
         unwanted=tuple(real for place in missing if (real := resolve_inside(place, (top, *git_folders)))),
     )
+
+
+def _check_listed(settings: TerminalSettings, home: Path, person: Path) -> None:
+    """Raises `ToolFailed` for what cannot be mounted, or never is."""
+    for name, paths in (("read", settings.read), ("write", settings.write)):
+        for given in paths:
+            path = Path(given).expanduser().resolve()
+            if path.is_relative_to(home):
+                fault = "which belongs to Talaria itself: take it off the list"
+            elif person.is_relative_to(path) and path != person:
+                fault = f"which holds the whole of {person}: list smaller folders"
+            else:
+                continue
+            raise ToolFailed(f"Commands do not run: terminal.{name} lists {given}, {fault}.")
 
 
 def _enclosing(project: Path, home: Path, protected: Protected, people: Path | None) -> EnclosingRepository | None:

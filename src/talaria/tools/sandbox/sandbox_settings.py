@@ -102,6 +102,19 @@ def _is_address(host: str) -> bool:
     return True
 
 
+def _fault_of_path(path: str) -> str:
+    """Empty: it is one."""
+    if not path.startswith(("/", "~")):
+        return "is not a whole path; begin it with / or ~/"
+    if "\0" in path:
+        return "has a NUL in it"
+    try:
+        Path(path).expanduser()
+    except RuntimeError:
+        return "begins with the name of nobody here"
+    return ""
+
+
 class DockerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     image: str = "python:3.13"
     """With bash and python3 in it."""
@@ -180,6 +193,10 @@ class TerminalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
                 raise ValueError(f"network: {host!r} is this machine itself: list the port of the service in `ports`")
             if not _HOST_PATTERN.fullmatch(host) and not _is_address(host):
                 raise ValueError(f"network: {host!r} is not the name of a host, such as pypi.org or *.github.com")
+        for name, paths in (("read", self.read), ("write", self.write)):
+            for path in paths:
+                if fault := _fault_of_path(path):
+                    raise ValueError(f"{name}: {path!r} {fault}")
         if self.env:
             check_names(self.env)
 
