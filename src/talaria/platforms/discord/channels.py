@@ -1,7 +1,7 @@
 """What is known of each channel: what Discord tells of it, how far it is read, and what was said there while we were
 away, which Discord does not tell by itself."""
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Self
 
 import msgspec
@@ -159,16 +159,12 @@ async def missed(rest: Rest, clock: Clock, channel: str, after: int) -> AsyncGen
         query = {"after": str(after), "limit": str(_PAGE)}
         body = await patiently(rest, clock, "GET", f"/channels/{channel}/messages", query=query)
         told = read(body, list[msgspec.Raw]) or []
-        page = _in_order(told)
+        messages = (message for each in told if (message := read(each, DiscordMessage)))
+        page = sorted(messages, key=lambda message: int(message.id))
         yield page
         if len(told) < _PAGE or not page:
             return
         after = int(page[-1].id)
-
-
-def _in_order(told: Iterable[msgspec.Raw]) -> list[DiscordMessage]:
-    messages = (read(each, DiscordMessage) for each in told)
-    return sorted((message for message in messages if message), key=lambda message: int(message.id))
 
 
 async def patiently(

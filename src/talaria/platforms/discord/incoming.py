@@ -230,7 +230,7 @@ def arrival(message: DiscordMessage, channel: DiscordChannel, me: DiscordAccount
         is_addressed=_is_addressed(message, me),
         attachments=tuple(_attachment(each, message) for each in message.uploads),
         reply_to=_quoted(message, me),
-        forwarded=_forwarded(message),
+        forwarded=Quoted(message.message_snapshots[0].message.content) if message.message_snapshots else None,
         sent_at=sent_at(message.id),
     )
 
@@ -297,11 +297,6 @@ def _is_addressed(message: DiscordMessage, me: DiscordAccount) -> bool:
         or (me.role != "" and me.role in message.mention_roles)
         or (replied is not None and replied.author.id == me.id)
     )
-
-
-def _forwarded(message: DiscordMessage) -> Quoted | None:
-    """Discord does not tell whose it was."""
-    return Quoted(message.message_snapshots[0].message.content) if message.message_snapshots else None
 
 
 def _quoted(message: DiscordMessage, me: DiscordAccount) -> Quoted | None:

@@ -51,6 +51,7 @@ class Rest:
     def __init__(self, session: aiohttp.ClientSession, api_url: str, token: str) -> None:
         self._session = session
         self._api_url = api_url.rstrip("/")
+        self._proxy = proxy_for(self._api_url)  # once: it reads the whole environment
         self.token = token
 
     async def call(
@@ -63,7 +64,6 @@ class Rest:
         file: File | None = None,
     ) -> bytes:
         """The answer's body. Raises what `refusal` and `silence` make of everything else."""
-        url = self._api_url + path
         headers = {"Authorization": f"Bot {self.token}", **_AGENT}
         if body is not None and file is None:
             headers["Content-Type"] = "application/json"
@@ -73,11 +73,11 @@ class Rest:
             try:
                 async with self._session.request(
                     method,
-                    url,
+                    self._api_url + path,
                     params=query,
                     data=data,
                     headers=headers,
-                    proxy=proxy_for(url),
+                    proxy=self._proxy,
                     allow_redirects=False,
                     timeout=_limits(_ANSWER_S if file is None else _TRANSFER_S),
                 ) as response:
@@ -146,7 +146,9 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> PlatformFai
     told = told or _Told()
     said = f"{told.message or 'no reason given'} ({told.code or status})"
     if status == 429:
-        return NotTaken("Discord asks to slow down.", retry_after_s=_pause_s(told, headers))
+        exact_s = told.retry_after  # the header is all there is when Discord's own servers were not reached
+        wait_s = pause_s(headers.get("Retry-After", "")) if exact_s is None else max(exact_s, 0.0)
+        return NotTaken("Discord asks to slow down.", retry_after_s=wait_s)
     if status == 401:
         return Refused(f"Discord does not take the bot's token: copy it again from {PORTAL}.")
     if told.code == _BLOCKED_ON_THE_WAY:
@@ -167,10 +169,3 @@ def _form(message: bytes | None, file: File, content: BinaryIO) -> aiohttp.FormD
 
 def _limits(total_s: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=total_s, sock_connect=_CONNECT_S)
-
-
-def _pause_s(told: _Told, headers: Mapping[str, str]) -> float | None:
-    """The body is exact to the millisecond; the header is all there is when Discord's own servers were not reached."""
-    if told.retry_after is not None:
-        return max(told.retry_after, 0.0)
-    return pause_s(headers.get("Retry-After", ""))

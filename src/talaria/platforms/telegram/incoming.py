@@ -204,7 +204,7 @@ def _arrival(message: _Message, me: TelegramAccount) -> Arrival | None:
         return replace(arrival, forwarded=Quoted(said, author=_author(message.forward_origin)), is_continued=True)
     mentions = tuple(_mentions(said, entities, me))
     answered = _answered(message)
-    is_answer_to_us = answered is not None and _is_from(answered, me)
+    is_answer_to_us = answered is not None and answered.from_ is not None and answered.from_.id == me.id
     is_for_us = bool(mentions) or is_answer_to_us or _is_bare_command(said, entities)
     return replace(
         arrival,
@@ -292,10 +292,6 @@ def _answered(message: _Message) -> _Message | None:
     if answered is None or answered.forum_topic_created is not None:
         return None
     return None if message.is_topic_message and answered.message_id == message.message_thread_id else answered
-
-
-def _is_from(message: _Message, me: TelegramAccount) -> bool:
-    return message.from_ is not None and message.from_.id == me.id
 
 
 def _quoted(message: _Message, answered: _Message | None, *, is_ours: bool) -> Quoted | None:

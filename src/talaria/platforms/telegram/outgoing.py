@@ -60,12 +60,12 @@ class Manner(msgspec.Struct, frozen=True):
 
 
 def worded(text: str, manner: Manner, max_units: int) -> tuple[str, str | None]:
+    """The text, and the mode in which Telegram is to read it."""
     html = render(text, max_units) if manner.has_markup else None
-    return (html, "HTML") if html is not None else (_clipped(plain(text), max_units), None)
-
-
-def _clipped(text: str, max_units: int) -> str:
-    return text if units(text) <= max_units else cut_units(text, 0, max_units - 1) + "…"
+    if html is not None:
+        return html, "HTML"
+    unmarked = plain(text)
+    return unmarked if units(unmarked) <= max_units else cut_units(unmarked, 0, max_units - 1) + "…", None
 
 
 def number(id: str) -> int:
