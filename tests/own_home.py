@@ -1,7 +1,7 @@
 """A home for the tests of this process, so that whoever runs them keeps theirs as it is.
 
-It is made when this is imported, before anything asks where the home is. It is not in `/tmp`: a sandbox has a `/tmp` of
-its own, so attacks on a home in there would fail even if nothing protected it.
+It is made when this is imported, before anything asks where the home is. It is apart from `/tmp`, where the projects of
+the tests are. A sandbox that shows it fails the escape tests, as it would with any other home.
 """
 
 import os
