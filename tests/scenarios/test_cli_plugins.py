@@ -16,7 +16,7 @@ from tests.scenarios.typescript import Terminal
 from talaria.cli import command_tree
 from talaria.core.errors import OperatorError
 from talaria.plugins.contributions import OWN_COMMANDS
-from talaria.plugins.installing import installed
+from talaria.plugins.installing import install_plugin
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call
 
@@ -344,7 +344,7 @@ def test_an_older_one_stays_where_the_newer_cannot_take_its_place(
 
     monkeypatch.setattr(Path, "rename", rename)
     with pytest.raises(OperatorError):
-        installed(str(new), home / "plugins", replace=True)
+        install_plugin(str(new), home / "plugins", replace=True)
     assert (old / "__init__.py").read_text().startswith("# older")
     assert [path.name for path in (home / "plugins").iterdir()] == ["same"]
 

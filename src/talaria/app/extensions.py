@@ -17,7 +17,7 @@ from talaria.compat.hermes.finder import PluginEnvironment
 from talaria.compat.hermes.moving_in import move_in
 from talaria.compat.hermes.platforms.arrival_filter import HOOK, apply_answers, to_event
 from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
-from talaria.compat.hermes.plugin_home import PluginHome, merged
+from talaria.compat.hermes.plugin_home import PluginHome, merge
 from talaria.config import paths
 from talaria.config.schema import BUILTIN_ENGINE, Config, ProviderConfig
 from talaria.config.secrets import is_safe_mode
@@ -35,12 +35,12 @@ from talaria.platforms.base import Arrival
 from talaria.plugins import loading
 from talaria.plugins.api import is_engine, is_memory
 from talaria.plugins.bridge import Bridge
-from talaria.plugins.contributions import Contributions, chosen, gather
+from talaria.plugins.contributions import Contributions, find_by_name, gather
 from talaria.plugins.discovery import Single, discover, places
 from talaria.plugins.loading import commands_of, fresh
 from talaria.plugins.plugin_host import Plugin, PluginHost, WantedPlugins
-from talaria.plugins.registered import WIRES, ProviderProfile, Registered, overridden
-from talaria.plugins.services import PluginServices, found_in
+from talaria.plugins.registered import WIRES, ProviderProfile, Registered, find_overridden
+from talaria.plugins.services import PluginServices, look_up
 from talaria.plugins.session_hooks import ApprovalHooks, MakeMemory, SessionHooks
 from talaria.providers.catalog import catalog
 from talaria.runtime.commands import Commands
@@ -101,7 +101,7 @@ class Extensions:
             name = "" if name == BUILTIN_ENGINE else name
         else:
             name, table = self.config.memory.provider or "", self.brought.memory
-        return name, chosen(name, table) if name else None
+        return name, find_by_name(name, table) if name else None
 
     def _has_chosen_engine(self, plugin: Plugin) -> bool:
         return self._chosen("engine")[1] is plugin
@@ -201,7 +201,7 @@ class Extensions:
             described[name] = provider
             for alias in others - catalog().keys():
                 described.setdefault(alias, provider)
-            for method in overridden(profile):
+            for method in find_overridden(profile):
                 self.host.notices.append(f"Provider {name} has its own {method}, which is not called here.")
         return msgspec.structs.replace(config, providers={**described, **config.providers})
 
@@ -246,7 +246,7 @@ async def open_extensions(
     bridge.open()
     bind(bound)
     try:
-        with loading.kept_in(home / "cache" / "bytecode"):
+        with loading.keep_bytecode_in(home / "cache" / "bytecode"):
             await host.load(found, before_hermes=surroundings.prepare, obstacle=obstacle)
             yield extensions
     finally:
@@ -275,8 +275,8 @@ def _hermes_home(plugin_home: PluginHome, environment: Mapping[str, str]) -> Pat
 
 
 def _entries(config: Config, plugin_home: PluginHome, environment: Mapping[str, str]) -> object:
-    theirs = found_in(plugin_home.own_settings(environment), "plugins", "entries", default={})
-    return merged(config.plugins.entries, theirs)
+    theirs = look_up(plugin_home.own_settings(environment), "plugins", "entries", default={})
+    return merge(config.plugins.entries, theirs)
 
 
 def _wanted(config: Config) -> WantedPlugins:

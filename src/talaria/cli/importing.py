@@ -16,7 +16,7 @@ from talaria.cli.notices import Progress, say, show
 from talaria.cli.output import json_option, print_json
 from talaria.compat.hermes_home.conversation_import import move
 from talaria.compat.hermes_home.receivers import NoReceiver, StoreReceiver
-from talaria.compat.hermes_home.report import Item, Verdict, failed
+from talaria.compat.hermes_home.report import Item, Verdict, mark_failed
 from talaria.compat.hermes_home.takeover import Ours, locate, take_files
 from talaria.config import paths
 from talaria.core.clock import SystemClock
@@ -61,7 +61,7 @@ def _conversations(file: Path, home: Path, *, is_dry_run: bool) -> list[Item]:
     try:
         return asyncio.run(_moved(file, home, is_dry_run=is_dry_run))
     except TalariaError as fault:
-        return [failed(Item("conversations", file.name, "left"), fault)]
+        return [mark_failed(Item("conversations", file.name, "left"), fault)]
 
 
 async def _moved(file: Path, home: Path, *, is_dry_run: bool) -> list[Item]:

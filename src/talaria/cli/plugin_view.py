@@ -24,7 +24,7 @@ from talaria.core.aio import in_thread
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput
 from talaria.core.plugin_calls import BackgroundLoop, PluginError, as_text, call_or_await, contain
-from talaria.plugins.discovery import ENGINES, FoundPlugin, discover, own_names, places, shared_names
+from talaria.plugins.discovery import ENGINES, FoundPlugin, discover, find_shared_names, own_names, places
 from talaria.plugins.plugin_host import Choice, Plugin, engine_choices, memory_choices
 from talaria.plugins.registered import PluginCli, engine_name, memory_name
 from talaria.runtime.builtin_commands import builtin_commands
@@ -83,7 +83,7 @@ def only_key(name: str, found: Mapping[str, FoundPlugin]) -> str:
 
 def names_of(one: FoundPlugin, found: Mapping[str, FoundPlugin]) -> set[str]:
     """Under which it may be enabled."""
-    return set(own_names(one, shared_names(found)))
+    return set(own_names(one, find_shared_names(found)))
 
 
 def named(extensions: Extensions, name: str) -> Plugin:

@@ -36,7 +36,7 @@ from talaria.core.fs import read_text
 from talaria.plugins import consent
 from talaria.plugins.consent import PluginConsent
 from talaria.plugins.discovery import FoundPlugin
-from talaria.plugins.installing import AFTER, installed
+from talaria.plugins.installing import AFTER, install_plugin
 from talaria.plugins.plugin_host import Choice
 
 SHOWN_CHARS = 4_000
@@ -95,7 +95,7 @@ def install(ctx: click.Context, source: str, force: bool, is_enabling: bool) -> 
     home = context.home(ctx)
     say(f"Fetching {source} …")
     with Progress(f"Installing {source}"):
-        folder, manifest = installed(source, home / "plugins", replace=force)
+        folder, manifest = install_plugin(source, home / "plugins", replace=force)
     show(f"Installed {manifest.name} {manifest.version} into {folder}.")
     after = read_text(folder / AFTER, SHOWN_CHARS)
     if after:

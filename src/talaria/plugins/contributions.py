@@ -231,7 +231,7 @@ def _add_named(name: str, what: str, plugin: Plugin, table: dict[str, Plugin]) -
         table[name] = plugin
 
 
-def chosen(name: str, table: Mapping[str, Plugin]) -> Plugin | None:
+def find_by_name(name: str, table: Mapping[str, Plugin]) -> Plugin | None:
     """By the name of what it brings, or else by one of its own."""
     return table.get(name) or next((plugin for plugin in table.values() if name in plugin.names), None)
 

@@ -65,7 +65,7 @@ def read_manifest(folder: Path) -> PluginManifest:
     """Raises `BadManifest`. What it does not know it leaves alone: others may."""
     file = manifest_file(folder)
     if file is None:
-        return PluginManifest(folder.name, kind=_guessed(folder))
+        return PluginManifest(folder.name, kind=_guess_kind(folder))
     fields = _read(file)
     kind, warnings = _kind(fields.get("kind"), folder)
     return PluginManifest(
@@ -114,10 +114,10 @@ def _is_plain(text: bytes, loader: Any) -> bool:
 
 def _word(fields: Mapping[str, Any], key: str) -> str:
     value = fields.get(key)
-    return " ".join(_said(value).split())[:500] if isinstance(value, str | int | float) else ""
+    return " ".join(_to_text(value).split())[:500] if isinstance(value, str | int | float) else ""
 
 
-def _said(value: object) -> str:
+def _to_text(value: object) -> str:
     try:
         return str(value)
     except ValueError:  # a number of more digits than Python wants to write
@@ -125,18 +125,18 @@ def _said(value: object) -> str:
 
 
 def _words(given: object) -> tuple[str, ...]:
-    return tuple(_said(item) for item in cast("list[object]", given)) if isinstance(given, list) else ()
+    return tuple(_to_text(item) for item in cast("list[object]", given)) if isinstance(given, list) else ()
 
 
 def _kind(given: object, folder: Path) -> tuple[Kind, tuple[str, ...]]:
     if given is None:
-        return _guessed(folder), ()
+        return _guess_kind(folder), ()
     if given in get_args(Kind):
         return cast("Kind", given), ()
-    return "standalone", (f"its kind {_said(given)[:50]!r} is not known; it is taken as standalone",)
+    return "standalone", (f"its kind {_to_text(given)[:50]!r} is not known; it is taken as standalone",)
 
 
-def _guessed(folder: Path) -> Kind:
+def _guess_kind(folder: Path) -> Kind:
     """From the beginning of its code, as plugins that do not say it expect."""
     try:
         with (folder / "__init__.py").open(encoding="utf-8", errors="replace") as stream:
@@ -245,7 +245,7 @@ def discover(places: Places) -> dict[str, FoundPlugin]:
     return found
 
 
-def shared_names(found: Mapping[str, FoundPlugin]) -> AbstractSet[str]:
+def find_shared_names(found: Mapping[str, FoundPlugin]) -> AbstractSet[str]:
     """Those that more than one plugin goes by."""
     owners: dict[str, set[str]] = {}
     for one in found.values():
@@ -263,9 +263,9 @@ def own_names(one: FoundPlugin, shared: AbstractSet[str]) -> AbstractSet[str]:
 def _in_root(root: Path, source: Source) -> Iterator[FoundPlugin]:
     for folder in _folders(root):
         if _is_plugin(folder):
-            yield _found(folder, source, category="")
+            yield _read_plugin(folder, source, category="")
         else:
-            yield from (_found(inner, source, folder.name) for inner in _folders(folder) if _is_plugin(inner))
+            yield from (_read_plugin(inner, source, folder.name) for inner in _folders(folder) if _is_plugin(inner))
 
 
 def _folders(root: Path) -> Iterable[Path]:
@@ -288,7 +288,7 @@ def _is_plugin(folder: Path) -> bool:
     return folder.parent.name in (ENGINES, MEMORY, MODELS) and is_file(folder / "__init__.py")
 
 
-def _found(folder: Path, source: Source, category: str) -> FoundPlugin:
+def _read_plugin(folder: Path, source: Source, category: str) -> FoundPlugin:
     problem = "" if is_file(folder / "__init__.py") else "has no __init__.py"
     try:
         manifest = read_manifest(folder)

@@ -20,10 +20,10 @@ NOT_COPIED = SKIPPED | {CACHE}
 _AT_GITHUB = re.compile(r"([\w-]+/[\w.-]+)(?:/([\w./-]+))?")
 
 
-def installed(source: str, root: Path, *, replace: bool) -> tuple[Path, PluginManifest]:
+def install_plugin(source: str, root: Path, *, replace: bool) -> tuple[Path, PluginManifest]:
     """Into `root`, under its own name. `replace`: in place of what is there."""
-    with _fetched(source) as folder:
-        manifest = _checked(folder, source)
+    with _fetch(source) as folder:
+        manifest = _check(folder, source)
         target = root / _folder_name(manifest.name)
         if target.exists() and not replace:
             raise BadInput(f"Plugin {manifest.name} is there already; --force puts this one in its place.")
@@ -32,7 +32,7 @@ def installed(source: str, root: Path, *, replace: bool) -> tuple[Path, PluginMa
 
 
 @contextmanager
-def _fetched(source: str) -> Generator[Path]:
+def _fetch(source: str) -> Generator[Path]:
     folder = _folder(source)
     if folder is not None:
         yield folder
@@ -94,7 +94,7 @@ def _name_in(source: str) -> str:
     return source.rstrip("/").rpartition("/")[2].removesuffix(".git") or "plugin"
 
 
-def _checked(folder: Path, source: str) -> PluginManifest:
+def _check(folder: Path, source: str) -> PluginManifest:
     if manifest_file(folder) is None:
         raise BadInput(f"{source} is no plugin: it has no plugin.yaml.")
     try:

@@ -40,7 +40,7 @@ _before: list[str | None] = []
 
 
 @contextmanager
-def kept_in(folder: Path) -> Generator[None]:
+def keep_bytecode_in(folder: Path) -> Generator[None]:
     """Until the last that has asked for it leaves."""
     place = str(folder)
     if not _users:
@@ -54,7 +54,7 @@ def kept_in(folder: Path) -> Generator[None]:
         sys.pycache_prefix = _users[-1] if _users else _before[0]
 
 
-def rebound(handler: Callable[..., Any], old: object, new: object) -> Callable[..., Any]:
+def rebind(handler: Callable[..., Any], old: object, new: object) -> Callable[..., Any]:
     """The handler with `new` wherever it holds `old`; the same one if it does not hold it. Variables that it shares
     with other functions stay shared."""
     return _Rebinding(old, new).of(handler)
@@ -99,10 +99,10 @@ class _Rebinding:
         if id(value) in seen:
             return False
         seen.add(id(value))
-        return any(self._is_reached_from(held, seen) for held in _held(value))
+        return any(self._is_reached_from(held, seen) for held in _find_references(value))
 
 
-def _held(value: Any) -> Iterator[Any]:
+def _find_references(value: Any) -> Iterator[Any]:
     if isinstance(value, CellType):
         try:
             yield value.cell_contents
@@ -136,7 +136,7 @@ loading: ContextVar[PluginContext | None] = ContextVar("loading", default=None)
 """The context of the plugin that is being loaded, for code that registers without being given one."""
 
 
-def registered(found: FoundPlugin, ctx: PluginContext, module: str) -> Register:
+def import_and_register(found: FoundPlugin, ctx: PluginContext, module: str) -> Register:
     """Imports it, a folder as `module`, and asks it what it brings; how to ask it again. Raises whatever its code
     raises."""
     with being_loaded(ctx):
@@ -170,7 +170,7 @@ def why(fault: PluginError, found: FoundPlugin) -> str:
 
 
 def _register_of(found: FoundPlugin, module: str) -> Register:
-    loaded: object = _imported(found, module) if found.entry_point is None else found.entry_point.load()
+    loaded: object = _import_module(found, module) if found.entry_point is None else found.entry_point.load()
     if not isinstance(loaded, ModuleType):
         register: object = loaded
     elif found.manifest.kind == "model-provider" or found.category == MODELS:
@@ -182,7 +182,7 @@ def _register_of(found: FoundPlugin, module: str) -> Register:
     return register
 
 
-def _imported(found: FoundPlugin, name: str) -> ModuleType:
+def _import_module(found: FoundPlugin, name: str) -> ModuleType:
     """Executed anew."""
     if found.folder is None:
         raise PluginError("has no code")
@@ -253,7 +253,7 @@ def commands_of(engine: ContextEngine, first: Registered, run: Registered) -> di
     """The handlers of the slash commands that reach this engine: those of the run of `register` that made it or, if it
     is a clone or a copy, those of the `first` run, with this engine in place of the one that they were registered with.
     """
-    copied = {normalise(one.name): rebound(one.handler, first.engine, engine) for one in reversed(first.commands)}
+    copied = {normalise(one.name): rebind(one.handler, first.engine, engine) for one in reversed(first.commands)}
     if run is first:
         return copied
     return copied | {normalise(one.name): one.handler for one in reversed(run.commands)}

@@ -50,7 +50,7 @@ class HookTable:
         self._owners[id(callback)] = (owner, background)
 
     @contextmanager
-    def unchanged(self) -> Generator[None]:
+    def restore_on_exit(self) -> Generator[None]:
         """What is put into the table meanwhile goes again. Of those before none is missing at any moment: it may be a
         guard."""
         kept = [(name, callbacks, list(callbacks)) for name, callbacks in tuple(self.callbacks.items())]
@@ -87,7 +87,9 @@ class HookTable:
         owner, background = self._owners.get(id(callback), self._nobodys)
         ended = partial(self._hanging.discard, id(callback))
         try:
-            return await run_within(lambda: _heard(callback, facts, background), HOOK_S, self._clock, when_late=ended)
+            return await run_within(
+                lambda: _call_back(callback, facts, background), HOOK_S, self._clock, when_late=ended
+            )
         except PluginError as fault:
             log.warning("hook %s of plugin %s %s", name, owner, fault)
             if fault.has_hung:
@@ -96,7 +98,7 @@ class HookTable:
             return None
 
 
-def _heard(callback: Callback, facts: Mapping[str, Any], background: BackgroundLoop) -> Any:
+def _call_back(callback: Callback, facts: Mapping[str, Any], background: BackgroundLoop) -> Any:
     told = select_keywords(callback, {"telemetry_schema_version": SCHEMA_VERSION, **facts})
     return _plain(call_or_await(lambda: callback(**told), background))
 
@@ -184,7 +186,7 @@ class PluginHooks:
             is_first_turn=not history,
             sender_id=context.person,
         )
-        return [text for answer in answers if (text := _added(answer))]
+        return [text for answer in answers if (text := _read_context(answer))]
 
     async def after_turn(
         self, context: SessionContext, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
@@ -268,11 +270,11 @@ class PluginHooks:
         if call.name == "terminal" and self._has("transform_terminal_output"):
             command = {"command": told["args"].get("command", ""), "output": result.text, "env_type": "local"}
             command["returncode"] = _exit_code(result.text)
-            result = _replaced(result, await self._fire("transform_terminal_output", context, **command))
+            result = _replace_text(result, await self._fire("transform_terminal_output", context, **command))
         status = {"duration_ms": round(seconds * 1000), **_status(result)}
         await self._fire("post_tool_call", context, **told, result=result.text, **status)
         answers = await self._fire("transform_tool_result", context, **told, result=result.text, **status)
-        return _replaced(result, answers)
+        return _replace_text(result, answers)
 
     def _call(self, context: SessionContext, call: ToolCall) -> dict[str, Any]:
         named = {"tool_name": call.name, "args": _arguments(call), "tool_call_id": call.id}
@@ -322,7 +324,7 @@ def _status(result: ToolResult) -> dict[str, Any]:
     return {"status": "error", "error_type": "ToolFailed", "error_message": result.text}
 
 
-def _added(answer: object) -> str:
+def _read_context(answer: object) -> str:
     text = cast("dict[str, Any]", answer).get("context") if isinstance(answer, dict) else answer
     return text if isinstance(text, str) else ""
 
@@ -341,7 +343,7 @@ def _objection(answer: object) -> Objection | None:
             return None
 
 
-def _replaced(result: ToolResult, answers: Sequence[Any]) -> ToolResult:
+def _replace_text(result: ToolResult, answers: Sequence[Any]) -> ToolResult:
     text = next((answer for answer in answers if isinstance(answer, str)), None)
     return result if text is None else msgspec.structs.replace(result, text=_short(text))
 

@@ -31,8 +31,8 @@ from talaria.core.trees import Entry, Root
 from talaria.plugins import consent
 from talaria.plugins.api import PluginContext, Services
 from talaria.plugins.consent import CACHE, SKIPPED, Consents, PluginConsent
-from talaria.plugins.discovery import ENGINES, MODELS, FoundPlugin, Single, own_names, shared_names
-from talaria.plugins.loading import LOAD_S, Register, being_loaded, module_for, registered, why
+from talaria.plugins.discovery import ENGINES, MODELS, FoundPlugin, Single, find_shared_names, own_names
+from talaria.plugins.loading import LOAD_S, Register, being_loaded, import_and_register, module_for, why
 from talaria.plugins.plugin_hooks import FIRED, HookTable
 from talaria.plugins.registered import Problems, Registered, engine_name, memory_name
 
@@ -61,7 +61,7 @@ class Plugin:
     def names(self) -> AbstractSet[str]:
         return self.found.names
 
-    def remembered(self, content: str) -> PluginConsent:
+    def to_consent(self, content: str) -> PluginConsent:
         """What is to be known of it while it is not loaded."""
         brought = self.registered
         commands = {one.name: one.help for one in brought.cli}
@@ -123,16 +123,16 @@ class Judge:
         self._file = consents
         self._wanted = wanted
         self._found = found
-        self._shared = shared_names(found)
+        self._shared = find_shared_names(found)
         self.first_time: list[str] = []
         """Those that were nobody's concern before, and are pinned now."""
 
     def plugins(self) -> dict[str, Plugin]:
         consents = consent.read(self._file)
-        return {one.key: self._judged(one, consents) for one in self._found.values()}
+        return {one.key: self._judge(one, consents) for one in self._found.values()}
 
     def without_loading(self, obstacle: str) -> dict[str, Plugin]:
-        return {one.key: self._left_out(one, obstacle) for one in self._found.values()}
+        return {one.key: self._leave_out(one, obstacle) for one in self._found.values()}
 
     def may_override(self, found: FoundPlugin) -> bool:
         return bool(self._names(found) & self._wanted.may_override)
@@ -149,28 +149,28 @@ class Judge:
     def _names(self, found: FoundPlugin) -> AbstractSet[str]:
         return own_names(found, self._shared)
 
-    def _left_out(self, found: FoundPlugin, obstacle: str) -> Plugin:
+    def _leave_out(self, found: FoundPlugin, obstacle: str) -> Plugin:
         status = self._wish(found)
         if status != "loaded":
             return Plugin(found, status, [found.problem] if found.problem else [])
         return Plugin(found, "disabled", [f"is not loaded: {obstacle}"])
 
-    def _judged(self, found: FoundPlugin, consents: Consents) -> Plugin:
+    def _judge(self, found: FoundPlugin, consents: Consents) -> Plugin:
         """A package takes the place of a folder only if it is the one that was agreed to."""
-        plugin = self._judged_alone(found, consents)
+        plugin = self._judge_alone(found, consents)
         if plugin.status == "loaded" or found.behind is None:
             return plugin
-        behind = self._judged(found.behind, consents)
+        behind = self._judge(found.behind, consents)
         return behind if behind.status == "loaded" else plugin
 
-    def _judged_alone(self, found: FoundPlugin, consents: Consents) -> Plugin:
+    def _judge_alone(self, found: FoundPlugin, consents: Consents) -> Plugin:
         status = self._wish(found)
         if status != "loaded" or found.source == "bundled":
             return Plugin(found, status, [found.problem] if found.problem else [])
         if found.problem:
             return Plugin(found, "failed", [found.problem])
         try:
-            return self._agreed(found, consents)
+            return self._check_consent(found, consents)
         except LeadsElsewhere as link:
             return Plugin(found, "failed", [f"{link} in it is a link to a folder, or leads out of it"])
         except (OSError, consent.TooMuch) as fault:
@@ -189,7 +189,7 @@ class Judge:
             return "available"
         return "not chosen" if is_chosen is False else "loaded"
 
-    def _agreed(self, found: FoundPlugin, consents: Consents) -> Plugin:
+    def _check_consent(self, found: FoundPlugin, consents: Consents) -> Plugin:
         """A name in the settings is consent to what is there now; what changes later is not covered by it."""
         if not found.places:
             return Plugin(found, "failed", ["has no code"])
@@ -204,10 +204,10 @@ class Judge:
         elif known.content != content:
             return Plugin(found, "changed", ["has changed since you enabled it"])
         if found.source == "project" and found.folder is not None:
-            found = replace(found, folder=self._copied(found.folder, content))
+            found = replace(found, folder=self._make_copy(found.folder, content))
         return Plugin(found, "loaded", list(found.manifest.warnings))
 
-    def _copied(self, folder: Path, content: str) -> Path:
+    def _make_copy(self, folder: Path, content: str) -> Path:
         """Commands of the model can write in a project: what is run is a copy of what the person has agreed to."""
         place = self._file.parent / "cache" / "plugins" / content
         if _holds(place / folder.name, content):
@@ -279,7 +279,9 @@ class PluginHost:
         self._modules.add(module)
         try:
             with redirect_stdout(sys.stderr):
-                plugin.register = await run_within(lambda: registered(plugin.found, ctx, module), LOAD_S, self._clock)
+                plugin.register = await run_within(
+                    lambda: import_and_register(plugin.found, ctx, module), LOAD_S, self._clock
+                )
         except PluginError as fault:
             plugin.status = "failed"
             plugin.problems.append(why(fault, plugin.found))
@@ -299,7 +301,7 @@ class PluginHost:
         """So that `talaria NAME`, and what is chosen by name, are known without loading anybody."""
         consents = consent.read(self._consents)
         known = {
-            plugin.key: plugin.remembered(consents[plugin.key].content)
+            plugin.key: plugin.to_consent(consents[plugin.key].content)
             for plugin in self.loaded
             if plugin.key in consents
         }
@@ -343,7 +345,7 @@ class PluginHost:
             raise PluginError("cannot be asked again")
         try:
             ctx = self._context(plugin.found)
-            with self.hooks.unchanged(), being_loaded(ctx):  # some put their hooks into the table themselves
+            with self.hooks.restore_on_exit(), being_loaded(ctx):  # some put their hooks into the table themselves
                 plugin.register(ctx)
             return ctx.registered
         finally:

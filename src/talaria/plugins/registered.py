@@ -36,7 +36,7 @@ class Problems:
             self._known[kind] = f"{what} {fault}"
             self._untold.append(f"Plugin {plugin}: {what} {fault}.")
 
-    def untold(self) -> list[str]:
+    def take_untold(self) -> list[str]:
         """For the person; each is given once."""
         told, self._untold = self._untold, []
         return told
@@ -81,7 +81,7 @@ class ProviderProfile:
             setattr(self, name, value)
 
 
-def overridden(profile: ProviderProfile) -> Iterator[str]:
+def find_overridden(profile: ProviderProfile) -> Iterator[str]:
     """What it would compute, and is not asked for here."""
     return (name for name in COMPUTED if getattr(type(profile), name, None) is not getattr(ProviderProfile, name, None))
 

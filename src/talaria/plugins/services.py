@@ -101,13 +101,13 @@ class PluginLlm:
 
     def complete_structured(self, **wishes: Any) -> LlmAnswer:
         """With `instructions`, `input` and, if wanted, `json_schema`: an answer whose `parsed` is the JSON in it."""
-        return _parsed(self.complete(_structured(wishes), **wishes))
+        return _parse_json(self.complete(_make_json_messages(wishes), **wishes))
 
     async def acomplete_structured(self, **wishes: Any) -> LlmAnswer:
         return await asyncio.to_thread(self.complete_structured, **wishes)
 
 
-def _structured(wishes: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _make_json_messages(wishes: Mapping[str, Any]) -> list[dict[str, Any]]:
     schema = wishes.get("json_schema")
     demand = "Answer with one JSON document and nothing else."
     if schema:
@@ -120,7 +120,7 @@ def _structured(wishes: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _parsed(answer: LlmAnswer) -> LlmAnswer:
+def _parse_json(answer: LlmAnswer) -> LlmAnswer:
     """Models like to put a fence around their JSON."""
     text = answer.text.strip()
     if text.startswith("```"):
@@ -148,7 +148,7 @@ class PluginServices:
     """The terminal's chat, while there is one: takes a text, and whose it is (its role)."""
 
     def llm(self, plugin: str) -> PluginLlm:
-        may_choose = found_in(self.entries, plugin, "llm", "allow_model_override") is True
+        may_choose = look_up(self.entries, plugin, "llm", "allow_model_override") is True
         return PluginLlm(plugin, self.bridge, self.ask, may_choose=may_choose)
 
     async def ask(self, question: LlmQuestion) -> LlmAnswer:
@@ -176,10 +176,10 @@ class PluginServices:
 
     def setting(self, plugin: str, key: str, default: Any) -> Any:
         entries = self.own_entries() if self.own_entries else self.entries
-        return found_in(entries, plugin, *key.split("."), default=default)
+        return look_up(entries, plugin, *key.split("."), default=default)
 
 
-def found_in(settings: object, *keys: str, default: Any = None) -> Any:
+def look_up(settings: object, *keys: str, default: Any = None) -> Any:
     """What stands at the end of these keys, also if that is None; `default` if they lead nowhere."""
     for key in keys:
         if not isinstance(settings, Mapping) or key not in settings:

@@ -90,7 +90,7 @@ class SessionHooks(PluginHooks):
         self._tell = self._unsaid.append
 
     def _tell_problems(self) -> None:
-        for sentence in self._table.problems.untold():
+        for sentence in self._table.problems.take_untold():
             self._tell(sentence)
 
     async def before_compaction(self, context: SessionContext, messages: Sequence[Message]) -> str:  # noqa: ARG002

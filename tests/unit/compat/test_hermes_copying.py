@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from talaria.compat.hermes_home.home_files import Way, file_step, folder_step
-from talaria.compat.hermes_home.report import ImportStep, carried_out
+from talaria.compat.hermes_home.report import ImportStep, carry_out
 
 
 @pytest.mark.parametrize(("step", "name"), [(folder_step, "skills/knit"), (file_step, "SOUL.md")])
@@ -26,7 +26,7 @@ def test_what_becomes_a_link_after_it_was_looked_at_is_not_followed(
         assert file.read_text() == "a key"  # the control
         yield found
 
-    list(carried_out(steps(), is_dry_run=False))
+    list(carry_out(steps(), is_dry_run=False))
     brought = [one.read_text() for one in (tmp_path / "home").rglob("*") if one.is_file()]
     assert "a key" not in brought
     assert brought == ([] if step is folder_step else ["knit"])
@@ -39,5 +39,5 @@ def test_a_folder_of_ours_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "dotfiles").mkdir()
     (tmp_path / "home/skills").symlink_to(tmp_path / "dotfiles")
     step = folder_step("skill", "knit", Way(tmp_path / "hermes", tmp_path / "home", "skills/knit"))
-    list(carried_out(iter((step,)), is_dry_run=False))
+    list(carry_out(iter((step,)), is_dry_run=False))
     assert (tmp_path / "dotfiles/knit/SKILL.md").read_text() == "knit"

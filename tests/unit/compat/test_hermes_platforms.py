@@ -38,7 +38,7 @@ from talaria.compat.hermes.aliases.gateway_platforms_base import (
 from talaria.compat.hermes.aliases.gateway_session import SessionSource, build_session_key
 from talaria.compat.hermes.platforms.adapter_settings import config_of, settings_of
 from talaria.compat.hermes.platforms.incoming_events import arrival
-from talaria.compat.hermes.platforms.send_outcomes import sent_id
+from talaria.compat.hermes.platforms.send_outcomes import read_sent_id
 from talaria.platforms.base import (
     AccessLost,
     Address,
@@ -364,15 +364,15 @@ def test_a_command_is_known_by_its_slash(text: str, command: str | None, argumen
 )
 def test_a_failure_is_what_is_known_of_it(result: Any, failure: type[PlatformFailure]) -> None:
     with pytest.raises(PlatformFailure) as caught:
-        sent_id(result, "key", "Odd")
+        read_sent_id(result, "key", "Odd")
     assert type(caught.value) is failure
 
 
 def test_a_sent_message_is_called_as_the_service_calls_it_or_by_our_key() -> None:
-    assert sent_id(SendResult(True, "m1"), "key", "Odd") == "m1"
-    assert sent_id(SendResult(True, 7), "key", "Odd") == "7"  # pyright: ignore[reportArgumentType]
-    assert sent_id(SendResult(True), "key", "Odd") == "key"
-    assert sent_id(SimpleNamespace(success=True, message_id=0), "key", "Odd") == "0"
+    assert read_sent_id(SendResult(True, "m1"), "key", "Odd") == "m1"
+    assert read_sent_id(SendResult(True, 7), "key", "Odd") == "7"  # pyright: ignore[reportArgumentType]
+    assert read_sent_id(SendResult(True), "key", "Odd") == "key"
+    assert read_sent_id(SimpleNamespace(success=True, message_id=0), "key", "Odd") == "0"
 
 
 def test_an_answer_that_cannot_be_read_leaves_us_unsure() -> None:
@@ -384,12 +384,12 @@ def test_an_answer_that_cannot_be_read_leaves_us_unsure() -> None:
             raise ValueError("no")
 
     with pytest.raises(Unsure, match="raised ValueError: no"):
-        sent_id(Bad(), "key", "Odd")
+        read_sent_id(Bad(), "key", "Odd")
 
 
 def test_a_failure_is_told_on_one_line_without_secrets() -> None:
     with pytest.raises(Rejected) as caught:
-        sent_id(SendResult(False, error="bad\nrequest: token=abcdef123456 " + "x" * 900), "key", "Odd")
+        read_sent_id(SendResult(False, error="bad\nrequest: token=abcdef123456 " + "x" * 900), "key", "Odd")
     assert "abcdef" not in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400

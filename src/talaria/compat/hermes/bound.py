@@ -47,7 +47,7 @@ def last_bound() -> Bound | None:
     return _applications[-1] if _applications else None
 
 
-def bound() -> Bound:
+def require_bound() -> Bound:
     """The same. Raises `RuntimeError` where none is."""
     application = last_bound()
     if application is None:

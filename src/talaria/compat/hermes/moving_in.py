@@ -43,14 +43,14 @@ def move_in(home: Path) -> MoveResult:
             names = ", ".join(path.name for path in found)
             _finish(plugin_home, home, [])
             return MoveResult(
-                (f"{_told(plugin_home)} {home} holds more than Talaria, so nothing was moved there: {names}.",)
+                (f"{_format_notice(plugin_home)} {home} holds more than Talaria, so nothing was moved there: {names}.",)
             )
         if found and (pid := _other(home)):
             return MoveResult(
                 obstacle=f"plugins get a home of their own, {plugin_home}, and process {pid} still uses the old place; "
                 "end it first (a gateway: `talaria gateway restart`)"
             )
-        moved, left = _moved(found, plugin_home)
+        moved, left = _move(found, plugin_home)
         _finish(plugin_home, home, moved)
     except FileExistsError:  # another process was here at the same time
         return MoveResult()
@@ -84,7 +84,7 @@ def _other(home: Path) -> int | None:
     return next((pid for pid in known if pid is not None and pid != os.getpid()), None)
 
 
-def _moved(found: Sequence[Path], plugin_home: Path) -> tuple[list[Path], list[Path]]:
+def _move(found: Sequence[Path], plugin_home: Path) -> tuple[list[Path], list[Path]]:
     """Those that were, and those that could not be."""
     moved: list[Path] = []
     left: list[Path] = []
@@ -120,12 +120,12 @@ def _finish(plugin_home: Path, home: Path, moved: Sequence[Path]) -> None:
 
 def _notices(home: Path, plugin_home: Path, moved: Sequence[Path], left: Sequence[Path]) -> Iterator[str]:
     if moved:
-        yield f"{_told(plugin_home)} What they had kept in {home} was moved there: {_names(moved)}."
+        yield f"{_format_notice(plugin_home)} What they had kept in {home} was moved there: {_names(moved)}."
     if left:
         yield f"Not moved from {home} to {plugin_home}, where plugins look for it now: {_names(left)}."
 
 
-def _told(plugin_home: Path) -> str:
+def _format_notice(plugin_home: Path) -> str:
     return f"Plugins have a home of their own now, {plugin_home}."
 
 

@@ -54,7 +54,7 @@ class PluginHome:
 
     def prepare(self, environment: Mapping[str, str]) -> None:
         """Make what plugins may open without asking us. Raises `OSError`."""
-        with self._entered(is_making=True) as folder:
+        with self._open_folder(is_making=True) as folder:
             _close_secrets(folder)
             self._write(folder, environment, ())
             with suppress(OSError):  # some plugins look there for their own files
@@ -65,7 +65,7 @@ class PluginHome:
         names, file = _Lenient(environment), paths.config_file(self._home)
         ours = expand(self._ours(), names, file)
         try:
-            return expand(merged(ours, self.own_settings(environment)), names, file)
+            return expand(merge(ours, self.own_settings(environment)), names, file)
         except RecursionError:  # a plugin wrote an anchor inside of itself
             log.warning("the settings of plugins in %s are nested too deeply", self.path)
             return ours
@@ -74,9 +74,9 @@ class PluginHome:
         """What plugins have set."""
         ours, file = self._ours(), paths.config_file(self._home)
         try:
-            with self._entered() as folder:
+            with self._open_folder() as folder:
                 theirs, copied = _document(folder, CONFIG), _document(folder, COPIED)
-            return _own(theirs, copied, _shown(ours, file), expand(ours, _Lenient(environment), file))
+            return _own(theirs, copied, _strip_secrets(ours, file), expand(ours, _Lenient(environment), file))
         except FileNotFoundError:
             return {}
         except OSError as fault:
@@ -85,18 +85,18 @@ class PluginHome:
 
     def change(self, changes: Sequence[Change], environment: Mapping[str, str]) -> None:
         """All of them or none. Raises `BadInput`, `OSError`."""
-        with self._entered(is_making=True) as folder:
+        with self._open_folder(is_making=True) as folder:
             self._write(folder, environment, changes)
 
     def take_over(self, sections: Document, environment: Mapping[str, str]) -> None:
         """These were in our config.yaml, and are about to be taken out there. Raises `BadInput`, `OSError`."""
-        with self._entered(is_making=True) as folder:
+        with self._open_folder(is_making=True) as folder:
             self._write(folder, environment, [((key,), value) for key, value in sections.items()], is_taking_over=True)
 
     def secrets(self) -> dict[str, str]:
         """What plugins keep in their .env; a line that says nothing is passed over."""
         try:
-            with self._entered() as folder:
+            with self._open_folder() as folder:
                 lines = _text(folder, SECRETS).splitlines()
         except OSError:
             return {}
@@ -110,7 +110,7 @@ class PluginHome:
 
     def save_secret(self, name: str, value: str) -> None:
         """Raises `BadInput`, `OSError`."""
-        with self._entered(is_making=True) as folder:
+        with self._open_folder(is_making=True) as folder:
             text = with_secret(_text(folder, SECRETS), name, value, self.path / SECRETS)
             replace_in(folder, SECRETS, text.encode(), mode=0o600)
 
@@ -130,16 +130,16 @@ class PluginHome:
         leaving = {path[0] for path, _ in changes} if is_taking_over else set[str]()
         ours = {key: value for key, value in self._ours().items() if key not in leaving}
         file = paths.config_file(self._home)
-        shown, filled = _shown(ours, file), expand(ours, _Lenient(environment), file)
+        shown, filled = _strip_secrets(ours, file), expand(ours, _Lenient(environment), file)
         own = _own(_document(folder, CONFIG), _document(folder, COPIED), shown, filled)
-        document = copy.deepcopy(merged(shown, own))
+        document = copy.deepcopy(merge(shown, own))
         for path, value in changes:
             _put(document, path, value)
-        _replace(folder, CONFIG, _HEAD + _dumped(document))
-        _replace(folder, COPIED, _dumped(shown))
+        _replace(folder, CONFIG, _HEAD + _format_yaml(document))
+        _replace(folder, COPIED, _format_yaml(shown))
 
     @contextmanager
-    def _entered(self, *, is_making: bool = False) -> Generator[int]:
+    def _open_folder(self, *, is_making: bool = False) -> Generator[int]:
         """Raises `OSError`, also if it is a link."""
         if is_making:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -165,11 +165,11 @@ def changes(before: Document, after: Document) -> list[Change]:
     return found
 
 
-def merged(under: Any, over: Any) -> Any:
+def merge(under: Any, over: Any) -> Any:
     if not isinstance(under, Mapping) or not isinstance(over, Mapping):
         return over
     old, new = cast("Document", under), cast("Document", over)
-    return {**old, **{key: merged(old[key], value) if key in old else value for key, value in new.items()}}
+    return {**old, **{key: merge(old[key], value) if key in old else value for key, value in new.items()}}
 
 
 def _own(theirs: Document, copied: Document, ours: Document, filled: Document) -> dict[str, Any]:
@@ -186,14 +186,14 @@ def _own(theirs: Document, copied: Document, ours: Document, filled: Document) -
     return found
 
 
-def _shown(ours: Document, file: Path) -> dict[str, Any]:
+def _strip_secrets(ours: Document, file: Path) -> dict[str, Any]:
     """Without secrets; a name that stands for one (`${NAME}`) is none."""
     config, _ = decode_leniently(ours, _Lenient({}), file)
-    typed = msgspec.to_builtins(config, enc_hook=_masked)
+    typed = msgspec.to_builtins(config, enc_hook=_mask)
     return _without(ours, typed, known_secrets({}, dict(ours)))
 
 
-def _masked(value: object) -> object:
+def _mask(value: object) -> object:
     if isinstance(value, Secret):
         return _SECRET if value else ""
     raise NotImplementedError
@@ -253,7 +253,7 @@ def _replace(folder: int, name: str, text: str) -> None:
         replace_in(folder, name, text.encode(), mode=0o600)
 
 
-def _dumped(document: Document) -> str:
+def _format_yaml(document: Document) -> str:
     import yaml  # noqa: PLC0415  (only those who write pay for it)
 
     try:

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 from talaria.compat.hermes_home.exchanges import ImportedExchange, calls, exchanges
 from talaria.compat.hermes_home.hermes_database import HermesSession, MessageRow, StateFile, open_state
-from talaria.compat.hermes_home.report import Item, failed
+from talaria.compat.hermes_home.report import Item, mark_failed
 from talaria.core.aio import in_thread
 from talaria.core.entries import (
     Entry,
@@ -65,7 +65,7 @@ def _shortening(whole: Sequence[ImportedExchange], live: Sequence[ImportedExchan
     if not after or after == before:
         return
     tokens = sum(map(size_tokens, before))
-    shared = _shared(before, after)
+    shared = _reuse_messages(before, after)
     yield whole[-1].said[-1][0], encode_compaction(before, shared, summary_by="model", tokens=tokens, threshold=tokens)
 
 
@@ -73,7 +73,7 @@ def _messages(told: Iterable[ImportedExchange]) -> list[Message]:
     return [message for exchange in told for _, message in exchange.said]
 
 
-def _shared(before: Sequence[Message], after: Sequence[Message]) -> list[Message]:
+def _reuse_messages(before: Sequence[Message], after: Sequence[Message]) -> list[Message]:
     """`after`, with the very messages of `before` where they say the same: those need not be written again."""
     known = {message: message for message in before}
     return [known.get(message, message) for message in after]
@@ -84,7 +84,7 @@ def _originals(rows: Iterable[MessageRow]) -> Iterator[MessageRow]:
     the summary, the end behind it."""
     seen: set[tuple[object, ...]] = set()
     for row in _without_runs(_generations(rows)):
-        key = _said(row) if _is_telling(row) else (*_said(row), row.at)
+        key = _to_comparable(row) if _is_telling(row) else (*_to_comparable(row), row.at)
         if key not in seen:
             yield row
         seen.add(key)
@@ -111,11 +111,11 @@ def _without_runs(generations: Sequence[Sequence[MessageRow]]) -> list[MessageRo
 
 def _overlap(before: Sequence[MessageRow], after: Sequence[MessageRow]) -> int:
     """How many rows at the end of `before` are said again at the beginning of `after`."""
-    first, second = [_said(row) for row in before], [_said(row) for row in after]
+    first, second = [_to_comparable(row) for row in before], [_to_comparable(row) for row in after]
     return next((n for n in range(min(len(first), len(second)), 0, -1) if first[-n:] == second[:n]), 0)
 
 
-def _said(row: MessageRow) -> tuple[object, ...]:
+def _to_comparable(row: MessageRow) -> tuple[object, ...]:
     return row.role, row.content, row.call_id, row.calls, row.tool
 
 
@@ -160,7 +160,7 @@ class Tally:
                     yield Item("conversations", name, "left", "runs of subagents and tools, not conversations of yours")
                 case "damaged":
                     problem = StoreDamaged("state.db is damaged where they stand")
-                    yield failed(Item("conversations", name, "left"), problem)
+                    yield mark_failed(Item("conversations", name, "left"), problem)
 
 
 async def move(file: Path, receiver: Receiver, progress: Progress) -> list[Item]:
@@ -169,7 +169,7 @@ async def move(file: Path, receiver: Receiver, progress: Progress) -> list[Item]
     try:
         await _move(file, receiver, tally, progress)
     except TalariaError as fault:
-        return [*tally.items(), failed(Item("conversations", file.name, "left"), fault)]
+        return [*tally.items(), mark_failed(Item("conversations", file.name, "left"), fault)]
     return list(tally.items())
 
 
@@ -178,11 +178,11 @@ async def _move(file: Path, receiver: Receiver, tally: Tally, progress: Progress
         total = await in_thread(lambda: state.count)
         rows = state.sessions()
         while (row := await in_thread(lambda: next(rows, None))) is not None:
-            tally.fates[await _moved(row, state, receiver, tally)] += 1
+            tally.fates[await _move_session(row, state, receiver, tally)] += 1
             progress(tally.fates.total(), total)
 
 
-async def _moved(row: HermesSession, state: StateFile, receiver: Receiver, tally: Tally) -> Fate:
+async def _move_session(row: HermesSession, state: StateFile, receiver: Receiver, tally: Tally) -> Fate:
     if row.is_helper:
         return "helper"
     if await receiver.has(row.id):

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import msgspec
 
-from talaria.compat.hermes_home.hermes_database import MessageRow, cleaned
+from talaria.compat.hermes_home.hermes_database import MessageRow, clean_text
 from talaria.core.ids import CallId
 from talaria.core.messages import (
     Assistant,
@@ -52,7 +52,7 @@ class ImportedCall(msgspec.Struct, frozen=True):
 def parts(row: MessageRow) -> tuple[Text | Image, ...]:
     """Without parts that say nothing."""
     content = row.content or ""
-    found = map(_part, _listed(_structured(content) if content.startswith(_STRUCTURED) else content))
+    found = map(_part, _to_list(_decode_structured(content) if content.startswith(_STRUCTURED) else content))
     return tuple(part for part in found if not isinstance(part, Text) or part.text.strip())
 
 
@@ -62,13 +62,13 @@ def text(row: MessageRow) -> str:
 
 
 def calls(row: MessageRow) -> list[ImportedCall]:
-    found = _decoded(row.calls)
+    found = _decode_json(row.calls)
     if isinstance(found, str):  # encoded twice
-        found = _decoded(found)
-    return [_asked(cast("dict[str, Json]", item)) for item in _listed(found) if isinstance(item, dict)]
+        found = _decode_json(found)
+    return [_read_call(cast("dict[str, Json]", item)) for item in _to_list(found) if isinstance(item, dict)]
 
 
-def _asked(item: dict[str, Json]) -> ImportedCall:
+def _read_call(item: dict[str, Json]) -> ImportedCall:
     inner: Json = item.get("function")
     function = cast("dict[str, Json]", inner) if isinstance(inner, dict) else item
     id = _word(item.get("id")) or _word(item.get("call_id"))
@@ -77,43 +77,43 @@ def _asked(item: dict[str, Json]) -> ImportedCall:
 
 def _arguments(given: Json) -> str:
     if isinstance(given, str):
-        return cleaned(given)
+        return clean_text(given)
     return "{}" if given is None else _as_json(given)
 
 
 def _word(value: Json) -> str:
-    return cleaned(value).strip() if isinstance(value, str) else ""
+    return clean_text(value).strip() if isinstance(value, str) else ""
 
 
-def _structured(content: str) -> Json:
+def _decode_structured(content: str) -> Json:
     """What cannot be decoded is taken for text."""
     written = content[len(_STRUCTURED[0]) :]
-    found = _decoded(written)
+    found = _decode_json(written)
     return written if found is None else found
 
 
-def _decoded(text: str) -> Json:
+def _decode_json(text: str) -> Json:
     try:
         return json.loads(text) if text else None
     except (ValueError, RecursionError):
         return None
 
 
-def _listed(value: Json) -> list[Json]:
+def _to_list(value: Json) -> list[Json]:
     """One or several, as it was written."""
     return cast("list[Json]", value) if isinstance(value, list) else [value]
 
 
 def _part(item: Json) -> Text | Image:
     if isinstance(item, str):
-        return Text(cleaned(item))
+        return Text(clean_text(item))
     if not isinstance(item, dict):
         return Text(_as_json(item))
     fields = cast("dict[str, Json]", item)
     for name in ("text", "text_summary"):
         if isinstance(fields.get(name), str):
-            return Text(cleaned(fields[name]))
-    return _picture(fields) or Text(_mentioned(fields))
+            return Text(clean_text(fields[name]))
+    return _picture(fields) or Text(_format_mention(fields))
 
 
 def _picture(fields: dict[str, Json]) -> Image | None:
@@ -142,16 +142,16 @@ def _address(fields: dict[str, Json]) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _mentioned(fields: dict[str, Json]) -> str:
+def _format_mention(fields: dict[str, Json]) -> str:
     address = _address(fields)
     if address.startswith(("http://", "https://")):
-        return f"[image: {cleaned(address)}]"
+        return f"[image: {clean_text(address)}]"
     return f"[{_word(fields.get('type')) or 'something that is not text'}]"
 
 
 def _as_json(value: Json) -> str:
     try:
-        return cleaned(json.dumps(value, ensure_ascii=False))
+        return clean_text(json.dumps(value, ensure_ascii=False))
     except (ValueError, RecursionError):
         return ""
 
@@ -183,14 +183,14 @@ def exchanges(rows: Iterable[MessageRow]) -> list[ImportedExchange]:
     """Times never go back: a row without one, or with an earlier one, happened when the row before it did."""
     ids, told = _CallIds(), list[ImportedExchange]()
     now = 0.0
-    for group in _groups(_spoken(rows)):
-        exchange = _Growing(ids, now).told(group)
+    for group in _groups(_select_spoken(rows)):
+        exchange = _Growing(ids, now).make_exchange(group)
         now = exchange.said[-1][0]
         told.append(exchange)
     return told
 
 
-def _spoken(rows: Iterable[MessageRow]) -> Iterator[MessageRow]:
+def _select_spoken(rows: Iterable[MessageRow]) -> Iterator[MessageRow]:
     is_after_review = False
     for row in rows:
         if row.role not in _ROLES and not row.is_summary:
@@ -257,7 +257,7 @@ class _Growing:
         """Of answers without calls, until it is known what comes behind them."""
         self._stop: StopReason = "end"
 
-    def told(self, group: _Group) -> ImportedExchange:
+    def make_exchange(self, group: _Group) -> ImportedExchange:
         self._open(group.opening)
         for row, results in _rounds(group.work):
             self._round(row, results)
@@ -289,7 +289,7 @@ class _Growing:
         self._answer(named, list(results))
 
     def _hold(self, row: MessageRow) -> None:
-        said, thought = text(row), cleaned(row.reasoning).strip()
+        said, thought = text(row), clean_text(row.reasoning).strip()
         gap = "\n\n" if said and _has_text(self._held) else ""
         thinking = (Thinking(thought),) if thought else ()
         self._held += (*thinking, Text(gap + said)) if said else thinking
@@ -297,7 +297,7 @@ class _Growing:
 
     def _answer(self, named: Sequence[tuple[ImportedCall, ToolCall]], results: list[MessageRow]) -> None:
         for asked, call in named:
-            row = _taken(results, asked)
+            row = _take_result(results, asked)
             if row is not None:
                 self._pass(row)
             self._say(_result(call, row))
@@ -325,10 +325,10 @@ def _rounds(work: Iterable[MessageRow]) -> Iterator[tuple[MessageRow | None, lis
         yield answer, results
 
 
-def _taken(results: list[MessageRow], asked: ImportedCall) -> MessageRow | None:
+def _take_result(results: list[MessageRow], asked: ImportedCall) -> MessageRow | None:
     """The result of this call, out of `results`: by its id, else the first of the same tool that has none."""
-    same = (row for row in results if asked.id and cleaned(row.call_id).strip() == asked.id)
-    nobodys = (row for row in results if not row.call_id.strip() and cleaned(row.tool).strip() in ("", asked.name))
+    same = (row for row in results if asked.id and clean_text(row.call_id).strip() == asked.id)
+    nobodys = (row for row in results if not row.call_id.strip() and clean_text(row.tool).strip() in ("", asked.name))
     found = next(chain(same, nobodys), None)
     if found is not None:
         results.remove(found)
@@ -345,7 +345,7 @@ def _result(call: ToolCall, row: MessageRow | None) -> ToolResult:
 
 
 def _note(row: MessageRow) -> str:
-    return f"A result whose call was not kept ({cleaned(row.tool) or 'unknown tool'}): {text(row)}"
+    return f"A result whose call was not kept ({clean_text(row.tool) or 'unknown tool'}): {text(row)}"
 
 
 def _has_text(parts: Iterable[AssistantPart]) -> bool:

@@ -61,7 +61,7 @@ class HermesSession:
     """The run of a subagent or a tool: no conversation with the person."""
 
 
-def cleaned(text: str) -> str:
+def clean_text(text: str) -> str:
     """Without what neither a JSON text nor an endpoint takes: NULs and halves of a character."""
     return text.replace("\0", "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -101,7 +101,7 @@ class StateFile:
 
     def sessions(self) -> Iterator[HermesSession]:
         """In the order in which they were begun: a parent stands before its children."""
-        wanted = self._wanted("sessions", _SESSION_TEXTS, ("rowid", "started_at"))
+        wanted = self._select_expressions("sessions", _SESSION_TEXTS, ("rowid", "started_at"))
         place = -1 << 62
         while found := self._read("sessions", wanted, "rowid > ? ORDER BY rowid LIMIT 1", place):
             place = int(found[0]["rowid"])
@@ -109,12 +109,12 @@ class StateFile:
 
     def messages(self, session: HermesSession) -> list[MessageRow]:
         """In their order, without those that were taken back."""
-        wanted = self._wanted("messages", _MESSAGE_TEXTS, ("id", "timestamp", *_MESSAGE_MARKS))
+        wanted = self._select_expressions("messages", _MESSAGE_TEXTS, ("id", "timestamp", *_MESSAGE_MARKS))
         which = "session_id = (SELECT id FROM sessions WHERE rowid = ?) ORDER BY id"
         rows = self._read("messages", wanted, which, session.place)
         return [_message(row) for row in rows if row["active"] != 0 or row["compacted"]]
 
-    def _wanted(self, table: str, texts: Sequence[str], others: Sequence[str]) -> dict[str, str]:
+    def _select_expressions(self, table: str, texts: Sequence[str], others: Sequence[str]) -> dict[str, str]:
         """What to select for each name. Text as its bytes: one that is not UTF-8 must not end the reading."""
         there = self._columns[table] | {"rowid"}
         forms = {**{name: f"CAST({name} AS BLOB)" for name in texts}, **{name: name for name in others}}
@@ -128,7 +128,7 @@ class StateFile:
         try:
             yield from self._connection.execute(sql, values)
         except apsw.Error as fault:
-            raise _explained(fault, self._path) from fault
+            raise _explain(fault, self._path) from fault
 
 
 @contextmanager
@@ -152,11 +152,11 @@ def open_read_only(path: Path) -> Generator[SqliteConnection]:
     except OSError as fault:
         raise StoreUnavailable(f"Cannot read {path}: {fault.strerror}.") from fault
     except apsw.Error as fault:
-        raise _explained(fault, path) from fault
+        raise _explain(fault, path) from fault
     try:
         yield cast("SqliteConnection", connection)
     except apsw.Error as fault:
-        raise _explained(fault, path) from fault
+        raise _explain(fault, path) from fault
     finally:
         connection.close(True)
 
@@ -169,7 +169,7 @@ def _way(path: Path) -> str:
     return "mode=ro&readonly_shm=1"
 
 
-def _explained(fault: apsw.Error, path: Path) -> TalariaError:
+def _explain(fault: apsw.Error, path: Path) -> TalariaError:
     if isinstance(fault, apsw.BusyError | apsw.LockedError):
         return StoreUnavailable(f"{path} is locked by another program: stop Hermes, and import again.")
     if isinstance(fault, apsw.CantOpenError):
@@ -220,7 +220,7 @@ def _raw(value: object) -> str | None:
 
 
 def _text(value: object) -> str:
-    return cleaned(_raw(value) or "").strip()
+    return clean_text(_raw(value) or "").strip()
 
 
 def _time(value: object) -> float | None:

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import msgspec
 
-from talaria.compat.hermes_home.report import ImportStep, left, taken, there
+from talaria.compat.hermes_home.report import ImportStep, make_left_step, make_taken_step, there
 from talaria.core.fs import read_text
 from talaria.core.trees import Root
 
@@ -59,13 +59,15 @@ def file_step(kind: str, name: str, way: Way) -> ImportStep:
             content = root.read(root.follow(way.name), MAX_COPIED_BYTES + 1)
     except OSError as fault:
         if fault.errno == errno.EXDEV:
-            return left(kind, name, "a link that leads out of the Hermes home")
-        return left(kind, name, f"cannot be read: {fault.strerror}")
+            return make_left_step(kind, name, "a link that leads out of the Hermes home")
+        return make_left_step(kind, name, f"cannot be read: {fault.strerror}")
     if len(content) > MAX_COPIED_BYTES:
-        return left(kind, name, f"longer than {MAX_COPIED_BYTES >> 20} MB")
+        return make_left_step(kind, name, f"longer than {MAX_COPIED_BYTES >> 20} MB")
     if not way.is_taken:
-        return taken(kind, name, lambda: _write(way, content))
-    return there(kind, name) if _holds(way, content) else left(kind, name, f"{way.target} is another, and stays")
+        return make_taken_step(kind, name, lambda: _write(way, content))
+    return (
+        there(kind, name) if _holds(way, content) else make_left_step(kind, name, f"{way.target} is another, and stays")
+    )
 
 
 def _write(way: Way, content: bytes) -> None:
@@ -135,15 +137,15 @@ def folder_step(kind: str, name: str, way: Way) -> ImportStep:
             found = tree(source)
             is_same = way.is_taken and _is_same(source, found, way)
     except OSError as fault:
-        return left(kind, name, f"cannot be read: {fault.strerror}")
+        return make_left_step(kind, name, f"cannot be read: {fault.strerror}")
     if found.size_bytes > MAX_FOLDER_BYTES or len(found.files) > MAX_FOLDER_FILES:
-        return left(
+        return make_left_step(
             kind, name, f"larger than {MAX_FOLDER_BYTES >> 20} MB or {MAX_FOLDER_FILES:,} files: copy it by hand"
         )
     if not way.is_taken:
         without = f"without {', '.join(found.odd)}, which lead elsewhere or are no files" if found.odd else ""
-        return taken(kind, name, lambda: _copy(found, way), without)
-    return there(kind, name) if is_same else left(kind, name, f"{way.target} is another, and stays")
+        return make_taken_step(kind, name, lambda: _copy(found, way), without)
+    return there(kind, name) if is_same else make_left_step(kind, name, f"{way.target} is another, and stays")
 
 
 def _is_same(source: Root, found: Tree, way: Way) -> bool:
@@ -226,7 +228,9 @@ def _soul(root: Path, home: Path) -> Iterator[ImportStep]:
     if text is None:
         return
     if digest(text) == DEFAULT_SOUL:
-        yield left("identity", "SOUL.md", "nobody has changed it since Hermes wrote it: it says that it is Hermes")
+        yield make_left_step(
+            "identity", "SOUL.md", "nobody has changed it since Hermes wrote it: it says that it is Hermes"
+        )
     else:
         yield file_step("identity", "SOUL.md", Way(root, home, "SOUL.md"))
 
@@ -240,7 +244,7 @@ def _memories(root: Path, home: Path) -> Iterator[ImportStep]:
         if path.suffix == ".md":
             yield file_step("memory", path.name, Way(root, home, f"memories/{path.name}"))
         elif not _is_passing(path):
-            yield left("memory", path.name, "it belongs to a plugin")
+            yield make_left_step("memory", path.name, "it belongs to a plugin")
 
 
 def _skills(root: Path, home: Path) -> Iterator[ImportStep]:
@@ -248,7 +252,7 @@ def _skills(root: Path, home: Path) -> Iterator[ImportStep]:
     for folder in _skill_folders(top, MAX_SKILL_DEPTH):
         name = folder.relative_to(top)
         if folder.is_symlink():
-            yield left("skill", str(name), f"a link to {folder.readlink()}: copy it by hand")
+            yield make_left_step("skill", str(name), f"a link to {folder.readlink()}: copy it by hand")
         else:
             yield folder_step("skill", str(name), Way(root, home, f"skills/{name}"))
 
@@ -266,7 +270,9 @@ def _skill_folders(folder: Path, depth: int) -> Iterator[Path]:
 
 def _plugins(root: Path) -> Iterator[ImportStep]:
     for path in _plugin_folders(root / "plugins"):
-        yield left("plugin", path.name, f"code runs only if you say so: `talaria plugins install {quote(str(path))}`")
+        yield make_left_step(
+            "plugin", path.name, f"code runs only if you say so: `talaria plugins install {quote(str(path))}`"
+        )
 
 
 def _plugin_folders(folder: Path) -> Iterator[Path]:
@@ -282,7 +288,7 @@ def _plugin_folders(folder: Path) -> Iterator[Path]:
 def _profiles(root: Path) -> Iterator[ImportStep]:
     for path in _inside(root / "profiles"):
         if path.is_dir():
-            yield left(
+            yield make_left_step(
                 "profile", path.name, f"a home of its own: `talaria -p {path.name} import hermes {quote(str(path))}`"
             )
 
@@ -292,7 +298,7 @@ def _others(root: Path) -> Iterator[ImportStep]:
         if path.name in _HANDLED or _is_passing(path) or _is_empty(path):
             continue
         name = f"cron ({_jobs(path)} jobs)" if path.name == "cron" else path.name
-        yield left("file", name, _REASONS.get(path.name, "Talaria has no use for it"))
+        yield make_left_step("file", name, _REASONS.get(path.name, "Talaria has no use for it"))
 
 
 def _jobs(folder: Path) -> int:

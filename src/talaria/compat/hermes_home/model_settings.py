@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from talaria.compat.hermes_home.report import ImportStep, left
+from talaria.compat.hermes_home.report import ImportStep, make_left_step
 from talaria.compat.hermes_home.wishes import (
     NO_COUNTERPART,
     Document,
@@ -44,7 +44,7 @@ _ENTRY_NAMES = frozenset(
 """What is told of a provider."""
 
 
-def located(said: Document, own: Collection[str]) -> tuple[str, str]:
+def locate_provider(said: Document, own: Collection[str]) -> tuple[str, str]:
     """Our provider and address for what `said` tells of them; empty where ours is the usual one."""
     provider = provider_name(first(said, "provider"), own)
     base_url = first(said, "base_url", "api_base", "url").rstrip("/")
@@ -81,7 +81,7 @@ def slug(name: str) -> str:
     return f"hermes-{plain}" if plain in _RESERVED else plain
 
 
-def named(provider: str, model: str) -> str:
+def to_vendor_name(provider: str, model: str) -> str:
     """Vendors call their own models without the vendor's name."""
     if provider == "anthropic":
         return model.removeprefix("anthropic/").replace(".", "-")
@@ -114,7 +114,7 @@ def _provider(name: str, entry: Document, may: Permissions) -> Iterator[SettingG
     origin = f"providers.{name}"
     ours = our_entry(entry)
     if "base_url" not in ours:
-        yield left("setting", origin, "it names no address, and the rest has no counterpart")
+        yield make_left_step("setting", origin, "it names no address, and the rest has no counterpart")
         return
     key, refused = may.key_of(entry, origin)
     yield wish(origin, origin, ours)
@@ -125,9 +125,9 @@ def _provider(name: str, entry: Document, may: Permissions) -> Iterator[SettingG
     if headers and may.with_keys:
         yield wish(f"{origin}.extra_headers", f"{origin}.headers", dict(headers), needs=origin)
     elif headers:
-        yield left("setting", f"{origin}.extra_headers", "they may hold a secret: --keys takes them")
+        yield make_left_step("setting", f"{origin}.extra_headers", "they may hold a secret: --keys takes them")
     for rest in sorted(set(map(str, entry)) - _ENTRY_NAMES):
-        yield left("setting", f"{origin}.{rest}", NO_COUNTERPART)
+        yield make_left_step("setting", f"{origin}.{rest}", NO_COUNTERPART)
 
 
 def our_entry(entry: Document) -> dict[str, Any]:
@@ -162,11 +162,11 @@ _MODEL_NAMES = frozenset(
 
 def model_wishes(document: Document, own: Mapping[str, Document], may: Permissions) -> Wishes:
     """`own` are the providers that Hermes' config brings along."""
-    said = _said_of_model(document)
-    provider, base_url = located(said, own)
+    said = _read_model_section(document)
+    provider, base_url = locate_provider(said, own)
     provider = provider or _at_hand(may.theirs)
     values = {
-        "default": named(provider, first(said, "default", "model", "name")),
+        "default": to_vendor_name(provider, first(said, "default", "model", "name")),
         "provider": provider,
         "base_url": base_url,
         "wire": WIRES.get(first(said, "api_mode")) if base_url else None,
@@ -182,7 +182,7 @@ def model_wishes(document: Document, own: Mapping[str, Document], may: Permissio
         *([SettingGroup("model", tuple(chosen), unless=IDENTITY)] if chosen else []),
         *refused,
         *(wish(f"model.{name}", f"model.{name}", value, needs="model") for name, value in details.items() if value),
-        *(left("setting", f"model.{name}", NO_COUNTERPART) for name in said if name not in _MODEL_NAMES),
+        *(make_left_step("setting", f"model.{name}", NO_COUNTERPART) for name in said if name not in _MODEL_NAMES),
         *_foreign_address(said, provider, base_url),
     ]
 
@@ -193,7 +193,7 @@ def _at_hand(names: Collection[str]) -> str:
     return next((facts.name for facts in remote if any(name in names for name in facts.keys)), "")
 
 
-def _said_of_model(document: Document) -> dict[str, Any]:
+def _read_model_section(document: Document) -> dict[str, Any]:
     given = document.get("model")
     said: dict[str, Any] = {"default": given} if isinstance(given, str) else dict(section(document, "model"))
     for name in ("provider", "base_url", "api_base", "context_length"):  # old places
@@ -206,7 +206,7 @@ def _foreign_address(said: Document, provider: str, base_url: str) -> Iterator[I
     given = first(said, "base_url", "api_base").rstrip("/")
     usual = catalog()[provider].base_url if provider in catalog() else ""
     if given and not base_url and given != usual:
-        yield left("setting", "model.base_url", "the address of another provider than the one that is chosen")
+        yield make_left_step("setting", "model.base_url", "the address of another provider than the one that is chosen")
 
 
 def fallback_wishes(document: Document, own: Collection[str], may: Permissions) -> Wishes:
@@ -214,13 +214,13 @@ def fallback_wishes(document: Document, own: Collection[str], may: Permissions) 
     chosen: list[dict[str, str]] = []
     for name in ("fallback_providers", "fallback_model"):
         for entry in entries(document.get(name)):
-            provider, base_url = located(entry, own)
+            provider, base_url = locate_provider(entry, own)
             if provider not in (*catalog(), *own):
-                told.append(left("setting", name, f"Talaria has no provider {provider or 'auto'!r}"))
+                told.append(make_left_step("setting", name, f"Talaria has no provider {provider or 'auto'!r}"))
                 continue
             key, refused = may.key_of(entry, name)
             told.extend(refused)
-            model = named(provider, first(entry, "model"))
+            model = to_vendor_name(provider, first(entry, "model"))
             values = {"provider": provider, "model": model, "base_url": base_url, "api_key": key}
             fallback = {name: value for name, value in values.items() if value}
             chosen.extend([] if fallback in chosen else [fallback])
@@ -243,14 +243,16 @@ def _helper(name: str, entry: Document, own: Collection[str]) -> Iterator[Settin
     origin, model = f"auxiliary.{name}", word(entry.get("model"))
     for key, value in entry.items():
         if key not in ("provider", "model", "base_url", "api_key") and value not in (None, "", {}, []):
-            yield left("setting", f"{origin}.{key}", NO_COUNTERPART)
+            yield make_left_step("setting", f"{origin}.{key}", NO_COUNTERPART)
     if not model:
         return
     if name not in _HELPERS:
-        yield left("setting", origin, "Talaria has no such auxiliary work")
+        yield make_left_step("setting", origin, "Talaria has no such auxiliary work")
     elif word(entry.get("base_url")):
-        yield left("setting", origin, "an address of its own: add it under providers, and name it as provider:model")
+        yield make_left_step(
+            "setting", origin, "an address of its own: add it under providers, and name it as provider:model"
+        )
     else:
         provider = provider_name(first(entry, "provider"), own)
-        value = f"{provider}:{named(provider, model)}" if provider else model
+        value = f"{provider}:{to_vendor_name(provider, model)}" if provider else model
         yield wish(origin, f"auxiliary.{_HELPERS[name]}", value)

@@ -29,7 +29,7 @@ class ImportStep:
     """What takes it over; raises `TalariaError`, `OSError`."""
 
 
-def taken(kind: str, name: str, act: Callable[[], object], reason: str = "") -> ImportStep:
+def make_taken_step(kind: str, name: str, act: Callable[[], object], reason: str = "") -> ImportStep:
     return ImportStep(Item(kind, name, "taken", reason), act)
 
 
@@ -37,25 +37,25 @@ def there(kind: str, name: str) -> ImportStep:
     return ImportStep(Item(kind, name, "there"))
 
 
-def left(kind: str, name: str, reason: str) -> ImportStep:
+def make_left_step(kind: str, name: str, reason: str) -> ImportStep:
     return ImportStep(Item(kind, name, "left", reason))
 
 
-def failed(item: Item, failure: TalariaError) -> Item:
+def mark_failed(item: Item, failure: TalariaError) -> Item:
     return replace(item, verdict="left", reason=str(failure), failure=failure)
 
 
-def carried_out(steps: Iterable[ImportStep], *, is_dry_run: bool) -> Iterator[Item]:
+def carry_out(steps: Iterable[ImportStep], *, is_dry_run: bool) -> Iterator[Item]:
     """One that fails does not keep the others from being done."""
     for step in steps:
-        yield step.item if is_dry_run or step.act is None else _done(step.item, step.act)
+        yield step.item if is_dry_run or step.act is None else _perform(step.item, step.act)
 
 
-def _done(item: Item, act: Callable[[], object]) -> Item:
+def _perform(item: Item, act: Callable[[], object]) -> Item:
     try:
         act()
     except TalariaError as failure:
-        return failed(item, failure)
+        return mark_failed(item, failure)
     except OSError as fault:
-        return failed(item, OperatorError(f"Cannot write {fault.filename or item.name}: {fault.strerror}."))
+        return mark_failed(item, OperatorError(f"Cannot write {fault.filename or item.name}: {fault.strerror}."))
     return item

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from talaria.compat.hermes_home import model_settings
-from talaria.compat.hermes_home.report import ImportStep, left, taken, there
+from talaria.compat.hermes_home.report import ImportStep, make_left_step, make_taken_step, there
 from talaria.compat.hermes_home.wishes import (
     NO_COUNTERPART,
     Document,
@@ -87,9 +87,9 @@ def _servers(document: Document) -> Iterator[SettingGroup | ImportStep]:
         given, origin = section(servers, name), f"mcp_servers.{name}"
         entry = {key: given[key] for key in _OF_SERVERS if given.get(key) not in (None, [], {})}
         if "command" not in entry or not re.fullmatch(r"[\w-]+", name):
-            yield left("setting", origin, "adding a server is trusting it: talaria mcp add")
+            yield make_left_step("setting", origin, "adding a server is trusting it: talaria mcp add")
         elif any(not re.fullmatch(r"\$\{\w+\}", str(value)) for value in section(given, "env").values()):
-            yield left("setting", origin, "its env holds what may be secret: talaria mcp add")
+            yield make_left_step("setting", origin, "its env holds what may be secret: talaria mcp add")
         else:
             note = f"it runs in the sandbox and reaches no host; to change that: talaria mcp sandbox {name}"
             yield SettingGroup(origin, ((("mcp_servers", name), entry),), note=note)
@@ -99,7 +99,7 @@ def _rest(document: Document) -> Iterator[ImportStep]:
     """All that is said and not told elsewhere, as deep as we look into it."""
     for key, value in _spread(document):
         if value not in (None, "", [], {}) and key not in _TOLD_ELSEWHERE and key not in _SAME:
-            yield left("setting", key, _PERMISSIONS.get(key, NO_COUNTERPART))
+            yield make_left_step("setting", key, _PERMISSIONS.get(key, NO_COUNTERPART))
 
 
 def _spread(document: Document) -> Iterator[tuple[str, Any]]:
@@ -121,21 +121,21 @@ def setting_steps(
         if isinstance(one, ImportStep):
             yield one
         elif one.needs and one.needs not in granted:
-            yield left("setting", one.origin, f"{one.needs}, to which it belongs, is not taken")
+            yield make_left_step("setting", one.origin, f"{one.needs}, to which it belongs, is not taken")
         elif not _lacking(ours, one):
             granted.add(one.origin)
             yield there("setting", one.origin)
         elif refusal := _refusal(ours, one) or _problem(_with(draft, one), environment, file):
-            yield left("setting", one.origin, refusal)
+            yield make_left_step("setting", one.origin, refusal)
         else:
             granted.add(one.origin)
             news, draft = _lacking(draft, one), _with(draft, one)
-            yield taken("setting", one.origin, lambda news=news: _write(news, home), one.note)
+            yield make_taken_step("setting", one.origin, lambda news=news: _write(news, home), one.note)
 
 
 def _lacking(document: Document, wish: SettingGroup) -> list[tuple[Key, Any]]:
     """What of the wish the document does not say."""
-    return [(key, value) for key, value in wish.settings if not _says(_found(document, key), value)]
+    return [(key, value) for key, value in wish.settings if not _says(_look_up(document, key), value)]
 
 
 def _says(found: Any, value: Any) -> bool:
@@ -148,7 +148,7 @@ def _says(found: Any, value: Any) -> bool:
 
 def _refusal(ours: Document, wish: SettingGroup) -> str | None:
     others = (key for key, _ in _lacking(ours, wish))
-    stays = next((key for key in (*others, *wish.unless) if _found(ours, key) is not None), None)
+    stays = next((key for key in (*others, *wish.unless) if _look_up(ours, key) is not None), None)
     return f"Talaria's {'.'.join(stays)} is set, and stays" if stays else None
 
 
@@ -173,7 +173,7 @@ def _start(config: Config, environment: Mapping[str, str]) -> None:
         return
 
 
-def _found(document: Document, key: Key) -> Any:
+def _look_up(document: Document, key: Key) -> Any:
     value: Any = document
     for name in key:
         value = cast("Document", value).get(name) if isinstance(value, Mapping) else None

@@ -10,9 +10,9 @@ from shlex import quote
 from typing import Any, cast
 
 from talaria.compat.hermes_home.home_files import belongings
-from talaria.compat.hermes_home.report import ImportStep, Item, carried_out, failed, left
+from talaria.compat.hermes_home.report import ImportStep, Item, carry_out, make_left_step, mark_failed
 from talaria.compat.hermes_home.setting_import import setting_steps, wishes
-from talaria.compat.hermes_home.wishes import Document, Permissions, key_steps, read_keys, section, wanted
+from talaria.compat.hermes_home.wishes import Document, Permissions, find_missing_keys, key_steps, read_keys, section
 from talaria.config import paths
 from talaria.config.load import read_yaml
 from talaria.config.paths import plugin_home
@@ -61,10 +61,10 @@ def take_files(root: Path, ours: Ours, *, with_keys: bool, is_dry_run: bool) -> 
     for steps in (
         key_steps(found, ours.keys, ours.home, on_request=with_keys),
         _setting_steps(theirs, found, ours, with_keys=with_keys),
-        _enabled_plugins(theirs),
+        _list_enabled_plugins(theirs),
         belongings(root, ours.home),
     ):
-        items.extend(carried_out(steps, is_dry_run=is_dry_run))
+        items.extend(carry_out(steps, is_dry_run=is_dry_run))
     return [*items, *problem]
 
 
@@ -72,17 +72,19 @@ def _config(file: Path) -> tuple[Document, list[Item]]:
     try:
         return read_yaml(file), []
     except BadConfig as fault:
-        return {}, [failed(Item("setting", file.name, "left"), fault)]
+        return {}, [mark_failed(Item("setting", file.name, "left"), fault)]
 
 
 def _setting_steps(theirs: Document, found: Mapping[str, str], ours: Ours, *, with_keys: bool) -> Iterator[ImportStep]:
-    coming = wanted(found, ours.keys) if with_keys else {}
+    coming = find_missing_keys(found, ours.keys) if with_keys else {}
     environment = {**coming, **ours.environment}
     told = wishes(theirs, Permissions(with_keys=with_keys, known=environment, theirs=found))
     return setting_steps(told, ours.document, environment, ours.home, paths.config_file(ours.home))
 
 
-def _enabled_plugins(theirs: Document) -> Iterator[ImportStep]:
+def _list_enabled_plugins(theirs: Document) -> Iterator[ImportStep]:
     enabled: Any = section(theirs, "plugins").get("enabled")
     for name in map(str, cast("list[Any]", enabled) if isinstance(enabled, list) else ()):
-        yield left("plugin", name, f"it was enabled; once it is installed: `talaria plugins enable {quote(name)}`")
+        yield make_left_step(
+            "plugin", name, f"it was enabled; once it is installed: `talaria plugins enable {quote(name)}`"
+        )

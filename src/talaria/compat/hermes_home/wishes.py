@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from talaria.compat.hermes_home.report import ImportStep, left, taken, there
+from talaria.compat.hermes_home.report import ImportStep, make_left_step, make_taken_step, there
 from talaria.config.edit import set_value
 from talaria.config.secrets import unquoted
 from talaria.core.fs import read_text
@@ -32,14 +32,14 @@ def read_keys(file: Path) -> dict[str, str]:
 
 def is_key(name: str) -> bool:
     """Also another address of a provider: a key must not go to the usual one instead."""
-    return bool(_SECRET.search(name)) or name in _known_names()
+    return bool(_SECRET.search(name)) or name in _list_known_names()
 
 
-def _known_names() -> Iterable[str]:
+def _list_known_names() -> Iterable[str]:
     return {name for facts in catalog().values() for name in (*facts.keys, *facts.base_url_names)}
 
 
-def wanted(found: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+def find_missing_keys(found: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Keys that our .env does not have."""
     return {name: value for name, value in found.items() if is_key(name) and name not in own}
 
@@ -50,15 +50,15 @@ def key_steps(
     """`own` is what our .env says."""
     for name, value in found.items():
         if not is_key(name):
-            yield left("key", name, "no key, and Talaria has no such setting")
+            yield make_left_step("key", name, "no key, and Talaria has no such setting")
         elif own.get(name) == value:
             yield there("key", name)
         elif name in own:
-            yield left("key", name, "Talaria's .env has another, which stays")
+            yield make_left_step("key", name, "Talaria's .env has another, which stays")
         elif on_request:
-            yield taken("key", name, lambda name=name, value=value: set_value(home, name, value))
+            yield make_taken_step("key", name, lambda name=name, value=value: set_value(home, name, value))
         else:
-            yield left("key", name, ON_REQUEST)
+            yield make_left_step("key", name, ON_REQUEST)
 
 
 Document = Mapping[str, Any]
@@ -125,7 +125,7 @@ class Permissions:
         if name in self.known:
             return f"${{{name}}}", []
         if name:
-            return None, [left("setting", f"{origin}.api_key", f"{name} is not set here")]
+            return None, [make_left_step("setting", f"{origin}.api_key", f"{name} is not set here")]
         if written and not self.with_keys:
-            return None, [left("setting", f"{origin}.api_key", ON_REQUEST)]
+            return None, [make_left_step("setting", f"{origin}.api_key", ON_REQUEST)]
         return written or None, []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from talaria.compat.hermes.bound import bound
+from talaria.compat.hermes.bound import require_bound
 from talaria.context.engine import CanonicalUsage
 from talaria.core.plugin_calls import select_keywords
 from talaria.plugins.services import DEFAULT_S, LlmQuestion
@@ -74,7 +74,7 @@ def call_llm(
     seconds = float(timeout) if isinstance(timeout, int | float) and timeout > 0 else DEFAULT_S
     purpose = task or "plugin"
     question = LlmQuestion(messages, PURPOSES.get(purpose, purpose), max_tokens, seconds)
-    here = bound()
+    here = require_bound()
     answer = here.bridge.run(lambda: here.ask(question), seconds)
     return Completion([Choice(ReplyMessage(answer.text))], answer.model, answer.counted)
 

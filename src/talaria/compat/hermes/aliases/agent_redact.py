@@ -31,11 +31,11 @@ _BEHIND = re.compile(
 
 def redact_sensitive_text(text: object, **_: object) -> str:
     """Of anything that is not text, its `str()`; of None, nothing."""
-    shown = redact_secrets("" if text is None else str(text), _known_secrets())
+    shown = redact_secrets("" if text is None else str(text), _list_known_secrets())
     return _BEHIND.sub(rf"\1{HIDDEN}", _WHOLE.sub(HIDDEN, shown))
 
 
-def _known_secrets() -> list[str]:
+def _list_known_secrets() -> list[str]:
     """The longest first: one may be the beginning of another."""
     here = last_bound()
     known = (*here.environment.items(), *here.plugin_home.secrets().items()) if here else ()

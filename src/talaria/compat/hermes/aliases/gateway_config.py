@@ -40,14 +40,14 @@ class Platform(Enum):
         name = value.strip().lower() if isinstance(value, str) else ""
         known = next((one for one in cls if one.value == name), None) or _of_plugins.get(name)
         if known is None and platform_registry.is_registered(name):
-            known = _of_plugins.setdefault(name, _named(name))
+            known = _of_plugins.setdefault(name, _make_platform(name))
         return known
 
 
 _of_plugins: dict[str, Platform] = {}
 
 
-def _named(name: str) -> Platform:
+def _make_platform(name: str) -> Platform:
     made = object.__new__(Platform)
     made._name_ = name.upper().replace("-", "_")
     made._value_ = name

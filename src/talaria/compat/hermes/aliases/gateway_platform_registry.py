@@ -51,13 +51,13 @@ class PlatformRegistry:
         """None if there is no such platform, or if it cannot be used here."""
         entry = self.get(name)
         try:
-            return None if entry is None else contain(lambda: _made(entry, config))
+            return None if entry is None else contain(lambda: _make_adapter(entry, config))
         except PluginError as fault:
             log.warning("the adapter of platform %s is not made: it %s", name, fault)
             return None
 
 
-def _made(entry: PlatformEntry, config: Any) -> Any:
+def _make_adapter(entry: PlatformEntry, config: Any) -> Any:
     is_valid = entry.validate_config is None or entry.validate_config(config)
     return entry.adapter_factory(config) if entry.check_fn() and is_valid else None
 

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from talaria.compat.hermes.bound import bound
+from talaria.compat.hermes.bound import require_bound
 from talaria.runtime.commands import Category, Command, Surface, normalise
 
 _CATEGORIES: dict[Category, str] = {
@@ -32,19 +32,19 @@ class CommandDef:
 
 def is_gateway_known_command(name: str | None) -> bool:
     """Whether chats know it by this word; a beginning of it is not enough."""
-    return _named(name, "platform") is not None
+    return _find_command(name, "platform") is not None
 
 
 def resolve_command(name: str | None) -> CommandDef | None:
-    return _named(name, "terminal") or _named(name, "platform")
+    return _find_command(name, "terminal") or _find_command(name, "platform")
 
 
-def _named(name: str | None, surface: Surface) -> CommandDef | None:
-    found = bound().commands.find(name or "", surface)
-    return _told(found) if isinstance(found, Command) and normalise(name or "") in found.words else None
+def _find_command(name: str | None, surface: Surface) -> CommandDef | None:
+    found = require_bound().commands.find(name or "", surface)
+    return _to_command_def(found) if isinstance(found, Command) and normalise(name or "") in found.words else None
 
 
-def _told(command: Command) -> CommandDef:
+def _to_command_def(command: Command) -> CommandDef:
     return CommandDef(
         command.name,
         command.description,
@@ -67,9 +67,9 @@ class CommandRegistry(Sequence[CommandDef]):
         return len(self._now())
 
     def _now(self) -> list[CommandDef]:
-        commands = bound().commands
+        commands = require_bound().commands
         found = dict.fromkeys((*commands.visible("terminal"), *commands.visible("platform")))
-        return [_told(command) for command in found]
+        return [_to_command_def(command) for command in found]
 
 
 class KnownCommands(AbstractSet[str]):
@@ -85,7 +85,7 @@ class KnownCommands(AbstractSet[str]):
         return len(self._now())
 
     def _now(self) -> frozenset[str]:
-        return frozenset(word for command in bound().commands.visible("platform") for word in command.words)
+        return frozenset(word for command in require_bound().commands.visible("platform") for word in command.words)
 
 
 COMMAND_REGISTRY = CommandRegistry()

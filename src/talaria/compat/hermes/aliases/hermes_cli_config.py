@@ -15,9 +15,9 @@ from talaria.compat.hermes.plugin_home import PluginHome, changes
 from talaria.config import paths
 from talaria.config.lenient import read_env_leniently
 from talaria.core.errors import BadInput
-from talaria.plugins.services import found_in
+from talaria.plugins.services import look_up
 
-cfg_get = found_in
+cfg_get = look_up
 
 
 def get_hermes_home() -> Path:

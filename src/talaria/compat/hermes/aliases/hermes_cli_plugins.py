@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, cast
 
-from talaria.compat.hermes.bound import Bound, bound
+from talaria.compat.hermes.bound import Bound, require_bound
 from talaria.context.engine import ContextEngine
 from talaria.plugins.api import PluginContext as PluginContext  # noqa: PLC0414  (passed on)
 from talaria.plugins.contributions import is_bundled_engine, owner_of
@@ -55,14 +55,14 @@ class PluginManager:
         return bool(self._hooks.get(hook_name))
 
     def list_plugins(self) -> list[dict[str, Any]]:
-        return [_told(plugin) for _, plugin in sorted(self._application.host.plugins.items())]
+        return [_to_dict(plugin) for _, plugin in sorted(self._application.host.plugins.items())]
 
     def discover_and_load(self, force: bool = False) -> None:
         """Done when the application was opened, and once."""
 
 
 def get_plugin_manager() -> PluginManager:
-    return PluginManager(bound())
+    return PluginManager(require_bound())
 
 
 def discover_plugins(force: bool = False) -> None:
@@ -104,7 +104,7 @@ def get_plugin_context_engine() -> ContextEngine | None:
 
 
 def get_plugin_commands() -> dict[str, dict[str, Any]]:
-    return _commands(bound())
+    return _commands(require_bound())
 
 
 def get_plugin_command_handler(name: str) -> Callable[[str], Any] | None:
@@ -117,13 +117,13 @@ def resolve_plugin_command_result(result: Any) -> Any:
     if not inspect.isawaitable(result):
         return result
     with ThreadPoolExecutor(1) as pool:  # the caller may have an event loop
-        return pool.submit(copy_context().run, asyncio.run, _awaited(result)).result()
+        return pool.submit(copy_context().run, asyncio.run, _await_result(result)).result()
 
 
 def get_plugin_auxiliary_tasks() -> list[dict[str, Any]]:
     tasks = [
         {"key": key, **task, "plugin": plugin.key}
-        for plugin in bound().host.loaded
+        for plugin in require_bound().host.loaded
         for key, task in plugin.registered.tasks.items()
     ]
     return sorted(tasks, key=lambda task: task["key"])
@@ -132,13 +132,13 @@ def get_plugin_auxiliary_tasks() -> list[dict[str, Any]]:
 def get_plugin_toolsets() -> list[tuple[str, str, str]]:
     """Name, name for people, and the tools in it."""
     names: dict[str, list[str]] = {}
-    for plugin in bound().host.loaded:
+    for plugin in require_bound().host.loaded:
         for tool in plugin.registered.tools:
             names.setdefault(tool.toolset or plugin.key, []).append(tool.spec.name)
     return [(key, key.replace("_", " ").title(), ", ".join(sorted(tools))) for key, tools in sorted(names.items())]
 
 
-async def _awaited(result: Awaitable[Any]) -> Any:
+async def _await_result(result: Awaitable[Any]) -> Any:
     async with asyncio.timeout(COMMAND_S):
         return await result
 
@@ -160,7 +160,7 @@ def _label(plugin: LoadedPlugin) -> str:
     return owner_of(plugin).removeprefix("plugin:") if is_bundled_engine(plugin) else plugin.key
 
 
-def _told(plugin: LoadedPlugin) -> dict[str, Any]:
+def _to_dict(plugin: LoadedPlugin) -> dict[str, Any]:
     about, brought = plugin.found.manifest, plugin.registered
     return {
         "name": about.name,

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from talaria.compat.hermes.aliases.hermes_cli_config import get_hermes_home
-from talaria.compat.hermes.bound import bound
+from talaria.compat.hermes.bound import require_bound
 from talaria.config import paths
 from talaria.core.clock import SystemClock
 from talaria.core.entries import MessageAdded
@@ -25,10 +25,10 @@ class SessionDB:
     """Nothing is open between two calls. Called from plugin code, which has a thread of its own."""
 
     def __init__(self, db_path: Path | str | None = None, **_: Any) -> None:
-        self._home = bound().home
+        self._home = require_bound().home
         self.db_path = paths.database_file(get_hermes_home())
         """As plugins call it. The conversations themselves are in the database of Talaria."""
-        known = (self.db_path, paths.database_file(self._home), paths.database_file(bound().plugin_home.path))
+        known = (self.db_path, paths.database_file(self._home), paths.database_file(require_bound().plugin_home.path))
         if db_path is not None and Path(db_path).resolve() not in [path.resolve() for path in known]:
             raise ValueError(f"There is only one database here: {self.db_path}")
 
@@ -42,7 +42,7 @@ class SessionDB:
 
     def get_session(self, session_id: str) -> dict[str, Any] | None:
         row = self._ask(lambda store: store.sessions.get(SessionId(session_id)))
-        return _told(row) if row else None
+        return _to_dict(row) if row else None
 
     def get_session_by_title(self, title: str) -> dict[str, Any] | None:
         return next((one for one in self.search_sessions(limit=10_000) if one["title"] == title), None)
@@ -51,7 +51,7 @@ class SessionDB:
         """The latest first."""
         wanted = limit + offset if source is None else 10_000
         rows = self._ask(lambda store: store.sessions.list(wanted))
-        found = [_told(row) for row in rows if source in (None, row.source)]
+        found = [_to_dict(row) for row in rows if source in (None, row.source)]
         return found[offset : offset + limit]
 
     def list_sessions_rich(
@@ -101,14 +101,14 @@ class SessionDB:
         self._ask(lambda store: store.handoffs.fail(SessionId(session_id), error))
 
     def _ask(self, work: Callable[[Store], Awaitable[T]]) -> T:
-        async def opened() -> T:
+        async def work_in_store() -> T:
             async with SqliteStore(self._home, SystemClock()) as store:
                 return await work(store)
 
-        return bound().bridge.run(opened, PATIENCE_S)
+        return require_bound().bridge.run(work_in_store, PATIENCE_S)
 
 
-def _told(row: Session) -> dict[str, Any]:
+def _to_dict(row: Session) -> dict[str, Any]:
     return {
         "id": row.id,
         "source": row.source,

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from talaria.compat.hermes.bound import bound
+from talaria.compat.hermes.bound import require_bound
 from talaria.plugins.loading import loading
 from talaria.plugins.registered import PluginTool
 from talaria.plugins.services import dispatch
@@ -47,7 +47,7 @@ class ToolRegistry:
 
     def dispatch(self, name: str, args: dict[str, Any] | None = None, **_: Any) -> str:
         """As a plugin's `ctx.dispatch_tool`."""
-        return dispatch(bound().bridge, name, dict(args or {}))
+        return dispatch(require_bound().bridge, name, dict(args or {}))
 
     def get_all_tool_names(self) -> list[str]:
         return sorted(_tools())
@@ -81,5 +81,5 @@ registry = ToolRegistry()
 
 def _tools() -> dict[str, PluginTool]:
     """Of equal names the first."""
-    offered = [tool for plugin in bound().host.loaded for tool in plugin.registered.tools]
+    offered = [tool for plugin in require_bound().host.loaded for tool in plugin.registered.tools]
     return {tool.spec.name: tool for tool in reversed(offered)}

@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 
 from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter, ProcessingOutcome, has_own
 from talaria.compat.hermes.platforms.incoming_events import arrival
-from talaria.compat.hermes.platforms.send_outcomes import sent_id, shown
+from talaria.compat.hermes.platforms.send_outcomes import read_sent_id, to_safe_line
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.core.fs import read_bytes
@@ -54,9 +54,9 @@ from talaria.platforms.base import (
 from talaria.plugins.registered import PlatformEntry
 
 
-async def called(work: Callable[[], Awaitable[Any]], seconds: float, clock: Clock) -> Any:
+async def call_within(work: Callable[[], Awaitable[Any]], seconds: float, clock: Clock) -> Any:
     """Raises `PluginError`, and nothing else. What has not returned in time is cancelled, and left alone."""
-    running = asyncio.ensure_future(_contained(work))
+    running = asyncio.ensure_future(_contain_async(work))
     try:
         is_in_time = await wait_for_end(running, seconds, clock)
     finally:
@@ -70,7 +70,7 @@ async def called(work: Callable[[], Awaitable[Any]], seconds: float, clock: Cloc
     return running.result()
 
 
-async def _contained(work: Callable[[], Awaitable[Any]]) -> Any:
+async def _contain_async(work: Callable[[], Awaitable[Any]]) -> Any:
     """Also leaving the process is not for others to decide: it would stop the loop."""
     try:
         return await work()
@@ -96,14 +96,14 @@ class Processing:
         self._unanswered: dict[tuple[str, str], Any] = {}
         self._calls: asyncio.Queue[tuple[str, tuple[Any, ...]]] = asyncio.Queue(MAX_WAITING)
 
-    def accepted(self, event: object, where: Address, message_id: str) -> None:
+    def note_start(self, event: object, where: Address, message_id: str) -> None:
         self._note("on_processing_start", event)
         if has_own(self._adapter, "on_processing_complete"):
             self._unanswered[where.chat, message_id] = event
         while len(self._unanswered) > MAX_UNANSWERED:
             del self._unanswered[next(iter(self._unanswered))]
 
-    def answered(self, where: Address, message_id: str) -> None:
+    def note_completion(self, where: Address, message_id: str) -> None:
         event = self._unanswered.pop((where.chat, message_id), None)
         if event is not None:
             self._note("on_processing_complete", event, ProcessingOutcome.SUCCESS)
@@ -118,7 +118,7 @@ class Processing:
             hook, facts = await self._calls.get()
             method = getattr(self._adapter, hook)
             try:
-                await called(lambda method=method, facts=facts: method(*facts), HOOK_S, self._clock)
+                await call_within(lambda method=method, facts=facts: method(*facts), HOOK_S, self._clock)
             except PluginError as fault:
                 self._tell(hook, fault)
 
@@ -189,9 +189,9 @@ class AdaptedPlatform:
     async def connect(self) -> None:
         """As after an outage: what waits at the service is wanted. Raises `NotTaken`, `Refused`."""
         try:
-            is_connected = await called(self._begin, CALL_S, self._clock)
+            is_connected = await call_within(self._begin, CALL_S, self._clock)
         except PluginError as fault:
-            said = self._told("connect", fault)
+            said = self._report_fault("connect", fault)
             raise NotTaken(f"{self._entry.label} cannot be reached: its adapter {said}.") from fault
         self._look_at_line()
         if not is_connected:
@@ -206,11 +206,11 @@ class AdaptedPlatform:
         adapter.set_fatal_error_handler(lambda _: self._news.set())
         return await adapter.connect(**select_keywords(adapter.connect, {"is_reconnect": True}))
 
-    def _said(self, words: object) -> str:
-        return shown(as_text(words), self._secrets)
+    def _to_safe_line(self, words: object) -> str:
+        return to_safe_line(as_text(words), self._secrets)
 
-    def _told(self, method: str, fault: PluginError) -> str:
-        said = self._said(fault)
+    def _report_fault(self, method: str, fault: PluginError) -> str:
+        said = self._to_safe_line(fault)
         self._tell(method, PluginError(said))
         return said
 
@@ -221,9 +221,9 @@ class AdaptedPlatform:
         if self._telling is not None:
             self._telling.cancel()
         try:
-            await called(self._adapter.disconnect, CLOSE_S, self._clock)
+            await call_within(self._adapter.disconnect, CLOSE_S, self._clock)
         except PluginError as fault:
-            self._told("disconnect", fault)
+            self._report_fault("disconnect", fault)
 
     # What comes in.
 
@@ -263,10 +263,10 @@ class AdaptedPlatform:
         """Raises `NotTaken`, `Refused` if the adapter has given up."""
         adapter = self._adapter
         try:
-            why = contain(lambda: self._said(adapter.fatal_error_message) if adapter.has_fatal_error else None)
+            why = contain(lambda: self._to_safe_line(adapter.fatal_error_message) if adapter.has_fatal_error else None)
             is_passing = contain(lambda: bool(adapter.fatal_error_retryable))
         except PluginError as fault:
-            why, is_passing = f"its adapter {self._said(fault)}", False
+            why, is_passing = f"its adapter {self._to_safe_line(fault)}", False
         if why is not None:
             sentence = f"{self._entry.label} is not usable: {why}."
             raise NotTaken(sentence) if is_passing else Refused(sentence)
@@ -280,7 +280,7 @@ class AdaptedPlatform:
     async def acknowledge(self, batch: Batch) -> None:
         for handed in self._given.pop(batch.token, ()):
             _settle(handed, is_taken=True)
-            self._processing.accepted(handed.event, handed.arrival.where, handed.arrival.message_id)
+            self._processing.note_start(handed.event, handed.arrival.where, handed.arrival.message_id)
 
     async def fetch(self, attachment: Attachment, to: Path, max_bytes: int) -> None:
         """The adapter has fetched it already: its file is copied."""
@@ -295,17 +295,17 @@ class AdaptedPlatform:
         facts = _facts(message.where, reply_to=message.reply_to or None)
         if message.file is None:
             send = self._adapter.send
-            result = await self._called(
+            result = await self._call(
                 "send", lambda: send(message.where.chat, message.text, **select_keywords(send, facts))
             )
         else:
             result = await self._send_file(message, message.file, facts)
-        sent = self._sent(result, message.key)
-        self._processing.answered(message.where, message.reply_to)
+        sent = self._read_sent_id(result, message.key)
+        self._processing.note_completion(message.where, message.reply_to)
         return sent
 
-    def _sent(self, result: object, key: str) -> SentId:
-        return sent_id(result, key, self._entry.label, self._secrets)
+    def _read_sent_id(self, result: object, key: str) -> SentId:
+        return read_sent_id(result, key, self._entry.label, self._secrets)
 
     async def _send_file(self, message: Outbound, file: File, facts: dict[str, Any]) -> object:
         kind = file.mime.partition("/")[0]
@@ -315,30 +315,30 @@ class AdaptedPlatform:
             raise Rejected(f"{self._entry.label} cannot send files like {file.name}.")
         send = getattr(self._adapter, method)
         more = select_keywords(send, {**facts, "caption": message.text or None, "file_name": file.name})
-        return await self._called(method, lambda: send(message.where.chat, str(file.path), **more))
+        return await self._call(method, lambda: send(message.where.chat, str(file.path), **more))
 
     async def edit(self, sent: SentId, message: Outbound) -> None:
         edit = self._adapter.edit_message
         facts = select_keywords(edit, _facts(message.where))
-        result = await self._called("edit_message", lambda: edit(message.where.chat, sent, message.text, **facts))
-        self._sent(result, message.key)
+        result = await self._call("edit_message", lambda: edit(message.where.chat, sent, message.text, **facts))
+        self._read_sent_id(result, message.key)
 
     async def delete(self, sent: SentId, where: Address) -> None:
-        if not await self._called("delete_message", lambda: self._adapter.delete_message(where.chat, sent)):
+        if not await self._call("delete_message", lambda: self._adapter.delete_message(where.chat, sent)):
             raise Rejected(f"{self._entry.label} did not delete the message.")
 
     async def show_typing(self, where: Address) -> None:
         typing = self._adapter.send_typing
-        await self._called("send_typing", lambda: typing(where.chat, **select_keywords(typing, _facts(where))))
+        await self._call("send_typing", lambda: typing(where.chat, **select_keywords(typing, _facts(where))))
 
     async def chat_info(self, where: Address) -> ChatInfo:
-        info: object = await self._called("get_chat_info", lambda: self._adapter.get_chat_info(where.chat))
+        info: object = await self._call("get_chat_info", lambda: self._adapter.get_chat_info(where.chat))
         told = cast("dict[str, object]", info) if isinstance(info, dict) else {}
         kind: ChatKind = "dm" if as_text(told.get("type") or "") in _DIRECT else "group"
         return ChatInfo(where, kind, as_text(told.get("user_id") or where.chat) if kind == "dm" else "")
 
     async def create_thread(self, where: Address, name: str) -> Address | None:
-        thread = await self._called(
+        thread = await self._call(
             "create_handoff_thread", lambda: self._adapter.create_handoff_thread(where.chat, name)
         )
         return Address(where.platform, where.chat, as_text(thread)) if thread else None
@@ -352,12 +352,12 @@ class AdaptedPlatform:
     async def offer_commands(self, menu: Sequence[tuple[str, str]]) -> None:
         """Adapters have no way to."""
 
-    async def _called(self, method: str, work: Callable[[], Awaitable[Any]]) -> Any:
+    async def _call(self, method: str, work: Callable[[], Awaitable[Any]]) -> Any:
         """Raises `Unsure`: whoever raises, or does not return, may have done it."""
         try:
-            return await called(work, CALL_S, self._clock)
+            return await call_within(work, CALL_S, self._clock)
         except PluginError as fault:
-            raise Unsure(f"{method} of {self._entry.label} {self._told(method, fault)}.") from fault
+            raise Unsure(f"{method} of {self._entry.label} {self._report_fault(method, fault)}.") from fault
 
 
 def _facts(where: Address, **more: Any) -> dict[str, Any]:

@@ -47,35 +47,35 @@ def cache_image_from_bytes(data: bytes, ext: str = ".jpg") -> str:
     """The path of the file. Raises `ValueError` for what is no image: often it is a page that says why not."""
     if media_type(data) is None and not data.startswith(_BITMAP):
         raise ValueError(f"This is no image; it begins with {data[:40]!r}")
-    return _kept(get_image_cache_dir(), f"image{ext}", data)
+    return _save(get_image_cache_dir(), f"image{ext}", data)
 
 
 def cache_audio_from_bytes(data: bytes, ext: str = ".ogg") -> str:
-    return _kept(get_audio_cache_dir(), f"audio{ext}", data)
+    return _save(get_audio_cache_dir(), f"audio{ext}", data)
 
 
 def cache_video_from_bytes(data: bytes, ext: str = ".mp4") -> str:
-    return _kept(get_video_cache_dir(), f"video{ext}", data)
+    return _save(get_video_cache_dir(), f"video{ext}", data)
 
 
 def cache_document_from_bytes(data: bytes, filename: str = "") -> str:
-    return _kept(get_document_cache_dir(), filename or "document", data)
+    return _save(get_document_cache_dir(), filename or "document", data)
 
 
 async def cache_image_from_url(url: str, ext: str = ".jpg", retries: int = 2) -> str:  # noqa: ARG001
     """Raises `ValueError`; also for an address that is not public."""
-    return cache_image_from_bytes(await _fetched(url), ext)
+    return cache_image_from_bytes(await _download(url), ext)
 
 
 async def cache_audio_from_url(url: str, ext: str = ".ogg", retries: int = 2) -> str:  # noqa: ARG001
-    return cache_audio_from_bytes(await _fetched(url), ext)
+    return cache_audio_from_bytes(await _download(url), ext)
 
 
 def mime_of(path: str) -> str:
     return mimetypes.guess_type(path)[0] or ""
 
 
-async def _fetched(url: str) -> bytes:
+async def _download(url: str) -> bytes:
     try:
         page = await Fetch(WebSettings(max_bytes=MAX_BYTES), SystemClock()).page(url)
     except ToolFailed as refusal:
@@ -91,7 +91,7 @@ def _folder(new: str, old: str) -> Path:
     return folder
 
 
-def _kept(folder: Path, name: str, data: bytes) -> str:
+def _save(folder: Path, name: str, data: bytes) -> str:
     """Under the name that it had, as far as that can be one."""
     safe = re.sub(r"[^\w.()+ -]", "_", Path(name).name).strip(". ")[-80:] or "file"
     file = folder / f"{uuid.uuid4().hex[:12]}_{safe}"
@@ -125,14 +125,14 @@ def arrival(event: Any, platform: str, now: float) -> Arrival | None:
     where = Address(platform, chat, _text(source, "thread_id"))
     sent_at = _time(getattr(event, "timestamp", None), now)
     return Arrival(
-        message_id=_text(event, "message_id") or _made_up(str(where), who, text, sent_at),
+        message_id=_text(event, "message_id") or _make_up_id(str(where), who, text, sent_at),
         where=where,
         kind="dm" if is_direct else "group",
         sender=Sender(who, _text(source, "user_name")),
         text=text,
         is_addressed=True,
         attachments=tuple(files),
-        reply_to=_quoted(event),
+        reply_to=_read_quote(event),
         sent_at=sent_at,
     )
 
@@ -142,12 +142,12 @@ def _text(one: object, name: str) -> str:
     return "" if value is None else as_text(value)
 
 
-def _made_up(*facts: object) -> str:
+def _make_up_id(*facts: object) -> str:
     """For a message without an id. The same one told again has another if the adapter gives it another time."""
     return "~" + hashlib.sha256("\0".join(map(str, facts)).encode()).hexdigest()[:24]
 
 
-def _quoted(event: object) -> Quoted | None:
+def _read_quote(event: object) -> Quoted | None:
     text = _text(event, "reply_to_text")
     return Quoted(text, getattr(event, "reply_to_is_own_message", False) is True) if text else None
 
@@ -162,11 +162,11 @@ def _time(value: Any, now: float) -> float:
 
 def _media(event: object) -> tuple[list[str], list[Attachment]]:
     """Addresses, which the model may read itself, and files."""
-    types, kind = list(_listed(event, "media_types")), getattr(event, "message_type", None)
+    types, kind = list(_read_list(event, "media_types")), getattr(event, "message_type", None)
     usual = _KINDS.get(as_text(getattr(kind, "value", kind)), "document")
     links: list[str] = []
     files: list[Attachment] = []
-    for number, place in enumerate(_listed(event, "media_urls")):
+    for number, place in enumerate(_read_list(event, "media_urls")):
         path = unquote(urlsplit(place).path) if place.startswith("file://") else place
         if "://" in path:
             links.append(path)
@@ -177,7 +177,7 @@ def _media(event: object) -> tuple[list[str], list[Attachment]]:
     return links, files
 
 
-def _listed(event: object, name: str) -> Iterator[str]:
+def _read_list(event: object, name: str) -> Iterator[str]:
     values: Any = getattr(event, name, None)
     if isinstance(values, Sequence) and not isinstance(values, str | bytes):
         yield from (as_text(value) for value in cast("Sequence[object]", values))

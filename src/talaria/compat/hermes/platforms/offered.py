@@ -12,7 +12,7 @@ from talaria.compat.hermes.aliases.hermes_cli_config import load_config
 from talaria.compat.hermes.platforms.adapted import AdaptedPlatform, Tell
 from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter
 from talaria.compat.hermes.platforms.adapter_settings import PluginSettings, config_of, missing, secrets_in, settings_of
-from talaria.compat.hermes.platforms.send_outcomes import shown
+from talaria.compat.hermes.platforms.send_outcomes import to_safe_line
 from talaria.core.clock import Clock
 from talaria.core.plugin_calls import PluginError, as_text, contain, run_within
 from talaria.platforms.base import Kit, Platform, Refused
@@ -58,10 +58,10 @@ class PluginPlatform:
             raise Refused(f"{cannot}: {self.problem}.")
         try:
             config = await run_within(partial(_config, self, settings), CHECK_S, kit.clock)
-            adapter = await _made(self.entry, config, kit.clock)
+            adapter = await _make_adapter(self.entry, config, kit.clock)
         except PluginError as fault:
             self.tell("making the adapter", fault)
-            raise Refused(f"{cannot}: making its adapter {shown(str(fault))}.") from fault
+            raise Refused(f"{cannot}: making its adapter {to_safe_line(str(fault))}.") from fault
         if not isinstance(adapter, BasePlatformAdapter):
             raise Refused(f"{cannot}: its plugin makes no adapter of the settings.")
         account, secrets = _account(self, config), tuple(secrets_in(config))
@@ -77,10 +77,10 @@ async def plugin_platforms(
     offered: Mapping[str, OfferedPlatform], environment: Mapping[str, str], clock: Clock
 ) -> dict[str, PluginPlatform]:
     """Each asked whether it can be used, and whether the environment sets it up."""
-    return {name: await _asked(one, environment, clock) for name, one in offered.items()}
+    return {name: await _ask(one, environment, clock) for name, one in offered.items()}
 
 
-async def _asked(offered: OfferedPlatform, environment: Mapping[str, str], clock: Clock) -> PluginPlatform:
+async def _ask(offered: OfferedPlatform, environment: Mapping[str, str], clock: Clock) -> PluginPlatform:
     entry = offered.entry
 
     def tell(what: str, fault: PluginError) -> None:
@@ -119,7 +119,7 @@ def _config(offered: PluginPlatform, settings: PluginSettings) -> PlatformConfig
     return config
 
 
-async def _made(entry: PlatformEntry, config: PlatformConfig, clock: Clock) -> object:
+async def _make_adapter(entry: PlatformEntry, config: PlatformConfig, clock: Clock) -> object:
     """In a thread; some want to see the event loop while they are made."""
     try:
         return await run_within(lambda: entry.adapter_factory(config), MAKE_S, clock)

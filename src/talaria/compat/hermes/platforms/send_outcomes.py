@@ -32,7 +32,7 @@ def kind_of(words: str) -> str:
     return next((kind for kind, signs in _KINDS if any(sign in said for sign in signs)), "unknown")
 
 
-def sent_id(result: object, key: str, label: str, secrets: Sequence[str] = ()) -> SentId:
+def read_sent_id(result: object, key: str, label: str, secrets: Sequence[str] = ()) -> SentId:
     """Raises what `Platform.send` may. A message whose name the adapter does not tell is called by our own key."""
     try:
         return contain(lambda: _read(result, key, label, secrets))
@@ -54,7 +54,7 @@ def _read(result: object, key: str, label: str, secrets: Sequence[str]) -> SentI
 def _failure(result: object, label: str, secrets: Sequence[str]) -> PlatformFailure:
     error = as_text(getattr(result, "error", None) or "")
     kind = as_text(getattr(result, "error_kind", None) or "") or kind_of(error)
-    said = f": {shown(error, secrets)}" if error else ""
+    said = f": {to_safe_line(error, secrets)}" if error else ""
     later = _seconds(getattr(result, "retry_after", None))
     if getattr(result, "retryable", False) or later is not None or kind in ("transient", "rate_limited"):
         return NotTaken(f"{label} did not take it{said}.", retry_after_s=later)
@@ -65,7 +65,7 @@ def _failure(result: object, label: str, secrets: Sequence[str]) -> PlatformFail
     return Rejected(f"{label} refused it{said}.")
 
 
-def shown(words: str, secrets: Sequence[str] = ()) -> str:
+def to_safe_line(words: str, secrets: Sequence[str] = ()) -> str:
     """On one line, and without secrets: these, and those that can be known by their looks."""
     plain = redact_sensitive_text(redact_secrets(words, secrets))
     return " ".join(plain.split())[:_MAX_SAID_CHARS].rstrip(".")
