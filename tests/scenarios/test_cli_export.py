@@ -84,7 +84,7 @@ def hostile(home: Path) -> str:
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    executable = browser_process.installed()
+    executable = browser_process.find_executable()
     if executable is None:
         pytest.skip("no Chromium here")
     async with async_playwright() as playwright:

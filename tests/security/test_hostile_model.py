@@ -13,7 +13,7 @@ from tests.security.attack import FAMILIES, Outcome, Told, wanted
 from tests.security.payload import Defence, Payload
 from tests.security.world import Mode, World
 
-from talaria.tools.browser.browser_process import installed
+from talaria.tools.browser.browser_process import find_executable
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 150
@@ -57,7 +57,7 @@ def payloads(group: Group) -> list[Payload]:
 
 def attacked(group: Group, folder: Path) -> Told:
     mode, family, part = group
-    if family == "browser" and installed() is None:
+    if family == "browser" and find_executable() is None:
         pytest.skip("attacks by a browser: none is installed")
     words = (str(folder), mode, family, str(part), str(parts(mode)[family]))
     ended = subprocess.run(

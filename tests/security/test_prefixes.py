@@ -11,7 +11,7 @@ from talaria.tools.command_prefixes import find_risk
 from talaria.tools.sandbox_permissions import (
     SANDBOX,
     is_granted,
-    unsandboxed_permission,
+    make_unsandboxed_permission,
 )
 
 PROJECT = "/work/shop"
@@ -20,7 +20,7 @@ GRANT = Grant(new_grant_id(), "local", SANDBOX, "unsandboxed git push", PROJECT,
 
 @pytest.mark.parametrize("command", ["git push", "git push origin main", "  git push --tags", "git 'push' \"origin\""])
 def test_the_words_themselves_are_covered(command: str) -> None:
-    assert is_granted(unsandboxed_permission(command), [GRANT], PROJECT)
+    assert is_granted(make_unsandboxed_permission(command), [GRANT], PROJECT)
 
 
 EVASIONS = [
@@ -117,7 +117,7 @@ def test_there_are_enough_evasions_to_mean_something() -> None:
 
 @pytest.mark.parametrize("command", EVASIONS, ids=ascii)
 def test_no_evasion_is_covered(command: str) -> None:
-    assert not is_granted(unsandboxed_permission(command), [GRANT], PROJECT)
+    assert not is_granted(make_unsandboxed_permission(command), [GRANT], PROJECT)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_no_evasion_is_covered(command: str) -> None:
     ],
 )
 def test_no_yes_that_lasts_is_offered_for_what_runs_anything(command: str) -> None:
-    assert not unsandboxed_permission(command).may_last
+    assert not make_unsandboxed_permission(command).may_last
 
 
 @pytest.mark.parametrize(
@@ -183,20 +183,20 @@ def test_no_yes_that_lasts_is_offered_for_what_runs_anything(command: str) -> No
 )
 def test_no_option_runs_or_writes_something_else(granted: str, command: str) -> None:
     grant = Grant(new_grant_id(), "local", SANDBOX, f"unsandboxed {granted}", PROJECT, None, 0.0, None)
-    assert is_granted(unsandboxed_permission(granted), [grant], PROJECT)
-    assert not is_granted(unsandboxed_permission(command), [grant], PROJECT)
+    assert is_granted(make_unsandboxed_permission(granted), [grant], PROJECT)
+    assert not is_granted(make_unsandboxed_permission(command), [grant], PROJECT)
 
 
 @pytest.mark.parametrize("what", ["git", "git pus", "git push origin", "push", "*", "git *", "'git push'", ""])
 def test_no_other_grant_covers_it(what: str) -> None:
     other = Grant(new_grant_id(), "local", SANDBOX, f"unsandboxed {what}", PROJECT, None, 0.0, None)
-    assert not is_granted(unsandboxed_permission("git push"), [other], PROJECT)
+    assert not is_granted(make_unsandboxed_permission("git push"), [other], PROJECT)
 
 
 def test_a_grant_of_another_project_or_tool_does_not_count() -> None:
     elsewhere = Grant(new_grant_id(), "local", SANDBOX, "unsandboxed git push", "/work/other", None, 0.0, None)
     of_a_tool = Grant(new_grant_id(), "local", "terminal", "unsandboxed git push", PROJECT, None, 0.0, None)
-    assert not is_granted(unsandboxed_permission("git push"), [elsewhere, of_a_tool], PROJECT)
+    assert not is_granted(make_unsandboxed_permission("git push"), [elsewhere, of_a_tool], PROJECT)
 
 
 @pytest.fixture

@@ -143,7 +143,7 @@ async def test_where_a_search_runs_there_is_only_what_commands_see_and_nothing_t
         assert host is not None
 
         async def run(*argv: str) -> int:
-            return (await host.start(SandboxCommand(program=argv, cwd="/", is_kept=False), Output()).ended()).code
+            return (await host.start(SandboxCommand(program=argv, cwd="/", is_kept=False), Output()).wait()).code
 
         assert await run("/bin/cat", str(project / "note")) == 0  # the control
         assert await run("/bin/cat", str(tmp_path / "elsewhere/note")) != 0

@@ -51,9 +51,9 @@ def names() -> tuple[str, ...]:
 def _has_browser() -> bool:
     if find_spec("playwright") is None:
         return False
-    from talaria.tools.browser.browser_process import installed  # noqa: PLC0415  (who has no browser does not pay for it)
+    from talaria.tools.browser.browser_process import find_executable  # noqa: PLC0415  (who has no browser does not pay for it)
 
-    return installed() is not None
+    return find_executable() is not None
 
 
 class BuiltinTools:

@@ -126,7 +126,7 @@ async def tried(settings: Settings, name: str, entry: ServerEntry) -> ServerTria
     sandboxes = found.sandboxes(settings.home, clock, settings.config)
     async with open_servers(wanted, settings.home, clock, settings.environment, sandboxes) as servers:
         await servers.first_tries()
-        problem, refused = servers.problem(name), servers.refused(name)
+        problem, refused = servers.problem(name), servers.find_refused_hosts(name)
         if problem:
             return ServerTrial({}, refused=refused, problem=f"The MCP server {name} {problem}.")
         tools = {tool.spec.name: tool.spec.description for tool in servers.tools()}

@@ -25,7 +25,7 @@ ChangedBlock = tuple[int, int, int, int]
 """Lines of the old text, from and up to, and those of the new one in their place."""
 
 
-def unified_diff(before: str, after: str, name: str) -> str:
+def format_unified_diff(before: str, after: str, name: str) -> str:
     """Empty: nothing has changed. Bytes that are no text (surrogates) are shown as such."""
     if before == after:
         return ""

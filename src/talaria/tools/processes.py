@@ -153,7 +153,7 @@ class BackgroundProcesses:
         self._all.clear()
 
     async def _watch(self, process: BackgroundProcess) -> None:
-        end = await process.started.ended()
+        end = await process.started.wait()
         process.output.close()
         if process.is_ended_on_purpose:
             return

@@ -155,14 +155,14 @@ class ProjectGuard:
             await self.compare()
         if any(one.may_have_changed_files for one in self._find_neighbors()):
             return await self.guard_again(host)
-        if await in_thread(lambda: policy.accept() | bool(host.unguarded(self.guarded))):
+        if await in_thread(lambda: policy.accept() | bool(host.find_unguarded(self.guarded))):
             self.guarded = await in_thread(find_guarded)
             return await self.guard_again(host)
         return True
 
     async def guard_again(self, host: ToolHost) -> bool:
         """What somebody outside has replaced has lost its guard. False: it cannot be guarded while the sandbox runs."""
-        lost = await in_thread(lambda: host.unguarded(self.guarded))
+        lost = await in_thread(lambda: host.find_unguarded(self.guarded))
         if not lost:
             return True
         git = self._git

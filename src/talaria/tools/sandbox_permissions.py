@@ -220,7 +220,7 @@ def port_permission(number: str, kind: Literal["port", "publish"] = "port") -> P
     return Permission(kind, (str(int(number)),))
 
 
-def unsandboxed_permission(command: str) -> Permission:
+def make_unsandboxed_permission(command: str) -> Permission:
     words = shell_words.split_simple(command) if command.isprintable() else None
     return Permission("unsandboxed", tuple(words or ()))
 
@@ -239,7 +239,7 @@ def parse_need(need: str, command: str, project: Path, may_be_shared: Callable[[
         case "port" | "publish" if what:
             return port_permission(what, kind)
         case "unsandboxed" if not what:
-            return unsandboxed_permission(command)
+            return make_unsandboxed_permission(command)
         case _:
             raise BadArguments(f"{need!r} cannot be asked for; use one of {FORMS}.")
 

@@ -283,9 +283,9 @@ class Workspace:
         before, so that it does not pass for the person's own doing. `is_by_grant`: they were not asked about these
         very words."""
         await self.quarantine_changes()
-        from talaria.tools.sandbox.local import opened_outside  # noqa: PLC0415  (rarely)
+        from talaria.tools.sandbox.local import open_outside  # noqa: PLC0415  (rarely)
 
-        async with opened_outside(self.project, self.roots, environment, is_by_grant=is_by_grant) as host:
+        async with open_outside(self.project, self.roots, environment, is_by_grant=is_by_grant) as host:
 
             async def start(command: SandboxCommand, sink: OutputSink) -> RunningCommand:
                 return host.start(command, sink)
@@ -377,7 +377,7 @@ class Workspace:
         if self._sandbox.level not in ("none", "remote"):  # there each command is asked about
             learning = self.guard.begin(view)  # while the sandbox starts
         try:
-            host = await self._resources.enter_async_context(self._sandbox.opened(view))
+            host = await self._resources.enter_async_context(self._sandbox.open(view))
         finally:
             if learning is not None:
                 await complete(learning)
@@ -385,7 +385,7 @@ class Workspace:
         if links:
             await host.guard((), links)
         if host.listener is not None:
-            await self._resources.enter_async_context(self.egress.served(host.listener))
+            await self._resources.enter_async_context(self.egress.serve(host.listener))
         return host
 
     async def _close_host(self) -> None:

@@ -112,7 +112,7 @@ async def test_hosts_that_it_may_not_reach_are_named_once(opened: Open, use: Use
     async with opened(backend="bubblewrap", evil=entry) as servers:
         attempts = json.dumps({"sink": ("tunnel", "sink.example", 443)})
         first, second = [await use(servers.tools(), "mcp_evil_attack", attempts=attempts) for _ in range(2)]
-        assert servers.refused("evil") == ("sink.example",)
+        assert servers.find_refused_hosts("evil") == ("sink.example",)
     assert first.text == (
         '{"sink": "refused: OSError"}\n[About evil: it tried to reach sink.example from the sandbox, which was '
         "refused: add to mcp_servers.evil.sandbox.network what it may reach, or set mcp_servers.evil.sandbox to false.]"
@@ -207,5 +207,5 @@ async def test_a_sandbox_that_does_not_start_is_not_waited_for(tmp_path: Path) -
             *launch.argv, pass_fds=launch.pass_fds, stderr=asyncio.subprocess.DEVNULL
         )
         way_out = EgressProxy((), (), ManualClock())
-        async with asyncio.timeout(START_S / 2), Launched(launch, way_out, None).begun(process.pid):
+        async with asyncio.timeout(START_S / 2), Launched(launch, way_out, None).supervise(process.pid):
             assert await process.wait() != 0

@@ -109,7 +109,7 @@ class Sink:
 
 async def run(host: ToolHost, command: str) -> str:
     sink = Sink()
-    await host.start(SandboxCommand(command=command), sink).ended()
+    await host.start(SandboxCommand(command=command), sink).wait()
     return sink.text
 
 
@@ -130,11 +130,11 @@ async def main(project: Path, word: str) -> dict[str, object]:
     (project / "hold.py").write_text(HOLD)
     view = view_of(project, project.parent / "talaria", TerminalSettings(), {})
     places = (project / ".git/config", project / ".git/hooks", project / "new/.git/config")
-    async with asyncio.timeout(60), Bubblewrap().opened(view) as host:
-        before = host.unguarded(places[:2])
+    async with asyncio.timeout(60), Bubblewrap().open(view) as host:
+        before = host.find_unguarded(places[:2])
         await run(host, "echo kept > /tmp/kept")
         replace(project)
-        lost = host.unguarded(places)
+        lost = host.find_unguarded(places)
         sinks = {kind: Sink() for kind in KINDS}
         started = [
             host.start(SandboxCommand(command=f"exec python3 hold.py {kind}", has_input=True, is_kept=False), sink)
@@ -149,12 +149,12 @@ async def main(project: Path, word: str) -> dict[str, object]:
         for one in started:
             one.write(b"\n")
         for one in started:
-            await one.ended()
+            await one.wait()
         attack = "for f in .git/config .git/hooks/new new/.git/config; do echo '#plain' >> $f; done 2>/dev/null; "
         move = "mv new old && mkdir -p new/.git && cp old/.git/config new/.git && echo '#moved' >> new/.git/config"
         await run(host, f"{attack} ({move}) 2>/dev/null")
         kept = await run(host, "cat /tmp/kept; cat /tmp/said")
-        after = host.unguarded(places)
+        after = host.find_unguarded(places)
     texts = [(project / name / "config").read_text() for name in (".git", "new/.git")]
     marks = {line for text in texts for line in text.splitlines() if line.startswith("#") and line[1] != " "}
     return {

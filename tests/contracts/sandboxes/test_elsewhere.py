@@ -35,13 +35,13 @@ class Said:
 
 async def said(host: ToolHost, command: str) -> str:
     sink = Said()
-    await host.start(SandboxCommand(command=command), sink).ended()
+    await host.start(SandboxCommand(command=command), sink).wait()
     return sink.text.strip()
 
 
 async def refusal(sandbox: Sandbox, view: SandboxPolicy) -> str:
     with pytest.raises(ToolFailed) as refused:
-        async with sandbox.opened(view):
+        async with sandbox.open(view):
             pass
     return str(refused.value)
 
@@ -104,7 +104,7 @@ async def test_container_has_no_more_than_was_given_to_it(
         limits=limits,
     )
     before = containers(podman)
-    async with Docker(podman).opened(shown) as host:
+    async with Docker(podman).open(shown) as host:
         assert len(containers(podman) - before) == 1
         assert not [*Path(podman.program).parent.rglob("ctr.log")]  # where what is said would be kept
         assert await said(host, "cat guarded/file") == "guarded"
@@ -185,7 +185,7 @@ async def test_ssh_that_is_not_installed_is_told(view: SandboxPolicy, monkeypatc
 
 
 async def test_words_of_a_login_shell_are_no_part_of_the_conversation(sshd: SshSettings, view: SandboxPolicy) -> None:
-    async with Ssh(changed(sshd, "/person", "/noisy")).opened(view) as host:
+    async with Ssh(changed(sshd, "/person", "/noisy")).open(view) as host:
         assert await said(host, "echo $HOME") == str(Path.home())
 
 

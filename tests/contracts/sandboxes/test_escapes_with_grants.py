@@ -48,7 +48,7 @@ class Opened:
         self.was_open: list[str] = []
 
     @asynccontextmanager
-    async def opened(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
+    async def open(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(in_threads(use_caches(self._state, 1 << 30)))
             is_strict = self.level == "strict"
@@ -57,7 +57,7 @@ class Opened:
                 view = structs.replace(view, has_egress=True)
             elif not view.is_read_only:
                 view = structs.replace(view, writes=(*view.writes, self._folder))
-            host = await stack.enter_async_context(self._inner.opened(view))
+            host = await stack.enter_async_context(self._inner.open(view))
             if is_strict and not view.is_read_only:
                 assert not await host.share(self._folder)
                 assert host.ports is not None
@@ -65,7 +65,7 @@ class Opened:
                 await host.ports.publish(PUBLISHED)
             if host.listener is not None:
                 way_out = EgressProxy(("granted.example",), (), SystemClock())
-                await stack.enter_async_context(way_out.served(host.listener))
+                await stack.enter_async_context(way_out.serve(host.listener))
             if not view.is_read_only:
                 self.was_open.append(await self._tried(host))
             yield host
@@ -74,7 +74,7 @@ class Opened:
         output = CapturedOutput(self._state / "spill/output", Redactor())
         connect = f"exec 5<>/dev/tcp/127.0.0.1/{self._port} && echo port" if self.level == "strict" else "echo port"
         words = f"touch {self._folder}/made && echo folder; {connect}"
-        await host.start(SandboxCommand(command=words, is_kept=False), output).ended()
+        await host.start(SandboxCommand(command=words, is_kept=False), output).wait()
         output.close()
         return output.text()
 

@@ -76,10 +76,10 @@ async def test_what_is_guarded_already_costs_nothing_more(
     cwd: Path, view: SandboxPolicy, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = (cwd / ".git/config",)
-    async with Bubblewrap().opened(view) as host:
+    async with Bubblewrap().open(view) as host:
         for _ in range(2):  # a guard that was put back can be lost again
             replace(*places)
-            assert host.unguarded(places) == places
+            assert host.find_unguarded(places) == places
             assert (await host.guard(places)).done == places
             assert "Read-only" in await run(host, "echo evil >> .git/config")
         monkeypatch.setattr(sys, "executable", "/nowhere/python")
@@ -94,14 +94,14 @@ async def test_processes_go_on_and_those_that_were_stopped_stay_so(
 ) -> None:
     stopped = "bash -c 'kill -STOP $$; sleep 1000' & until grep -q '^State:.T' /proc/$!/status; do :; done"
     command = f"{stopped}; sleep 1000 & echo ready; read x; ps -o stat=,args= --ppid $$ | sort"
-    async with Bubblewrap().opened(view) as host:
+    async with Bubblewrap().open(view) as host:
         sink = Sink()
         started = host.start(SandboxCommand(command=command, has_input=True, is_kept=False), sink)
         await sink.wait_for("ready")
         replace(cwd / ".git/config")
         assert (await host.guard((cwd / ".git/config",))).stopped == ()
         started.write(b"\n")
-        await started.ended()
+        await started.wait()
     states = [line[0] for line in sink.text.splitlines() if line.endswith("sleep 1000")]
     assert states == ["S", "T"]
 
@@ -110,7 +110,7 @@ async def test_processes_go_on_and_those_that_were_stopped_stay_so(
 async def test_what_cannot_be_guarded_is_told(cwd: Path, view: SandboxPolicy, backend: Backend, tmp_path: Path) -> None:
     config, linked, missing = cwd / ".git/config", cwd / "linked", cwd / "missing"
     linked.symlink_to(config)
-    async with Bubblewrap().opened(view) as host:
+    async with Bubblewrap().open(view) as host:
         replace(config)
         os.link(config, cwd / "second")
         with config.open("a"):  # perhaps handed over to a command in a way that nobody can see
@@ -123,12 +123,12 @@ async def test_what_cannot_be_guarded_is_told(cwd: Path, view: SandboxPolicy, ba
         assert (came.done, came.linked) == ((), (config,))
         assert (await host.guard((config,))).done == (config,)
     assert (await host.guard((config,))).failed == ((config, "the sandbox has ended"),)
-    assert host.unguarded((config,)) == ()
+    assert host.find_unguarded((config,)) == ()
 
 
 @pytest.mark.parametrize("backend", ["landlock", "local"], indirect=True)
 async def test_levels_without_mounts_say_so(cwd: Path, view: SandboxPolicy, settings: TerminalSettings) -> None:
     config = cwd / ".git/config"
-    async with SandboxChooser(settings).sandbox.opened(view) as host:
+    async with SandboxChooser(settings).sandbox.open(view) as host:
         assert (await host.guard((config,))).failed == ((config, "this level has no mounts"),)
-        assert host.unguarded((config,)) == ()
+        assert host.find_unguarded((config,)) == ()

@@ -31,8 +31,8 @@ class Sink:
 async def main():
     settings = msgspec.json.decode(sys.argv[1], type=TerminalSettings)
     policy = SandboxPolicy(project=Path(sys.argv[2]), home=Path.home())
-    async with SandboxChooser(settings).sandbox.opened(policy) as host:
-        await host.start(SandboxCommand(command=sys.argv[3]), Sink()).ended()
+    async with SandboxChooser(settings).sandbox.open(policy) as host:
+        await host.start(SandboxCommand(command=sys.argv[3]), Sink()).wait()
 
 asyncio.run(main())
 """
@@ -64,7 +64,7 @@ async def test_start_that_is_interrupted_at_any_moment_leaves_nothing_open(
     sandbox = SandboxChooser(settings).sandbox
 
     async def opened() -> None:
-        async with sandbox.opened(SandboxPolicy(project=cwd, home=Path.home())):
+        async with sandbox.open(SandboxPolicy(project=cwd, home=Path.home())):
             pass
 
     await opened()  # what asyncio opens once is open now

@@ -313,8 +313,8 @@ async def test_commands_run_in_a_home_with_talarias_own_in_it(tmp_path: Path, mo
         (own / name).write_text("secret")
     monkeypatch.setenv("HOME", str(person))
     output = CapturedOutput(tmp_path / "output", Redactor())
-    async with Bubblewrap().opened(view_of(person, own, TerminalSettings(), os.environ)) as host:
-        await host.start(SandboxCommand(command="echo here; cat .talaria/.env"), output).ended()
+    async with Bubblewrap().open(view_of(person, own, TerminalSettings(), os.environ)) as host:
+        await host.start(SandboxCommand(command="echo here; cat .talaria/.env"), output).wait()
     output.close()
     assert "here\n" in output.text()
     assert "secret" not in output.text()

@@ -153,7 +153,7 @@ async def test_a_repository_that_becomes_a_link_before_it_is_mounted_is_not_foll
         command = (
             "cat sub/.git/config/kept sub/.git/hooks/kept; echo evil > sub/.git/planted; echo evil > sub/.git/hooks/x"
         )
-        await (await workspace.start(SandboxCommand(command=command), output)).awaited(20)
+        await (await workspace.start(SandboxCommand(command=command), output)).wait_within(20)
     finally:
         await workspace.close()
     assert "kept\n" not in output.text()
@@ -179,7 +179,7 @@ async def test_a_link_in_place_of_a_folder_of_programs_shows_nothing_private(
     async with aclosing(Workspaces(listed, tmp_path / "home", SystemClock())) as workspaces:
         names = (".nvm/id", ".rustup/id", "listed/id", ".ssh/id", ".cargo/bin/tool", "tools/tool")
         command = SandboxCommand(command=f"cat {' '.join(str(person / name) for name in names)} 2>/dev/null")
-        await (await (await workspaces.open(scope)).start(command, output)).awaited(20)
+        await (await (await workspaces.open(scope)).start(command, output)).wait_within(20)
     assert output.text() == ".cargo/bin/tool\ntools/tool\n"  # the controls: folders, and a link of the person
 
 
@@ -192,7 +192,7 @@ async def test_a_project_that_becomes_a_link_before_it_is_mounted_is_not_followe
     scope.cwd.rename(tmp_path / "moved")
     scope.cwd.symlink_to(outside)
     with pytest.raises(ToolFailed, match="Commands cannot run"):
-        async with Bubblewrap().opened(view):
+        async with Bubblewrap().open(view):
             pass
 
 
@@ -214,7 +214,7 @@ async def test_our_own_code_cannot_be_written_whatever_the_settings_say(
     output = CapturedOutput(tmp_path / "spill/s/x", scope.redactor)
     try:
         command = f"for one in {asked}; do test -w $one && echo $one; done; test -w . && echo project"
-        await (await workspace.start(SandboxCommand(command=command), output)).awaited(20)
+        await (await workspace.start(SandboxCommand(command=command), output)).wait_within(20)
     finally:
         await workspace.close()
     assert output.text() == "project\n"

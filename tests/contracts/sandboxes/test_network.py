@@ -39,7 +39,7 @@ def fetch(backend: Backend, port: int, scope: Scope, tmp_path: Path) -> Fetch:
         async with aclosing(Workspaces(settings, tmp_path / "home", SystemClock(), private)) as workspaces:
             workspace = await workspaces.open(scope)
             started = await workspace.start(SandboxCommand(command=FETCH.replace("PORT", str(port))), output)
-            await started.awaited(30)
+            await started.wait_within(30)
         return output.text()
 
     return run

@@ -331,8 +331,8 @@ class ClosingSlowly:
         self.in_the_end: Callable[[], Awaitable[None]] | None = None
 
     @asynccontextmanager
-    async def opened(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
-        async with self._inner.opened(view) as host:
+    async def open(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
+        async with self._inner.open(view) as host:
             yield host
         assert self.in_the_end is not None
         await self.in_the_end()
@@ -350,7 +350,7 @@ async def test_what_a_dying_process_makes_is_held_after_others_have_looked(
     started = await workspace.start(SandboxCommand(command="sleep 1000"), output)
 
     async def look_and_write() -> None:
-        await started.ended()
+        await started.wait()
         await workspace.quarantine_changes()
         (cwd / ".envrc").write_text("evil\n")
 

@@ -82,9 +82,9 @@ async def changed_in(view: SandboxPolicy, scope: Scope) -> set[str]:
     )
     swap = f"for n in {names}; do d=${{n%%/*}}; mv $d $d.1 && cp -r $d.1 $d && echo evil >> $n; done"
     output = CapturedOutput(scope.spill / "x", scope.redactor)
-    async with Bubblewrap().opened(view) as host:
+    async with Bubblewrap().open(view) as host:
         for command in (attack, swap):
-            await host.start(SandboxCommand(command=f"({command}) 2>/dev/null"), output).awaited(20)
+            await host.start(SandboxCommand(command=f"({command}) 2>/dev/null"), output).wait_within(20)
     return {name for name in FILES if "evil" in (view.project / name).read_text()}
 
 
@@ -110,8 +110,10 @@ async def test_hooks_in_a_folder_of_the_settings_are_guarded_too(
     (tmp_path / "plain").write_text("")
     view = view_of(cwd, tmp_path / "home", TerminalSettings(write=(str(shared), str(tmp_path / "plain"))), {})
     attack = f"echo evil > {hooks}/pre-commit; echo evil > {shared}/lib/.git/config; echo good > {shared}/file"
-    async with Bubblewrap().opened(view) as host:
-        await host.start(SandboxCommand(command=attack), CapturedOutput(scope.spill / "x", scope.redactor)).awaited(20)
+    async with Bubblewrap().open(view) as host:
+        await host.start(SandboxCommand(command=attack), CapturedOutput(scope.spill / "x", scope.redactor)).wait_within(
+            20
+        )
     assert (shared / "file").read_text() == "good\n"
     assert not (hooks / "pre-commit").exists()
     assert (shared / "lib/.git/config").read_text() == ""

@@ -76,4 +76,4 @@ async def test_own_sandbox_of_the_browser_is_on(found: Found, visitor: Visitor, 
 
 def test_without_bubblewrap_there_is_no_wrapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browser_process, "BWRAP", "/nonexistent/bwrap")
-    assert browser_process.confined(Path(BASH), tmp_path) is None
+    assert browser_process.make_confining_wrapper(Path(BASH), tmp_path) is None

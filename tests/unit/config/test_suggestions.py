@@ -16,7 +16,7 @@ from talaria.tools.base import Claim
 from talaria.tools.policy import ApprovalSettings, Policy, PolicyRequest
 from talaria.tools.protected import Protected
 from talaria.tools.sandbox.egress_proxy import EgressProxy
-from talaria.tools.sandbox.sandbox_settings import listed_variables
+from talaria.tools.sandbox.sandbox_settings import select_variables
 
 SUGGESTIONS = re.findall(r"^#   (\w+: .*?)(?:   *[a-z].*)?$", BEGINNING, re.MULTILINE)
 
@@ -38,7 +38,7 @@ def _opens_the_sandbox(config: Config) -> bool:
         way_out.is_listed("pypi.org")
         and not untouched.is_listed("pypi.org")
         and config.terminal.ports == (5432,)  # what comes of it: tests/contracts/sandboxes/test_needs.py
-        and listed_variables(config.terminal.env, there) == {"DJANGO_SETTINGS_MODULE": "shop.settings"}
+        and select_variables(config.terminal.env, there) == {"DJANGO_SETTINGS_MODULE": "shop.settings"}
     )
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from talaria.core.errors import ToolFailed
 from talaria.tools.builtin.edits import Edit, apply_edits
-from talaria.tools.diffs import MAX_DIFF_LINES, unified_diff
+from talaria.tools.diffs import MAX_DIFF_LINES, format_unified_diff
 from talaria.tools.file_content import TextFile, decode_text
 
 LINES = st.lists(st.sampled_from(["a", "b", "  a", "\ta", "a ", "", "}", "é", "a b", "a  b", "\udce9"]), max_size=6)
@@ -91,7 +91,7 @@ WORDS = st.lists(st.sampled_from(["a", "b", "c", "", "x"]), max_size=30).map("\n
 @settings(max_examples=500, deadline=None)
 @given(WORDS, WORDS)
 def test_diff_leads_from_one_text_to_the_other(before: str, after: str) -> None:
-    assert applied(before, unified_diff(before, after, "file")) == after
+    assert applied(before, format_unified_diff(before, after, "file")) == after
 
 
 def applied(before: str, diff: str) -> str:
@@ -116,7 +116,7 @@ def applied(before: str, diff: str) -> str:
 
 def test_long_diff_is_cut_and_says_how_much_is_missing() -> None:
     before = "\n".join(f"line {number}" for number in range(1_000)) + "\n"
-    diff = unified_diff(before, before.replace("line", "row"), "a.txt").split("\n")
+    diff = format_unified_diff(before, before.replace("line", "row"), "a.txt").split("\n")
     assert len(diff) == MAX_DIFF_LINES + 3
     assert diff[-1] == "[… 1,801 more lines of this diff]"
 
@@ -124,13 +124,14 @@ def test_long_diff_is_cut_and_says_how_much_is_missing() -> None:
 def test_diff_of_a_huge_change_is_a_sentence() -> None:
     before = "\n".join(map(str, range(30_000)))
     assert (
-        unified_diff(before, before.replace("1", "one"), "a.txt") == "[lines 1 to 29995 of a.txt became 29,995 others]"
+        format_unified_diff(before, before.replace("1", "one"), "a.txt")
+        == "[lines 1 to 29995 of a.txt became 29,995 others]"
     )
 
 
 def test_lines_of_a_diff_have_the_numbers_of_the_file() -> None:
     before = "".join(f"{number}\n" for number in range(1, 1_001))
-    diff = unified_diff(before, before.replace("\n500\n", "\nfive\n"), "a.txt")
+    diff = format_unified_diff(before, before.replace("\n500\n", "\nfive\n"), "a.txt")
     assert diff.split("\n")[2:] == [
         "@@ -497,7 +497,7 @@",
         " 497",

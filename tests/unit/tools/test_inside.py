@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from talaria.tools.sandbox.inside import MAX_FOLDERS, MAX_MOUNTS, fitted, guarded, look, on_the_way
+from talaria.tools.sandbox.inside import MAX_FOLDERS, MAX_MOUNTS, find_guardable, fit_mounts, look, on_the_way
 
 
 def repository(folder: Path) -> Path:
@@ -104,7 +104,7 @@ def test_where_there_are_too_many_repositories_to_mount_none_is_left_open(tmp_pa
     inner = [repository(tmp_path / f"vendor/{number}") for number in range(MAX_MOUNTS)]
     found = look(tmp_path).policy
     assert {git / name for git in (near, *inner) for name in ("hooks", "config")} <= set(found)
-    fitting = fitted((tmp_path,), found)
+    fitting = fit_mounts((tmp_path,), found)
     assert len(fitting) + len(on_the_way((tmp_path,), fitting)) <= MAX_MOUNTS
     assert all(any(place.is_relative_to(one) for one in fitting) for place in found)
     assert {near / "hooks", near / "config"} <= set(fitting)
@@ -113,10 +113,10 @@ def test_where_there_are_too_many_repositories_to_mount_none_is_left_open(tmp_pa
 
 def test_a_project_with_more_repositories_than_can_be_mounted_can_only_be_read(tmp_path: Path) -> None:
     places = [tmp_path / str(number) / ".git" / name for number in range(10) for name in ("config", "hooks")]
-    assert fitted((tmp_path,), places, 40) == tuple(places)
-    assert fitted((tmp_path,), places, 38) == (*places[:-2], tmp_path / "9/.git")
-    assert set(fitted((tmp_path,), places, 10)) == {place.parents[1] for place in places}
-    assert fitted((tmp_path,), places, 9) == (tmp_path,)
+    assert fit_mounts((tmp_path,), places, 40) == tuple(places)
+    assert fit_mounts((tmp_path,), places, 38) == (*places[:-2], tmp_path / "9/.git")
+    assert set(fit_mounts((tmp_path,), places, 10)) == {place.parents[1] for place in places}
+    assert fit_mounts((tmp_path,), places, 9) == (tmp_path,)
 
 
 def test_a_socket_is_found_while_somebody_listens_and_not_once_it_is_only_left_over(tmp_path: Path) -> None:
@@ -153,5 +153,5 @@ def test_what_a_link_leads_to_is_guarded_only_inside(tmp_path: Path) -> None:
     (project / "linked").symlink_to("inner/.git")
     (project / "plain").write_text("")
     places = [project / name for name in (".git/hooks", "linked/hooks", "plain", "missing/x")]
-    assert [*guarded((project,), iter(places))][:2] == [inner / "hooks", project / "plain"]
-    assert not any(place.is_relative_to(tmp_path / "elsewhere") for place in guarded((project,), iter(places)))
+    assert [*find_guardable((project,), iter(places))][:2] == [inner / "hooks", project / "plain"]
+    assert not any(place.is_relative_to(tmp_path / "elsewhere") for place in find_guardable((project,), iter(places)))

@@ -17,7 +17,7 @@ from talaria.core.text import show_size
 from talaria.tools.sandbox.base import Level, Sandbox
 from talaria.tools.sandbox.chooser import SandboxChooser
 from talaria.tools.sandbox.launching import USUAL_WEIGHT
-from talaria.tools.sandbox.resource_limits import enforced
+from talaria.tools.sandbox.resource_limits import enforce_limits
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 
 _VERDICTS: dict[probes.Verdict, Verdict] = {"pass": "ok", "warn": "warn", "fail": "fail", "skip": "skip"}
@@ -86,7 +86,7 @@ def _limits(terminal: TerminalSettings) -> Iterator[Finding]:
     """How firmly: whether the kernel holds them, or only Talaria. That they hold was tried before."""
     limits = terminal.sandbox_limits
     memory, remedy = show_size(limits.memory_bytes), "run it as a systemd user service: that has control groups"
-    with enforced(limits.processes, limits.memory_bytes, limits.cpu_weight) as enforcing:
+    with enforce_limits(limits.processes, limits.memory_bytes, limits.cpu_weight) as enforcing:
         by_kernel = enforcing.limited
     if "memory" in by_kernel:
         yield Finding("memory", "ok", f"a control group holds the commands of a session to {memory}")

@@ -179,7 +179,7 @@ class CredentialBroker:
 
     async def _judge(self, wanted: "GitRequest", host: str, port: int) -> None:
         if wanted.remote is None:
-            await self._told(self._around.admit(host, port), host)
+            await self._report_refusal(self._around.admit(host, port), host)
         else:
             await self._judge_beginning(wanted.remote, wanted.service)
 
@@ -187,7 +187,7 @@ class CredentialBroker:
         """To list the refs before a push tells the server nothing and changes nothing: the question comes when it is
         known what would be pushed."""
         if service == "git-receive-pack":
-            await self._told(self._consent.check_listing(remote.address), remote.address)
+            await self._report_refusal(self._consent.check_listing(remote.address), remote.address)
         else:
             await self._allow(Permission("fetch", (remote.address,)), remote.address)
 
@@ -203,9 +203,9 @@ class CredentialBroker:
     async def _allow(
         self, permission: Permission, where: str, content: str | None = None, noun: str = "command"
     ) -> None:
-        await self._told(self._consent.allow(permission, content, noun), where)
+        await self._report_refusal(self._consent.allow(permission, content, noun), where)
 
-    async def _told(self, asking: Awaitable[None], where: str) -> None:
+    async def _report_refusal(self, asking: Awaitable[None], where: str) -> None:
         try:
             await asking
         except Denied as refusal:
@@ -259,7 +259,7 @@ class CredentialBroker:
             environment["GIT_PROTOCOL"] = request.protocol
         port = ("-p", str(remote.port)) if remote.port else ()
         to = f"{remote.user}@{remote.host}" if remote.user else remote.host
-        command = f"{service} {_quoted(_ssh_path(remote))}"
+        command = f"{service} {_quote(_ssh_path(remote))}"
         words = (*_ssh_program(settings), *_SSH_OPTIONS, *port, "--", to, command)
 
         async def pass_in(process: asyncio.subprocess.Process) -> None:
@@ -296,7 +296,7 @@ class CredentialBroker:
                 port or 22,
             )
             for service in ("git-upload-pack", "git-receive-pack"):
-                if is_there and len(rest) == 2 and command == f"{service} {_quoted(_ssh_path(remote))}":
+                if is_there and len(rest) == 2 and command == f"{service} {_quote(_ssh_path(remote))}":
                     return remote, service
         raise _Failed(
             f"git reaches {to or 'nothing'} by ssh only if that is a remote of this repository: one that it had when "
@@ -418,7 +418,7 @@ def _ssh_path(remote: Remote) -> str:
     return remote.path[1:] if remote.path.startswith("/~") else remote.path
 
 
-def _quoted(path: str) -> str:
+def _quote(path: str) -> str:
     """As git quotes it for a shell."""
     return "'" + path.replace("'", "'\\''").replace("!", "'\\!'") + "'"
 

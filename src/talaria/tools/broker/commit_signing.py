@@ -76,7 +76,7 @@ async def sign(text: bytes, key: SigningKey, environment: Mapping[str, str]) -> 
     if key.format != "ssh":
         output, errors = await _run((key.program, "--status-fd=2", "-bsau", key.key), text, environment)
         if _CREATED not in errors:
-            raise CannotSign(_said(errors, key))
+            raise CannotSign(_format_failure(errors, key))
         return output
     with TemporaryDirectory(prefix="talaria-") as folder:
         named, more = key.key, tuple[str, ...]()
@@ -88,7 +88,7 @@ async def sign(text: bytes, key: SigningKey, environment: Mapping[str, str]) -> 
         words = (key.program, "-Y", "sign", "-n", "git", "-f", file, *more)
         output, errors = await _run(words, text, environment)
     if not output.startswith(b"-----BEGIN SSH SIGNATURE-----"):
-        raise CannotSign(_said(errors, key))
+        raise CannotSign(_format_failure(errors, key))
     return output
 
 
@@ -118,7 +118,7 @@ async def _run(words: Sequence[str], text: bytes, environment: Mapping[str, str]
             await process.wait()
 
 
-def _said(errors: bytes, key: SigningKey) -> str:
+def _format_failure(errors: bytes, key: SigningKey) -> str:
     lines = [line for line in errors.decode("utf-8", "replace").splitlines() if not line.startswith("[GNUPG:]")]
     told = " ".join(" ".join(lines).split())[:300]
     return f"{key.program} could not sign with {key.key}: {told or 'it gave no reason'}"

@@ -173,9 +173,9 @@ async def read_commits(host: ToolHost, folders: Collection[Path], updates: Seque
         started = host.start(
             SandboxCommand(command=command, cwd="/", is_kept=False, limit_bytes=MAX_OUTPUT_BYTES), collected
         )
-        if await started.awaited(READ_S) is None:
+        if await started.wait_within(READ_S) is None:
             break
-        commits |= _verified(bytes(collected.content))
+        commits |= _parse_verified(bytes(collected.content))
     return commits
 
 
@@ -201,7 +201,7 @@ def describe_push(update: RefUpdate, commits: Mapping[str, bytes]) -> Push:
     return Push(update, is_forced, "\n".join(lines))
 
 
-def _verified(listed: bytes) -> dict[str, bytes]:
+def _parse_verified(listed: bytes) -> dict[str, bytes]:
     """The commits and tags that are what they are called."""
     commits: dict[str, bytes] = {}
     at = 0

@@ -27,7 +27,7 @@ IDLE_S = 15 * 60.0
 
 def is_available() -> bool:
     """Whether there is anything to start; nothing is loaded for it."""
-    return browser_process.installed() is not None and find_spec("playwright") is not None
+    return browser_process.find_executable() is not None and find_spec("playwright") is not None
 
 
 class _Seat(msgspec.Struct):
@@ -57,7 +57,7 @@ class Browser:
     async def visiting(self, session: SessionId, *, opens: bool = False) -> AsyncGenerator["BrowserWindow"]:
         """The window of a session, for one call at a time; where there is none it is opened, or `ToolFailed` raised."""
         async with self._turns[session]:
-            seat = await complete(self._seated(session)) if opens else self._seats.get(session)
+            seat = await complete(self._ensure_seat(session)) if opens else self._seats.get(session)
             if seat is None:
                 raise ToolFailed(NO_PAGE)
             seat.used_at = self._clock.monotonic()
@@ -69,33 +69,33 @@ class Browser:
     async def close(self, session: SessionId) -> None:
         """What the session has open, cookies included; the browser itself with the last session."""
         async with self._changing:
-            await complete(self._closed([session]))
+            await complete(self._close_seats([session]))
 
     async def aclose(self) -> None:
         if self._tidying is not None:
             self._tidying.cancel()
         async with self._changing:
-            await complete(self._closed(list(self._seats)))
+            await complete(self._close_seats(list(self._seats)))
 
-    async def _seated(self, session: SessionId) -> _Seat:
+    async def _ensure_seat(self, session: SessionId) -> _Seat:
         from talaria.tools.browser.browser_process import answers, start  # noqa: PLC0415  (who opens no page does not pay)
 
         async with self._changing:
             if self._running is not None and not await answers(self._running.browser):
-                await self._closed(list(self._seats))
+                await self._close_seats(list(self._seats))
             self._running = self._running or await start()
             if session not in self._seats:
-                self._seats[session] = _Seat(await self._opened(self._running), self._clock.monotonic())
+                self._seats[session] = _Seat(await self._open_window(self._running), self._clock.monotonic())
             if self._tidying is None or self._tidying.done():
                 self._tidying = asyncio.create_task(self._tidy(), name="browser tidying")
             return self._seats[session]
 
-    async def _opened(self, running: "RunningBrowser") -> "BrowserWindow":
+    async def _open_window(self, running: "RunningBrowser") -> "BrowserWindow":
         from talaria.tools.browser.window import open_window  # noqa: PLC0415  (nor who has no Playwright)
 
         return await open_window(running.browser, self._timeout_s, self._allowance, self._clock, self._lookup)
 
-    async def _closed(self, sessions: Sequence[SessionId]) -> None:
+    async def _close_seats(self, sessions: Sequence[SessionId]) -> None:
         for session in sessions:
             self._turns.pop(session, None)
             seat = self._seats.pop(session, None)

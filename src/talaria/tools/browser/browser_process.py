@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from talaria.core.aio import in_thread, in_threads
 from talaria.core.errors import ToolFailed
-from talaria.tools.sandbox.system import BWRAP, mounted
+from talaria.tools.sandbox.system import BWRAP, format_mounts
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright, ProxySettings
@@ -44,11 +44,11 @@ _ETC = (
 )
 
 
-def installed() -> Path | None:
+def find_executable() -> Path | None:
     return next((Path(place) for place in PLACES if os.access(place, os.X_OK)), None)
 
 
-def confined(program: Path, folder: Path) -> Path | None:
+def make_confining_wrapper(program: Path, folder: Path) -> Path | None:
     """A program in `folder` that runs this one in bubblewrap; None where that does not work, found out by trying."""
     command = (*confinement(), str(program))
     wrapper = folder / "chromium"
@@ -70,7 +70,9 @@ def confinement() -> tuple[str, ...]:
 def _view() -> Iterator[str]:
     yield from ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
     yield from ("--uid", "1000", "--gid", "1000", "--cap-drop", "ALL", "--die-with-parent", "--new-session")
-    yield from mounted(filter(os.path.isdir, _SYSTEM), (f"/etc/{name}" for name in _ETC if Path("/etc", name).exists()))
+    yield from format_mounts(
+        filter(os.path.isdir, _SYSTEM), (f"/etc/{name}" for name in _ETC if Path("/etc", name).exists())
+    )
     size = str(MAX_SCRATCH_BYTES)
     yield from ("--proc", "/proc", "--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm")  # noqa: S108
     yield from ("--size", size, "--tmpfs", "/tmp", "--chdir", "/tmp", "--remount-ro", "/")  # noqa: S108
@@ -128,7 +130,7 @@ class RunningBrowser:
 
     async def stop(self) -> None:
         for ending in (self.browser.close(), self._playwright.stop()):
-            await ended(ending)
+            await try_to_end(ending)
 
 
 async def answers(browser: "Browser") -> bool:
@@ -143,7 +145,7 @@ async def answers(browser: "Browser") -> bool:
     return True
 
 
-async def ended(ending: Awaitable[Any]) -> None:
+async def try_to_end(ending: Awaitable[Any]) -> None:
     """As far as it can be ended: what is gone already, or does not answer, is not waited for."""
     from playwright.async_api import Error  # noqa: PLC0415
 
@@ -154,15 +156,15 @@ async def ended(ending: Awaitable[Any]) -> None:
 
 async def start() -> RunningBrowser:
     """Raises `ToolFailed`."""
-    found = installed()
+    found = find_executable()
     if found is None:
         raise ToolFailed("There is no Chromium on this machine; Debian and Ubuntu call its package chromium.")
     async with in_threads(TemporaryDirectory(prefix="talaria-browser-", ignore_cleanup_errors=True)) as folder:
-        wrapper = await in_thread(lambda: confined(found, Path(folder)))
-        return await _started(wrapper or found, is_confined=wrapper is not None)
+        wrapper = await in_thread(lambda: make_confining_wrapper(found, Path(folder)))
+        return await _launch(wrapper or found, is_confined=wrapper is not None)
 
 
-async def _started(executable: Path, *, is_confined: bool) -> RunningBrowser:
+async def _launch(executable: Path, *, is_confined: bool) -> RunningBrowser:
     try:
         from playwright.async_api import Error, async_playwright  # noqa: PLC0415  (who opens no page does not pay)
     except ImportError as fault:
@@ -183,9 +185,9 @@ async def _started(executable: Path, *, is_confined: bool) -> RunningBrowser:
             timeout=START_MS,
         )
     except Error as fault:
-        await ended(playwright.stop())
+        await try_to_end(playwright.stop())
         raise ToolFailed(f"Chromium does not start: {fault.message.strip().splitlines()[0]}") from fault
     except BaseException:
-        await ended(playwright.stop())
+        await try_to_end(playwright.stop())
         raise
     return RunningBrowser(playwright, browser)

@@ -15,7 +15,7 @@ from playwright.async_api import BrowserContext, Dialog, Download, Error, Frame,
 from playwright.async_api import TimeoutError as Overdue
 
 from talaria.core.errors import ToolFailed
-from talaria.tools.browser.browser_process import NO_PAGE, Notes, answers, ended
+from talaria.tools.browser.browser_process import NO_PAGE, Notes, answers, try_to_end
 
 SIZE = "() => [document.getElementsByTagName('*').length, (document.documentElement?.textContent ?? '').length]"
 
@@ -70,7 +70,7 @@ class Tabs:
         self._dialogs = 0
         context.set_default_timeout(limit_s * 1000)
         context.on("dialog", self._answer)
-        context.on("page", self._arrived)
+        context.on("page", self._watch_page)
 
     @property
     def newest(self) -> Page | None:
@@ -90,11 +90,11 @@ class Tabs:
         if page is not None and page not in self._crashed:
             return page
         if page is not None:
-            await ended(page.close())
+            await try_to_end(page.close())
         try:
             return await self._context.new_page()
         except Error as fault:
-            raise await self._explained(page, fault) from fault
+            raise await self._explain(page, fault) from fault
 
     async def do(
         self, page: Page, work: Coroutine[Any, Any, T], limit_s: float | None = None, told: str = "It was not done"
@@ -108,15 +108,15 @@ class Tabs:
         except (Overdue, TimeoutError) as fault:
             reasons = _WHY.findall(str(fault))
             why = f": {reasons[-1]}" if reasons else ""
-            raise await self._given_up(page, f"{told} within {limit_s:g} s{why}.") from fault
+            raise await self._give_up(page, f"{told} within {limit_s:g} s{why}.") from fault
         except Error as fault:
-            raise await self._explained(page, fault) from fault
+            raise await self._explain(page, fault) from fault
 
-    async def _given_up(self, page: Page, sentence: str) -> ToolFailed:
+    async def _give_up(self, page: Page, sentence: str) -> ToolFailed:
         if await self._answers(page):
             return ToolFailed(sentence)
         url = page.url
-        await ended(page.close())
+        await try_to_end(page.close())
         return ToolFailed(f"{url} hangs; it was closed. {NO_PAGE}")
 
     async def _answers(self, page: Page) -> bool:
@@ -134,7 +134,7 @@ class Tabs:
     async def _is_running(self) -> bool:
         return self._context.browser is not None and await answers(self._context.browser)
 
-    async def _explained(self, page: Page | None, fault: Error) -> ToolFailed:
+    async def _explain(self, page: Page | None, fault: Error) -> ToolFailed:
         if not await self._is_running():
             return ToolFailed(LOST)
         if page in self._crashed:
@@ -145,14 +145,14 @@ class Tabs:
             return PageChanged("The page became another one meanwhile; look at it again with browser_snapshot.")
         return ToolFailed(fault.message.partition("\n")[0].partition(": ")[2] or fault.message)
 
-    async def _arrived(self, page: Page) -> None:
+    async def _watch_page(self, page: Page) -> None:
         page.on("crash", self._crash)
         page.on("download", self._download)
         tabs = self._context.pages
         if len(tabs) > 1:
             self._notes.add("a new tab was opened, and is looked at now")
         if len(tabs) > MAX_TABS:
-            await ended(tabs[0].close())
+            await try_to_end(tabs[0].close())
 
     def _crash(self, page: Page) -> None:
         self._crashed.add(page)
@@ -167,9 +167,9 @@ class Tabs:
         self._notes.add(f"{dialog.type} was {'accepted' if is_leaving else 'dismissed'}: {dialog.message}")
         if self._dialogs > MAX_DIALOGS and dialog.page is not None:
             self._notes.add(f"the page asked more than {MAX_DIALOGS} times and was closed")
-            await ended(dialog.page.close())
+            await try_to_end(dialog.page.close())
         else:
-            await ended(dialog.accept() if is_leaving else dialog.dismiss())
+            await try_to_end(dialog.accept() if is_leaving else dialog.dismiss())
 
 
 PAGE_CHARS = 16_000
@@ -186,19 +186,19 @@ _NOISE = re.compile(r" \[cursor=pointer\]")
 
 async def snapshot(tabs: Tabs, page: Page, offset: int) -> str:
     """From line `offset` on. Raises `ToolFailed`."""
-    size = await asked(tabs, page, SIZE, None, tuple[int, int])
+    size = await evaluate_script(tabs, page, SIZE, None, tuple[int, int])
     sizes = [size, *await asyncio.gather(*(_size(frame) for frame in page.frames[1:MAX_FRAMES]))]
     elements, chars = (sum(size[column] for size in sizes if size) for column in (0, 1))
     if elements > MAX_ELEMENTS or chars > MAX_CHARS:
-        text = await asked(tabs, page, BEGINNING, PAGE_CHARS, str)
+        text = await evaluate_script(tabs, page, BEGINNING, PAGE_CHARS, str)
         return f"[too large to be shown as a tree: {elements:,} elements; its text begins so:]\n{text}"
-    title = await asked(tabs, page, TITLE, MAX_LINE_CHARS, str)
+    title = await evaluate_script(tabs, page, TITLE, MAX_LINE_CHARS, str)
     limit_ms = None if all(sizes) else SILENT_MS
     tree = _piece(await tabs.do(page, page.aria_snapshot(mode="ai", timeout=limit_ms)), offset)
     return f"Title: {title}\n{tree}" if title else tree
 
 
-async def asked(tabs: Tabs, page: Page, script: str, argument: object, kind: type[T]) -> T:
+async def evaluate_script(tabs: Tabs, page: Page, script: str, argument: object, kind: type[T]) -> T:
     """What a script of ours answers; a page can make it answer anything. Raises `ToolFailed`."""
     answer = await tabs.do(page, page.evaluate(script, argument))
     try:

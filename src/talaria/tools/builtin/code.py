@@ -87,11 +87,11 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
                 program = await in_thread(_PROGRAM.read_text)
                 start = f"main({reading.mark!r}, {list(CALLABLE_TOOLS)!r}, {code!r})"
                 started.write(_encode(f"{program}\n{start}") + b"\n")
-                end = await started.awaited(limit_s)
+                end = await started.wait_within(limit_s)
                 await asking.end()
             finally:
                 answering.cancel()
-                await complete(started.killed())
+                await complete(started.kill())
                 reading.finish()
                 await workspace.quarantine_changes()
         held = await ask_about_held(workspace, run)
@@ -152,7 +152,7 @@ async def _serve_calls(started: RunningCommand, reading: _ScriptOutput, run: Run
         line = await reading.calls.get()
         count += 1
         if count > MAX_CALLS + MAX_REFUSED_CALLS:  # it does not listen
-            await started.killed()
+            await started.kill()
             return
         started.write(_encode(await _answer_call(line, count, run)) + b"\n")
 

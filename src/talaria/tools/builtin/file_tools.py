@@ -17,7 +17,7 @@ from talaria.core.redaction import MaskedText
 from talaria.tools import file_content
 from talaria.tools.base import RichResult, Run, Scope, Tool
 from talaria.tools.builtin.edits import Edit, EditResult, apply_edits
-from talaria.tools.diffs import compare_contents, unified_diff
+from talaria.tools.diffs import compare_contents, format_unified_diff
 from talaria.tools.file_content import (
     FileContent,
     KnownContent,
@@ -116,7 +116,7 @@ def file_tools(seen: ReadFiles, changing_file: AllowChange = _allow_any_change) 
         if patched.becomes.body == patched.text.body:
             return f"[{target} is unchanged: the new text equals the old one]"
         _replace_target(target, before, patched.becomes, run, seen, changing_file)
-        diff = unified_diff(
+        diff = format_unified_diff(
             patched.aside.redact(patched.aside.text), patched.aside.redact(patched.done.text), target.name
         )
         changes = _describe_changes(target, before, patched.becomes.encode(), run.scope)

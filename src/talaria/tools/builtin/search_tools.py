@@ -147,10 +147,10 @@ async def _run_inside(wanted: SearchRequest, found: _SearchOutput, host: ToolHos
     try:
         started.write(json.dumps(wanted).encode())
         started.close_input()
-        return (await started.ended()).code
+        return (await started.wait()).code
     finally:
         if started.end is None:
-            await complete(started.killed())
+            await complete(started.kill())
 
 
 async def _run_outside(wanted: SearchRequest, found: _SearchOutput) -> int:

@@ -105,7 +105,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
                 else:
                     start = workspace.start
                 asking.started = await start(wanted, sink)
-                end = await asking.started.awaited(limit_s)
+                end = await asking.started.wait_within(limit_s)
                 await asking.end()
         finally:
             output.close()
@@ -289,7 +289,7 @@ async def _act(action: Action, process: BackgroundProcess, text: str, limit_s: f
         case "wait":
             try:
                 async with asyncio.timeout(limit_s):
-                    await process.started.ended()
+                    await process.started.wait()
             except TimeoutError:
                 state = f"still running after {limit_s:.0f} seconds"
                 return _describe_process(process.read_new_output(), process, state)
@@ -304,7 +304,7 @@ async def _act(action: Action, process: BackgroundProcess, text: str, limit_s: f
             return RichResult(f"Closed the input of {process.id}.")
         case "kill":
             process.is_ended_on_purpose = True
-            return RichResult(f"[{process.id} has ended: {describe_end(await complete(process.started.killed()))}]")
+            return RichResult(f"[{process.id} has ended: {describe_end(await complete(process.started.kill()))}]")
 
 
 def _check_running(process: BackgroundProcess) -> None:

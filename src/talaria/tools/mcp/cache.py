@@ -60,7 +60,7 @@ def earlier(configured: Mapping[str, ServerEntry], home: Path) -> frozenset[str]
     started = {name: entry for name, entry in configured.items() if entry.command is not None}
     if not started:
         return frozenset()
-    recorded = _recorded(home)
+    recorded = _read_record(home)
     if recorded is None:
         recorded = {name: _digest(one) for name, one in started.items() if file_for(home, name, one).exists()}
         try:
@@ -73,7 +73,7 @@ def earlier(configured: Mapping[str, ServerEntry], home: Path) -> frozenset[str]
     )
 
 
-def _recorded(home: Path) -> dict[str, str] | None:
+def _read_record(home: Path) -> dict[str, str] | None:
     """None: this version has not looked yet. A file that cannot be used names nobody."""
     try:
         return msgspec.json.decode(read_bytes(home / FILE, MAX_EARLIER_BYTES), type=dict[str, str])

@@ -41,7 +41,7 @@ def sound(listed: Iterable[Any]) -> tuple[list[dict[str, Any]], list[str]]:
         if problem:
             refused.append(problem)
         else:
-            kept.append(_trimmed(item))
+            kept.append(_trim(item))
     return kept, refused
 
 
@@ -63,7 +63,7 @@ def _problem(item: Any) -> str:
     return ""
 
 
-def _trimmed(tool: Mapping[str, Any]) -> dict[str, Any]:
+def _trim(tool: Mapping[str, Any]) -> dict[str, Any]:
     """Output schemas go, too: checking results against them would run a stranger's patterns on our event loop."""
     kept = {name: tool[name] for name in _KEPT if name in tool}
     for name, wanted in (("title", str), ("description", str), ("annotations", dict)):

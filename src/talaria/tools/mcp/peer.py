@@ -41,7 +41,7 @@ class Peer(Protocol):
         """Cancelling tells the server. Raises `Away` (its effect is unknown), `NotMade`."""
         ...
 
-    async def changed(self) -> bool:
+    async def wait_for_change(self) -> bool:
         """Waits until the server says that its tools have changed; False when it is gone."""
         ...
 

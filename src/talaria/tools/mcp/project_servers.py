@@ -52,12 +52,12 @@ def find(folder: Path) -> Project | None:
 
 def is_trusted(project: Project, home: Path) -> bool:
     """Whether a person has agreed to exactly this content in exactly this place."""
-    return _agreed(home).get(str(project.file)) == project.digest
+    return _read_agreed(home).get(str(project.file)) == project.digest
 
 
 def trust(project: Project, home: Path) -> None:
     file = _trust_file(home)
-    agreed = {**_agreed(home), str(project.file): project.digest}
+    agreed = {**_read_agreed(home), str(project.file): project.digest}
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(file, msgspec.json.format(msgspec.json.encode(agreed)), mode=0o600)
@@ -69,7 +69,7 @@ def _trust_file(home: Path) -> Path:
     return home / "mcp-trust.json"
 
 
-def _agreed(home: Path) -> dict[str, str]:
+def _read_agreed(home: Path) -> dict[str, str]:
     """A file that cannot be read agrees to nothing."""
     try:
         return msgspec.json.decode(_trust_file(home).read_bytes(), type=dict[str, str])
@@ -119,24 +119,24 @@ def _entry(project: Project, name: str, given: Any, environment: Mapping[str, st
     if "command" in known:
         known["cwd"] = str(project.file.parent / str(known.get("cwd", ".")))
     try:
-        return msgspec.convert(_expanded(known, environment), ServerEntry, dec_hook=decode_secret)
+        return msgspec.convert(_expand(known, environment), ServerEntry, dec_hook=decode_secret)
     except (msgspec.ValidationError, KeyError) as fault:
         said = f"it uses ${{{fault.args[0]}}}, which is not set" if isinstance(fault, KeyError) else str(fault)
         raise BadConfig(f"{project.file}: the server {name} is not right: {said}.") from fault
 
 
-def _expanded(value: Any, environment: Mapping[str, str]) -> Any:
+def _expand(value: Any, environment: Mapping[str, str]) -> Any:
     """`${NAME}` and `${NAME:-otherwise}`, as other programs read this file. Raises `KeyError`."""
     if isinstance(value, dict):
-        return {key: _expanded(item, environment) for key, item in cast("dict[str, Any]", value).items()}
+        return {key: _expand(item, environment) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
-        return [_expanded(item, environment) for item in cast("list[Any]", value)]
+        return [_expand(item, environment) for item in cast("list[Any]", value)]
     if not isinstance(value, str):
         return value
-    return _VARIABLE.sub(lambda found: _looked_up(found[1], found[2], environment), value)
+    return _VARIABLE.sub(lambda found: _look_up(found[1], found[2], environment), value)
 
 
-def _looked_up(name: str, otherwise: str | None, environment: Mapping[str, str]) -> str:
+def _look_up(name: str, otherwise: str | None, environment: Mapping[str, str]) -> str:
     if otherwise is None:
         return environment[name]
     return environment.get(name) or otherwise

@@ -50,14 +50,14 @@ class Sifted(ObjectReceiveStream[SessionMessage]):
     async def receive(self) -> SessionMessage:
         try:
             while True:
-                item = self._sifted(await self._inner.receive())
+                item = self._sift(await self._inner.receive())
                 if item is not None:
                     return item
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._on_end()
             raise
 
-    def _sifted(self, item: SessionMessage | Exception) -> SessionMessage | None:
+    def _sift(self, item: SessionMessage | Exception) -> SessionMessage | None:
         if isinstance(item, Exception):
             return None
         message = item.message
@@ -75,7 +75,7 @@ class Sifted(ObjectReceiveStream[SessionMessage]):
 
 
 @asynccontextmanager
-async def sifted(
+async def sift_transport(
     transport: AbstractAsyncContextManager[Any], refused: list[str], on_end: Callable[[], None]
 ) -> AsyncGenerator[tuple[Sifted, Any]]:
     """A transport over another one. `refused` hears why tools were left out of the listings that came through."""
@@ -109,13 +109,13 @@ class _Album:
 
 def answer(result: CallToolResult) -> ServerAnswer:
     album = _Album(0 if result.is_error else MAX_IMAGES)
-    parts = [_told(block, album) for block in result.content]
+    parts = [_format_block(block, album) for block in result.content]
     if result.structured_content is not None and not _is_told(result.structured_content, parts):
         parts.append(msgspec.json.encode(result.structured_content).decode())
     return ServerAnswer("\n\n".join(part for part in parts if part), result.is_error, tuple(album.images))
 
 
-def _told(block: ContentBlock, album: _Album) -> str:
+def _format_block(block: ContentBlock, album: _Album) -> str:
     match block:
         case TextContent():
             return block.text
@@ -127,12 +127,12 @@ def _told(block: ContentBlock, album: _Album) -> str:
             about = f": {block.description}" if block.description else ""
             return f"[resource {block.name} at {block.uri}{about}]"
         case EmbeddedResource():
-            return _held(block.resource)
+            return _format_resource(block.resource)
         case _:
             assert_never(block)
 
 
-def _held(resource: TextResourceContents | BlobResourceContents) -> str:
+def _format_resource(resource: TextResourceContents | BlobResourceContents) -> str:
     if isinstance(resource, TextResourceContents):
         return f"[resource {resource.uri}]\n{resource.text}"
     return f"[resource {resource.uri}, {resource.mime_type or 'of unknown type'}, {_size(resource.blob)}: not shown]"

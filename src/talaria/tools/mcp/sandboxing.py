@@ -22,7 +22,7 @@ from talaria.tools.sandbox.base import ProgramLaunch, ProgramSandbox, SandboxPol
 from talaria.tools.sandbox.chooser import for_programs
 from talaria.tools.sandbox.egress_proxy import EgressProxy
 from talaria.tools.sandbox.launching import receive_listener
-from talaria.tools.sandbox.resource_limits import Join, enforced
+from talaria.tools.sandbox.resource_limits import Join, enforce_limits
 from talaria.tools.sandbox.sandbox_policy import program_view
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 
@@ -130,7 +130,7 @@ class ConfinedServer:
                 "your rights"
             ) from fault
         view, cwd = await in_thread(lambda: self._view(sandbox, argv[0], environment))
-        limits = enforced(view.limits.processes, view.limits.memory_bytes, view.limits.cpu_weight)
+        limits = enforce_limits(view.limits.processes, view.limits.memory_bytes, view.limits.cpu_weight)
         async with in_threads(limits) as held, sandbox.program(view, argv, cwd) as launch:
             yield Launched(launch, self._way_out, held.join)
 
@@ -196,10 +196,10 @@ class ConfinedServer:
         unlisted = [host for host in hosts if not self._way_out.is_listed(host)]
         private = [host for host in hosts if host not in unlisted]
         refused = (
-            f"it tried to reach {_joined(unlisted)} from the sandbox, which was refused: add to {self.setting}.network "
+            f"it tried to reach {_join(unlisted)} from the sandbox, which was refused: add to {self.setting}.network "
             f"what it may reach, or set {self.setting} to false"
         )
-        unreachable = f"{_joined(private)} is not on the public internet: add it to web.allow_private"
+        unreachable = f"{_join(private)} is not on the public internet: add it to web.allow_private"
         return "; ".join((*((refused,) if unlisted else ()), *((unreachable,) if private else ())))
 
 
@@ -209,7 +209,7 @@ class Launched(msgspec.Struct, frozen=True):
     join: Join | None
 
     @asynccontextmanager
-    async def begun(self, pid: int) -> AsyncGenerator[None]:
+    async def supervise(self, pid: int) -> AsyncGenerator[None]:
         """Around the life of the process, once it was started: its proxy, and the limits of what it may use."""
         if self.launch.other_end is not None:
             self.launch.other_end.close()
@@ -221,7 +221,7 @@ class Launched(msgspec.Struct, frozen=True):
         if listener is None:
             yield
             return
-        async with self.way_out.served(listener):
+        async with self.way_out.serve(listener):
             yield
 
 
@@ -241,6 +241,6 @@ def _existing(paths: Sequence[str], cwd: Path) -> Iterator[Path]:
         yield path
 
 
-def _joined(words: Sequence[str]) -> str:
+def _join(words: Sequence[str]) -> str:
     *others, last = words or ("",)
     return f"{', '.join(others)} and {last}" if others else last

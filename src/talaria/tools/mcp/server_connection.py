@@ -19,7 +19,7 @@ from talaria.tools.mcp import cache
 from talaria.tools.mcp.cache import NEVER_ANSWERED, Listing
 from talaria.tools.mcp.peer import Away, Converse, NotMade, Peer, ServerAnswer
 from talaria.tools.mcp.sandboxing import ConfinedServer
-from talaria.tools.mcp.server_entries import ServerEntry, redacted
+from talaria.tools.mcp.server_entries import ServerEntry, redact_secrets
 
 STEADY_S = 60.0
 """A connection that has lasted so long was a good one: the next is made at once."""
@@ -112,10 +112,10 @@ class ServerConnection:
     def _start(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         task = asyncio.create_task(work, name=f"mcp server {self.name}")
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._forget_task)
         return task
 
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
+    def _forget_task(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # looked at: whoever asked may have left
@@ -172,12 +172,12 @@ class ServerConnection:
 
     async def _visit(self, peer: Peer) -> None:
         await self._take(await peer.listing())
-        self._arrived(peer)
+        self._note_arrival(peer)
         try:
-            while await peer.changed() and await self._is_settled():
+            while await peer.wait_for_change() and await self._is_settled():
                 await self._take(await peer.listing())
         finally:
-            self._left(peer)
+            self._note_departure(peer)
 
     async def _is_settled(self) -> bool:
         """After a moment; at once, and not, when all is being closed."""
@@ -196,7 +196,7 @@ class ServerConnection:
         except OSError as fault:
             log.warning("the tools of MCP server %s are not kept in %s: %s", self.name, self._file, fault.strerror)
 
-    def _arrived(self, peer: Peer) -> None:
+    def _note_arrival(self, peer: Peer) -> None:
         self._peer, self.problem, self._is_hopeless = peer, "", False
         self._steady_from = self._clock.monotonic() + STEADY_S
         self._tried.set()
@@ -204,14 +204,14 @@ class ServerConnection:
             self._limit.cancel()
         self._tell()
 
-    def _left(self, peer: Peer) -> None:
+    def _note_departure(self, peer: Peer) -> None:
         if self._peer is peer:
             self._peer = None
             self._tell()
 
     def _away(self, reason: str, *, is_final: bool = False) -> None:
         hint = self._sandbox_hint() if not is_final and self._steady_from == math.inf else ""
-        self.problem = redacted(f"{reason}; {hint}" if hint else reason, self.entry)
+        self.problem = redact_secrets(f"{reason}; {hint}" if hint else reason, self.entry)
         self._is_hopeless = is_final
         self._tell()
 
@@ -252,11 +252,11 @@ class ServerConnection:
             try:
                 answer = await peer.call(tool, arguments)
             except NotMade as fault:
-                self._left(peer)
-                reason = redacted(str(fault), self.entry)
+                self._note_departure(peer)
+                reason = redact_secrets(str(fault), self.entry)
             except Away as fault:
-                self._left(peer)
-                reason = redacted(str(fault), self.entry)
+                self._note_departure(peer)
+                reason = redact_secrets(str(fault), self.entry)
                 raise ToolFailed(
                     f"The MCP server {self.name} {reason} during this call; whether it took effect is unknown."
                 ) from fault

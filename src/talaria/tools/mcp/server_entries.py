@@ -117,7 +117,7 @@ def digest(entry: ServerEntry) -> str:
     return hashlib.sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()[:32]
 
 
-def redacted(text: str, entry: ServerEntry) -> str:
+def redact_secrets(text: str, entry: ServerEntry) -> str:
     """Without the entry's secrets: what a server says of its failure may quote them."""
     if entry.url is not None:
         text = text.replace(entry.url, entry.place)

@@ -28,7 +28,7 @@ MARK_CHARS = 6
 _STRANGE = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def named(tools: Iterable[tuple[str, str]]) -> list[str]:
+def make_names(tools: Iterable[tuple[str, str]]) -> list[str]:
     """For pairs of server and tool, in order. Who comes first keeps a plain name; a mark tells the others apart."""
     taken: set[str] = set()
     names: list[str] = []
@@ -100,7 +100,7 @@ def tools_of(connections: Iterable[ServerConnection]) -> tuple[Tool, ...]:
         for offer in (connection.listing.offers if connection.listing else ())
         if connection.entry.tools.admits(offer.name)
     ]
-    names = named((connection.name, offer.name) for connection, offer in offered)
+    names = make_names((connection.name, offer.name) for connection, offer in offered)
     return tuple(
         McpTool(connection, offer, ToolSpec(name, offer.description, offer.parameters))
         for name, (connection, offer) in zip(names, offered, strict=True)
@@ -155,7 +155,7 @@ class Servers:
         """Why a server is away, or nothing; goes on behind its name."""
         return next(one.problem for one in self._connections if one.name == name)
 
-    def refused(self, name: str) -> tuple[str, ...]:
+    def find_refused_hosts(self, name: str) -> tuple[str, ...]:
         """Hosts that a server asked for in vain from the sandbox."""
         confined = next(one.confined for one in self._connections if one.name == name)
         return confined.refused if confined else ()

@@ -74,18 +74,18 @@ class StdioTransport:
         await complete(self._stop())
 
     async def _start(self) -> tuple[Reading, Writing]:
-        command = await in_thread(self._located)
+        command = await in_thread(self._find_command)
         argv = (command, *map(str, self._entry.args))
         if self._confined is None:
             plain = ProgramLaunch(argv=argv, environment=self._environment, cwd=self._entry.cwd or "")
-            process = self._process = await self._spawned(plain)
+            process = self._process = await self._spawn(plain)
         else:
             try:
                 launched = await self._sandbox.enter_async_context(self._confined.launch(argv, self._environment))
             except ToolFailed as fault:
                 raise Away(f"cannot start in the sandbox ({self._confined.setting}): {fault}", is_final=True) from fault
-            process = self._process = await self._spawned(launched.launch)
-            await self._sandbox.enter_async_context(launched.begun(process.pid))
+            process = self._process = await self._spawn(launched.launch)
+            await self._sandbox.enter_async_context(launched.supervise(process.pid))
         incoming, reading = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         writing, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         self._streams = [incoming, reading, writing, outgoing]
@@ -108,14 +108,14 @@ class StdioTransport:
         try:
             if process is not None:
                 async with asyncio.timeout(CLOSE_S):
-                    await asyncio.gather(process.wait(), _drained(process.stdout), _drained(process.stderr))
+                    await asyncio.gather(process.wait(), _drain(process.stdout), _drain(process.stderr))
         except TimeoutError:
             with suppress(ProcessLookupError):
                 cast("asyncio.subprocess.Process", process).kill()
         finally:
             await self._sandbox.aclose()
 
-    def _located(self) -> str:
+    def _find_command(self) -> str:
         entry = self._entry
         command = Path(entry.command or "").expanduser()
         path = _outside(Path.cwd(), self._environment.get("PATH", os.defpath))
@@ -125,7 +125,7 @@ class StdioTransport:
             raise Away(f"cannot start: there is no command {entry.command!r}", is_final=True)
         return str(Path(found).absolute())
 
-    async def _spawned(self, launch: ProgramLaunch) -> asyncio.subprocess.Process:
+    async def _spawn(self, launch: ProgramLaunch) -> asyncio.subprocess.Process:
         lifeline, self._lifeline = os.pipe()
         try:
             return await asyncio.create_subprocess_exec(
@@ -152,7 +152,7 @@ class StdioTransport:
                 *lines, rest = chunk.split(b"\n")
                 for line in lines:
                     kept += line
-                    await _delivered(bytes(kept), incoming)
+                    await _deliver(bytes(kept), incoming)
                     kept.clear()
                 kept += rest
                 if len(kept) > MAX_LINE_BYTES:
@@ -181,7 +181,7 @@ def _outside(project: Path, path: str) -> str:
     return os.pathsep.join(folder for folder in folders if not Path(folder).resolve().is_relative_to(project))
 
 
-async def _delivered(line: bytes, incoming: _Incoming) -> None:
+async def _deliver(line: bytes, incoming: _Incoming) -> None:
     """What is no message is passed over: some servers greet their terminal."""
     try:
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -191,6 +191,6 @@ async def _delivered(line: bytes, incoming: _Incoming) -> None:
         await incoming.send(SessionMessage(message))
 
 
-async def _drained(stream: asyncio.StreamReader | None) -> None:
+async def _drain(stream: asyncio.StreamReader | None) -> None:
     while await cast("asyncio.StreamReader", stream).read(CHUNK_BYTES):
         pass

@@ -18,11 +18,11 @@ from talaria.tools.sandbox.host.descendants import (
     UNHEEDED,
     adopt_orphans,
     descendants,
-    given_environment,
     let_go_of_pipes,
+    read_given_environment,
     reap,
     sweep,
-    woken_by_children,
+    wake_on_child_exit,
 )
 
 STAGES: tuple[tuple[signal.Signals | None, float], ...] = (
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def run(lifeline: int, command: list[str]) -> int:
-    woken, environment = woken_by_children(), given_environment()  # only the end of the lifeline ends us
+    woken, environment = wake_on_child_exit(), read_given_environment()  # only the end of the lifeline ends us
     adopt_orphans()
     try:
         child = os.posix_spawnp(command[0], command, environment, setpgroup=0, setsigdef=UNHEEDED)
@@ -49,13 +49,13 @@ def run(lifeline: int, command: list[str]) -> int:
         os.write(2, f"{command[0]}: {fault.strerror}".encode())
         return NOT_STARTED
     let_go_of_pipes()
-    code = _watched(child, lifeline, woken)
+    code = _watch(child, lifeline, woken)
     _signal_all(child, signal.SIGKILL)  # what is left when the command itself is gone has no more to do
     sweep()
     return code
 
 
-def _watched(child: int, lifeline: int, woken: int) -> int:
+def _watch(child: int, lifeline: int, woken: int) -> int:
     """The command's exit code, once it has ended by itself or was made to."""
     while True:
         ready, _, _ = select.select([lifeline, woken], [], [])
@@ -65,10 +65,10 @@ def _watched(child: int, lifeline: int, woken: int) -> int:
         if code is not None:
             return code
         if lifeline in ready:
-            return _ended(child)
+            return _end(child)
 
 
-def _ended(child: int) -> int:
+def _end(child: int) -> int:
     for sign, seconds in STAGES:
         if sign is not None:
             _signal_all(child, sign)

@@ -19,7 +19,7 @@ from talaria.tools.mcp import http_transport, results
 from talaria.tools.mcp.cache import Listing
 from talaria.tools.mcp.offers import MAX_TOOLS, ServerTool, distinct, offer
 from talaria.tools.mcp.peer import Away, NotMade, ServerAnswer, Visit
-from talaria.tools.mcp.results import sifted
+from talaria.tools.mcp.results import sift_transport
 from talaria.tools.mcp.sandboxing import ConfinedServer
 from talaria.tools.mcp.server_entries import ServerEntry
 from talaria.tools.mcp.stdio import StdioTransport
@@ -90,7 +90,7 @@ async def _talk(transport: AbstractAsyncContextManager[Any], link: Link, mode: M
     peer: WirePeer | None = None
     stirred = _Stirred()
     refused: list[str] = []
-    through = sifted(transport, refused, stirred.end)
+    through = sift_transport(transport, refused, stirred.end)
     try:
         async with Client(through, mode=mode, message_handler=stirred.hear, client_info=ABOUT, cache=None) as client:
             peer = WirePeer(client, refused, stirred, link)
@@ -103,7 +103,7 @@ async def _talk(transport: AbstractAsyncContextManager[Any], link: Link, mode: M
         if isinstance(known, Away):
             raise known from fault
         kind = Unmet if peer is None else Away
-        raise kind(link.last_words or _said(known)) from fault
+        raise kind(link.last_words or _describe_fault(known)) from fault
     if not stirred.is_left:
         raise Away(link.last_words or "closed the connection")
 
@@ -140,7 +140,7 @@ class WirePeer:
         try:
             offers = await self._offers()
         except (MCPError, ValidationError, RuntimeError) as fault:
-            raise Away(self._link.last_words or _said(fault)) from fault
+            raise Away(self._link.last_words or _describe_fault(fault)) from fault
         kept, refused = distinct(offers)
         return Listing(kept, (*self._refused, *refused))
 
@@ -185,7 +185,7 @@ class WirePeer:
             raise NotMade(words) from fault
         raise Away(self._link.last_words or "ended") from fault
 
-    async def changed(self) -> bool:
+    async def wait_for_change(self) -> bool:
         await self._stirred.event.wait()
         self._stirred.event.clear()
         return not self._stirred.is_over
@@ -216,7 +216,7 @@ def _first(fault: BaseException) -> BaseException:
     return _first(cast("BaseExceptionGroup[BaseException]", fault).exceptions[0])
 
 
-def _said(fault: BaseException) -> str:
+def _describe_fault(fault: BaseException) -> str:
     if isinstance(fault, ValidationError) or (isinstance(fault, MCPError) and fault.code == PARSE_ERROR):
         return "does not answer as an MCP server does"
     words = _short(fault)

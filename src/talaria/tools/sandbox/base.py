@@ -131,7 +131,7 @@ class ToolHost(Protocol):
         """Take it away again: also what has something open there writes no more. Returns why that cannot be done."""
         ...
 
-    def unguarded(self, places: Sequence[Path]) -> tuple[Path, ...]:
+    def find_unguarded(self, places: Sequence[Path]) -> tuple[Path, ...]:
         """Which of some places that were guarded are so no more, because somebody outside has replaced them. At levels
         that guard nothing: none. Reads one file of the kernel: not on the loop."""
         ...
@@ -171,6 +171,6 @@ class Sandbox(Protocol):
         """What a person should know of it, in few words."""
         ...
 
-    def opened(self, view: SandboxPolicy) -> AbstractAsyncContextManager[ToolHost]:
+    def open(self, view: SandboxPolicy) -> AbstractAsyncContextManager[ToolHost]:
         """A tool host in it; when the context ends, nothing of it is left. Raises `ToolFailed`."""
         ...

@@ -21,13 +21,13 @@ from talaria.tools.sandbox.launching import (
     PACKAGE,
     PROGRAM,
     Launch,
-    launched,
+    launch_host,
     measures,
     program_in,
     program_starter,
     settings_for,
 )
-from talaria.tools.sandbox.system import BWRAP, PYTHON, TRIAL_S, etc, interpreter, mounted, system, tried
+from talaria.tools.sandbox.system import BWRAP, PYTHON, TRIAL_S, etc, format_mounts, interpreter, system, try_command
 from talaria.tools.sandbox.watch_limits import limit_watches
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def fault() -> str | None:
     if not os.access(BWRAP, os.X_OK):
         return f"{BWRAP} is not installed"
     with _filter() as filter:
-        return tried((BWRAP, *arguments(view), "--seccomp", str(filter), "--", "/bin/true"), (filter,))
+        return try_command((BWRAP, *arguments(view), "--seccomp", str(filter), "--", "/bin/true"), (filter,))
 
 
 class Bubblewrap:
@@ -56,7 +56,7 @@ class Bubblewrap:
     about = "bubblewrap"
 
     @asynccontextmanager
-    async def opened(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
+    async def open(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
         async with _wrapper(view) as (wrapper, descriptors):
             egress = {"has_egress": view.has_egress, "proxied": dict(view.proxied)}
             settings = settings_for(view, FOLDER, **egress, **measures(view.limits))
@@ -67,7 +67,7 @@ class Bubblewrap:
                 limits=view.limits,
                 prepare=limit_watches,
             )
-            async with launched(launch) as channel:
+            async with launch_host(launch) as channel:
                 host = _StrictHost(channel, Guards(channel.pid, view.shared))
                 try:
                     yield host
@@ -116,14 +116,14 @@ class _StrictHost:
         if self._ports is not None:
             await self._ports.aclose()
 
-    def unguarded(self, places: Sequence[Path]) -> tuple[Path, ...]:
+    def find_unguarded(self, places: Sequence[Path]) -> tuple[Path, ...]:
         return self._guards.missing(places) if self.is_alive else ()
 
 
 @asynccontextmanager
 async def _wrapper(view: SandboxPolicy) -> AsyncGenerator[tuple[tuple[str, ...], tuple[int, ...]]]:
     """What stands before a command, and the descriptors that it needs."""
-    async with in_threads(_filter()) as filter, in_threads(_held(view)) as held:
+    async with in_threads(_filter()) as filter, in_threads(_hold_descriptors(view)) as held:
         around = (*await in_thread(_before_bwrap), BWRAP)
         before = (*around, *await in_thread(lambda: arguments(view, held)), "--seccomp", str(filter), "--")
         yield before, (filter, *chain.from_iterable((held or {}).values()))
@@ -137,33 +137,33 @@ def arguments(view: SandboxPolicy, held: Held | None = None) -> tuple[str, ...]:
     return (
         *("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"),
         *("--die-with-parent", "--new-session", "--hostname", "sandbox"),
-        *mounted(system(), etc()),
+        *format_mounts(system(), etc()),
         *("--proc", "/proc", "--dev", "/dev", "--size", scratch, "--tmpfs", "/dev/shm"),  # noqa: S108
         *("--size", scratch, "--tmpfs", "/tmp", "--size", scratch, "--tmpfs", "/var/tmp"),  # noqa: S108
         *(("--size", scratch, "--tmpfs", str(view.home)) if view.home != Path("/") else ()),
-        *_bound("--ro-bind", interpreter()),
-        *_bound("--ro-bind", view.reads, unused),
-        *_bound("--ro-bind" if view.is_read_only else "--bind", view.shared, unused),
-        *_bound("--bind", _around(view), unused),
-        *_bound("--ro-bind", view.guarded, unused),
-        *(word for bind in view.binds for word in _placed(bind, is_read_only=view.is_read_only)),
-        *_bound("--ro-bind", view.own),  # after all that can be written
-        *(word for path in view.hidden for word in _emptied(path)),
+        *_format_binds("--ro-bind", interpreter()),
+        *_format_binds("--ro-bind", view.reads, unused),
+        *_format_binds("--ro-bind" if view.is_read_only else "--bind", view.shared, unused),
+        *_format_binds("--bind", _around(view), unused),
+        *_format_binds("--ro-bind", view.guarded, unused),
+        *(word for bind in view.binds for word in _format_bind(bind, is_read_only=view.is_read_only)),
+        *_format_binds("--ro-bind", view.own),  # after all that can be written
+        *(word for path in view.hidden for word in _format_empty_mount(path)),
         *("--ro-bind", str(PROGRAM), f"{ROOT}/{PACKAGE}"),
-        *_remounted(view),
+        *_format_remounts(view),
         *("--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"),  # root may open /proc/sys for writing
         *("--chdir", str(view.project)),
     )
 
 
-def _remounted(view: SandboxPolicy) -> Iterator[str]:
+def _format_remounts(view: SandboxPolicy) -> Iterator[str]:
     """The home that commands see is not the person's: what they wrote there would be lost, so they cannot."""
     shared = (view.project, *view.writes)
     if not view.has_scratch_home and view.home != Path("/") and view.home not in shared:
         yield from ("--remount-ro", str(view.home))
 
 
-def _bound(kind: str, paths: Iterable[Path], unused: dict[Path, list[int]] | None = None) -> Iterator[str]:
+def _format_binds(kind: str, paths: Iterable[Path], unused: dict[Path, list[int]] | None = None) -> Iterator[str]:
     for path in paths:
         if unused is None:
             yield from (kind, str(path), str(path))
@@ -171,7 +171,7 @@ def _bound(kind: str, paths: Iterable[Path], unused: dict[Path, list[int]] | Non
             yield from (f"{kind}-fd", str(unused[path].pop()), str(path))
 
 
-def _placed(bind: Bind, *, is_read_only: bool) -> tuple[str, str, str]:
+def _format_bind(bind: Bind, *, is_read_only: bool) -> tuple[str, str, str]:
     is_writable = bind.is_writable and not is_read_only
     return ("--bind" if is_writable else "--ro-bind", str(bind.source), str(bind.at))
 
@@ -192,11 +192,11 @@ def _before_bwrap() -> tuple[str, ...]:
     """As root, who owns the devices that bubblewrap mounts: a mount namespace in which they can be used, not changed.
     Nothing where we may not make one. (A device that bubblewrap itself mounts read-only cannot be used at all.)"""
     words = (*_UNSHARE, "/bin/sh", "-ec", _READ_ONLY_DEVICES, "sh")
-    return words if os.geteuid() == 0 and tried((*words, "/bin/true")) is None else ()
+    return words if os.geteuid() == 0 and try_command((*words, "/bin/true")) is None else ()
 
 
 @contextmanager
-def _held(view: SandboxPolicy) -> Generator[Held | None]:
+def _hold_descriptors(view: SandboxPolicy) -> Generator[Held | None]:
     """The descriptors of what is shared, of what is guarded in it and of the folders on the way there, by their paths.
     Reached without following a link; what is a link by now, or has gone, is left out. None: bubblewrap is too old to
     mount descriptors."""
@@ -214,7 +214,7 @@ def _held(view: SandboxPolicy) -> Generator[Held | None]:
             os.close(descriptor)
 
 
-def _emptied(path: Path) -> tuple[str, ...]:
+def _format_empty_mount(path: Path) -> tuple[str, ...]:
     if path.is_dir():
         return ("--perms", "0000", "--tmpfs", str(path), "--remount-ro", str(path))
     return ("--ro-bind", "/dev/null", str(path))

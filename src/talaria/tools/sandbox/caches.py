@@ -125,19 +125,19 @@ def read_sizes(folder: Path) -> dict[str, int]:
     """In bytes, by names of caches, as they were measured last; `folder` as in `use_caches`. Not on the loop."""
     try:
         with Root.open(folder / "cache") as root:
-            return {name.partition("/")[2] or name: size for name, (size, _) in _measured(root).items()}
+            return {name.partition("/")[2] or name: size for name, (size, _) in _load_sizes(root).items()}
     except (OSError, msgspec.DecodeError):
         return {}
 
 
-def _measured(root: Root) -> dict[str, tuple[int, float]]:
+def _load_sizes(root: Root) -> dict[str, tuple[int, float]]:
     return msgspec.json.decode(root.read(_SIZES, _MAX_SIZES_BYTES), type=dict[str, tuple[int, float]])
 
 
 def _empty(root: Root, limit_bytes: int) -> None:
     """By what was measured last. A move takes no time; what was moved away is deleted later."""
     try:
-        sizes = _measured(root)
+        sizes = _load_sizes(root)
     except (OSError, msgspec.DecodeError):
         return
     total = sum(size for size, _ in sizes.values())

@@ -70,7 +70,7 @@ class HostChannel(asyncio.Protocol):
     def ports(self) -> None:
         return None
 
-    def unguarded(self, places: Sequence[Path]) -> tuple[Path, ...]:  # noqa: ARG002
+    def find_unguarded(self, places: Sequence[Path]) -> tuple[Path, ...]:  # noqa: ARG002
         return ()
 
     def _tell(self, number: int, kind: bytes, content: bytes) -> None:

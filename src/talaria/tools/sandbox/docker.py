@@ -12,7 +12,7 @@ from talaria.core.aio import complete, in_thread
 from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox.base import Level, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.host_delivery import ARRIVAL, FOLDER, environment, program
-from talaria.tools.sandbox.launching import Launch, launched, not_started
+from talaria.tools.sandbox.launching import Launch, launch_host, not_started
 from talaria.tools.sandbox.sandbox_settings import DockerSettings
 
 ASK_S = 30.0
@@ -55,7 +55,7 @@ class Docker:
         self.about = f"{settings.program}, {settings.image}"
 
     @asynccontextmanager
-    async def opened(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
+    async def open(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
         if view.has_egress:
             raise ToolFailed(
                 "Commands cannot run: terminal.network lists hosts, and a container cannot be held to them; "
@@ -71,10 +71,10 @@ class Docker:
             environment=os.environ,
             sent=sent,
             start_s=START_S,
-            explain=self._explained,
+            explain=self._explain,
         )
         try:
-            async with launched(launch) as host:
+            async with launch_host(launch) as host:
                 yield host
         finally:
             await complete(self._answer("rm", "--force", name, limit_s=ASK_S))  # if it has not gone by itself
@@ -121,7 +121,7 @@ class Docker:
         lines = said.decode("utf-8", "replace").strip().splitlines() or [f"exit code {process.returncode}"]
         return process.returncode or 0, written.decode("utf-8", "replace"), lines[-1]
 
-    def _explained(self, said: str, code: int | None) -> str:
+    def _explain(self, said: str, code: int | None) -> str:
         if code == _NO_SUCH_PROGRAM:
             return f"there is no python3 in {self._settings.image}."
         return f"{self._settings.image}: {said or f'exit code {code}'}"
@@ -150,10 +150,10 @@ def _user(engine: Engine) -> tuple[str, ...]:
 def _folders(view: SandboxPolicy, engine: Engine) -> Iterator[str]:
     bare = ("notmpcopyup",) if engine.is_podman else ()  # it fills an empty folder with what lies below, secrets too
     mounts = {
-        **{path: _bound(path, path, "ro") for path in view.reads},
-        **{path: _bound(path, path) for path in (view.project, *view.writes)},
-        **{path: _bound(path, path, "ro") for path in (*view.guarded, *view.own)},
-        **{path: _emptied(path, bare) for path in view.hidden},
+        **{path: _format_bind(path, path, "ro") for path in view.reads},
+        **{path: _format_bind(path, path) for path in (view.project, *view.writes)},
+        **{path: _format_bind(path, path, "ro") for path in (*view.guarded, *view.own)},
+        **{path: _format_empty_mount(path, bare) for path in view.hidden},
     }
     scratch = ",".join(("exec", "mode=1777", f"size={view.limits.scratch_bytes}", *bare))
     for path in (Path("/tmp"), Path("/var/tmp"), view.home):  # noqa: S108
@@ -163,14 +163,14 @@ def _folders(view: SandboxPolicy, engine: Engine) -> Iterator[str]:
         yield from ("--mount", mount)
 
 
-def _bound(source: Path, target: Path, *options: str) -> str:
+def _format_bind(source: Path, target: Path, *options: str) -> str:
     return _row("type=bind", f"source={source}", f"target={target}", *options)
 
 
-def _emptied(path: Path, options: tuple[str, ...]) -> str:
+def _format_empty_mount(path: Path, options: tuple[str, ...]) -> str:
     if path.is_dir():
         return _row("type=tmpfs", f"target={path}", "ro", "tmpfs-mode=0000", *options)
-    return _bound(Path(os.devnull), path, "ro")
+    return _format_bind(Path(os.devnull), path, "ro")
 
 
 def _row(*fields: str) -> str:

@@ -47,7 +47,7 @@ class EgressProxy:
         """Who answers some requests itself; None: nobody."""
 
     @asynccontextmanager
-    async def served(self, listener: socket) -> AsyncGenerator[None]:
+    async def serve(self, listener: socket) -> AsyncGenerator[None]:
         """The proxy is loaded when somebody first wants to get out: few commands do."""
         serving = asyncio.create_task(self._serve(listener), name="way out")
         try:

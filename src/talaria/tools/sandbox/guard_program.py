@@ -61,7 +61,7 @@ Identity = tuple[int, int]
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def called(number: int, *arguments: Any) -> int:
+def call_kernel(number: int, *arguments: Any) -> int:
     result = libc.syscall(ctypes.c_long(number), *arguments)
     if result < 0:
         code = ctypes.get_errno()
@@ -87,7 +87,7 @@ def join(namespace: int, kind: int) -> None:
 def refer(path: str) -> int:
     """A descriptor of what is there, by the newest mounts and through no link."""
     how = struct.pack("QQQ", _REFERENCE | os.O_NOFOLLOW, 0, _NO_LINKS)
-    place = called(_OPENAT2, _AT_FDCWD, os.fsencode(path), how, ctypes.c_size_t(len(how)))
+    place = call_kernel(_OPENAT2, _AT_FDCWD, os.fsencode(path), how, ctypes.c_size_t(len(how)))
     if stat.S_ISLNK(os.fstat(place).st_mode):
         os.close(place)
         raise OSError(errno.ELOOP, LINK)
@@ -98,11 +98,11 @@ def mount(place: int, *, as_read_only: bool) -> None:
     """What a descriptor refers to, onto itself."""
     deep = _AT_RECURSIVE if stat.S_ISDIR(os.fstat(place).st_mode) else 0
     flags = ctypes.c_uint(_AT_EMPTY_PATH | deep | _OPEN_TREE_CLONE | os.O_CLOEXEC)
-    tree = called(_OPEN_TREE, place, b"", flags)
+    tree = call_kernel(_OPEN_TREE, place, b"", flags)
     try:
         if as_read_only:
             set_flags(tree, _MOUNT_ATTR_RDONLY, 0, deep)
-        called(_MOVE_MOUNT, tree, b"", place, b"", ctypes.c_uint(_BOTH_ARE_DESCRIPTORS))
+        call_kernel(_MOVE_MOUNT, tree, b"", place, b"", ctypes.c_uint(_BOTH_ARE_DESCRIPTORS))
     finally:
         os.close(tree)
 
@@ -111,15 +111,15 @@ def mount_link(link: str, path: str) -> None:
     """A link, onto a file that is guarded: whoever opens the file is led to where the link says. Git renames its new
     settings onto where a link leads, which it could not do onto a mount."""
     flags = ctypes.c_uint(_AT_SYMLINK_NOFOLLOW | _OPEN_TREE_CLONE | os.O_CLOEXEC)
-    tree = called(_OPEN_TREE, _AT_FDCWD, os.fsencode(link), flags)
+    tree = call_kernel(_OPEN_TREE, _AT_FDCWD, os.fsencode(link), flags)
     try:
         change = struct.pack("QQQQ", _MOUNT_ATTR_RDONLY, 0, 0, 0)
-        called(_MOUNT_SETATTR, tree, b"", ctypes.c_uint(_AT_EMPTY_PATH), change, ctypes.c_size_t(len(change)))
+        call_kernel(_MOUNT_SETATTR, tree, b"", ctypes.c_uint(_AT_EMPTY_PATH), change, ctypes.c_size_t(len(change)))
         place = refer(path)
         try:
             if not is_read_only(place):  # then the link would be all that guards it
                 raise OSError(errno.EROFS, NOT_GUARDED)
-            called(_MOVE_MOUNT, tree, b"", place, b"", ctypes.c_uint(_BOTH_ARE_DESCRIPTORS))
+            call_kernel(_MOVE_MOUNT, tree, b"", place, b"", ctypes.c_uint(_BOTH_ARE_DESCRIPTORS))
         finally:
             os.close(place)
     finally:
@@ -151,7 +151,7 @@ class Guarding:
         self.linked: list[str] = []
         self.stopped: list[str] = []
 
-    def mounted(self) -> set[str]:
+    def read_mount_points(self) -> set[str]:
         lines = self._read(f"{os.getpid()}/mountinfo").decode("utf-8", "surrogateescape").splitlines()
         octal = re.compile(r"\\([0-7]{3})")
         return {octal.sub(lambda code: chr(int(code[1], 8)), line.split(" ")[4]) for line in lines}
@@ -378,7 +378,7 @@ def show(pid: int, path: str, places: dict[str, list[str]]) -> None:
         raise OSError(errno.ESTALE, REPLACED)
     is_folder = stat.S_ISDIR(os.fstat(source).st_mode)
     deep = _AT_RECURSIVE if is_folder else 0
-    tree = called(_OPEN_TREE, source, b"", ctypes.c_uint(_AT_EMPTY_PATH | deep | _OPEN_TREE_CLONE | os.O_CLOEXEC))
+    tree = call_kernel(_OPEN_TREE, source, b"", ctypes.c_uint(_AT_EMPTY_PATH | deep | _OPEN_TREE_CLONE | os.O_CLOEXEC))
     set_flags(tree, _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV, 0, deep)
     join(mounts, _CLONE_NEWNS)
     for folder in folders_around(path):
@@ -386,9 +386,9 @@ def show(pid: int, path: str, places: dict[str, list[str]]) -> None:
     make_mount_point(path, devices, is_folder=is_folder)
     with guarding.all_stopped() if places else nullcontext():
         place = refer(path)
-        called(_MOVE_MOUNT, tree, b"", place, b"", ctypes.c_uint(_BOTH_ARE_DESCRIPTORS))
+        call_kernel(_MOVE_MOUNT, tree, b"", place, b"", ctypes.c_uint(_BOTH_ARE_DESCRIPTORS))
         try:
-            mounted = guarding.mounted() if places else set[str]()
+            mounted = guarding.read_mount_points() if places else set[str]()
             for inner, around in places.items():
                 guarding.guard(inner, around, mounted)
         except OSError:
@@ -412,7 +412,7 @@ def make_mount_point(path: str, devices: dict[str, int], *, is_folder: bool) -> 
         return
     if os.fstat(place).st_dev == devices[parent]:
         raise OSError(errno.EPERM, NOT_OURS)
-    tree = called(_OPEN_TREE, place, b"", ctypes.c_uint(_AT_EMPTY_PATH | _OPEN_TREE_CLONE | os.O_CLOEXEC))
+    tree = call_kernel(_OPEN_TREE, place, b"", ctypes.c_uint(_AT_EMPTY_PATH | _OPEN_TREE_CLONE | os.O_CLOEXEC))
     set_flags(tree, 0, _MOUNT_ATTR_RDONLY, 0)
     if is_folder:
         os.mkdir(name, 0o755, dir_fd=tree)
@@ -423,7 +423,7 @@ def make_mount_point(path: str, devices: dict[str, int], *, is_folder: bool) -> 
 def set_flags(tree: int, on: int, off: int, deep: int) -> None:
     change = struct.pack("QQQQ", on, off, 0, 0)
     where = ctypes.c_uint(_AT_EMPTY_PATH | deep)
-    called(_MOUNT_SETATTR, tree, b"", where, change, ctypes.c_size_t(len(change)))
+    call_kernel(_MOUNT_SETATTR, tree, b"", where, change, ctypes.c_size_t(len(change)))
 
 
 def withdraw(pid: int, path: str, _: dict[str, list[str]]) -> None:
@@ -470,7 +470,7 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
         return {"failed": [(path, explain(fault)) for path in places]}
     failed: dict[str, str] = {}
     if places:
-        mounted = guarding.mounted()
+        mounted = guarding.read_mount_points()
         for path, around in places.items():
             try:
                 guarding.guard(path, around, mounted)

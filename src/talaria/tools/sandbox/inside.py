@@ -71,7 +71,7 @@ def look(project: Path, writes: Sequence[Path] = (), around: Path | None = None)
     )
 
 
-def guarded(roots: Sequence[Path], places: Iterator[Path]) -> Iterator[Path]:
+def find_guardable(roots: Sequence[Path], places: Iterator[Path]) -> Iterator[Path]:
     """Those of some places that can be guarded where they really are: in one of the folders that can be written."""
     for place in places:
         root = next((root for root in roots if place.is_relative_to(root)), None)
@@ -115,7 +115,7 @@ def on_the_way(roots: Sequence[Path], places: Sequence[Path]) -> tuple[Path, ...
     return tuple(found)
 
 
-def fitted(roots: Sequence[Path], places: Sequence[Path], max_mounts: int = MAX_MOUNTS) -> tuple[Path, ...]:
+def fit_mounts(roots: Sequence[Path], places: Sequence[Path], max_mounts: int = MAX_MOUNTS) -> tuple[Path, ...]:
     """No more than a sandbox can mount, and nothing is left open: where there are too many, folders around some of them
     are guarded as a whole. If that is enough, only repositories, the farthest first; else the nearest folder that
     holds enough of them."""

@@ -12,8 +12,8 @@ from talaria.core.aio import in_thread, in_threads
 from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox.base import Level, ProgramLaunch, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.host import landlock, seccomp
-from talaria.tools.sandbox.launching import launched, measures, program_starter
-from talaria.tools.sandbox.local import SOURCE, unwrapped
+from talaria.tools.sandbox.launching import launch_host, measures, program_starter
+from talaria.tools.sandbox.local import SOURCE, make_bare_launch
 from talaria.tools.sandbox.system import etc, interpreter, scratch, surroundings, system
 
 
@@ -35,7 +35,7 @@ class Landlocked:
         self.about = about
 
     @asynccontextmanager
-    async def opened(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
+    async def open(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
         if view.hidden:
             raise ToolFailed(
                 f"Commands do not run in {view.project}: the sandbox that works here cannot hide {view.hidden[0]}."
@@ -59,8 +59,10 @@ class Landlocked:
             path = reachable(view.environment.get("PATH", os.defpath), (*readable, *writable))
             environment = {**view.environment, **surroundings(folder), "PATH": path}
             places = {"reads": [*map(str, readable)], "writes": [*map(str, writable)], "scratch": str(folder)}
-            launch = unwrapped(view, environment, f"{folder}/shell/state", confinement=places, **measures(view.limits))
-            async with launched(msgspec.structs.replace(launch, limits=view.limits)) as host:
+            launch = make_bare_launch(
+                view, environment, f"{folder}/shell/state", confinement=places, **measures(view.limits)
+            )
+            async with launch_host(msgspec.structs.replace(launch, limits=view.limits)) as host:
                 yield host
 
     @asynccontextmanager

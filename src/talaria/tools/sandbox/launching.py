@@ -19,7 +19,7 @@ from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox.base import SandboxLimits, SandboxPolicy
 from talaria.tools.sandbox.channel import HostChannel
 from talaria.tools.sandbox.host.frames import HELLO, frame
-from talaria.tools.sandbox.resource_limits import Enforced, enforced
+from talaria.tools.sandbox.resource_limits import Enforced, enforce_limits
 
 PROGRAM = Path(__file__).parent / "host"
 PACKAGE = "talaria/tools/sandbox/host"
@@ -42,7 +42,7 @@ _HELLO = frame(HELLO)[:9]
 _MAX_NOISE_BYTES = 1 << 16
 
 
-def _explained(said: str, code: int | None) -> str:
+def _explain(said: str, code: int | None) -> str:
     return f"the tool host did not start: {said or f'exit code {code}'}"
 
 
@@ -56,7 +56,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """The program itself (delivery.py), for its standard input. That and its output are the channel then; else the
     channel's descriptor stands behind the command."""
     start_s: float = START_S
-    explain: Callable[[str, int | None], str] = _explained
+    explain: Callable[[str, int | None], str] = _explain
     """Why it did not start, from what was said meanwhile and the exit code."""
     limits: SandboxLimits | None = None
     """Together with all that it starts; None: somebody else sees to that."""
@@ -109,16 +109,16 @@ def measures(limits: SandboxLimits) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def launched(launch: Launch) -> AsyncGenerator[HostChannel]:
+async def launch_host(launch: Launch) -> AsyncGenerator[HostChannel]:
     """From the loop's own thread: what dies with its parent dies with the thread that made it. Raises `ToolFailed`."""
     limits = launch.limits or SandboxLimits(processes=0, cpu_weight=0)
-    limiting = enforced(limits.processes, limits.memory_bytes, limits.cpu_weight)
-    async with in_threads(limiting) as enforcing, _opened(launch, enforcing) as host:
+    limiting = enforce_limits(limits.processes, limits.memory_bytes, limits.cpu_weight)
+    async with in_threads(limiting) as enforcing, _open_host(launch, enforcing) as host:
         yield host
 
 
 @asynccontextmanager
-async def _opened(launch: Launch, enforcing: Enforced) -> AsyncGenerator[HostChannel]:
+async def _open_host(launch: Launch, enforcing: Enforced) -> AsyncGenerator[HostChannel]:
     with ExitStack() as held:
         errors, erring = os.pipe()  # what is said on standard error: it takes only so much, whoever writes to it
         for descriptor in (errors, erring):
@@ -130,8 +130,8 @@ async def _opened(launch: Launch, enforcing: Enforced) -> AsyncGenerator[HostCha
         process, channel = None, None
         try:
             with theirs:
-                process = await _spawned(launch, theirs.fileno(), erring)
-            received, listener = await _greeted(launch, ours, process, errors)
+                process = await _spawn(launch, theirs.fileno(), erring)
+            received, listener = await _wait_for_greeting(launch, ours, process, errors)
             with listener or nullcontext():
                 if enforcing.join is not None:
                     await in_thread(partial(enforcing.join, process.pid))
@@ -145,10 +145,10 @@ async def _opened(launch: Launch, enforcing: Enforced) -> AsyncGenerator[HostCha
             patience_s = LOST_S if channel is not None and not channel.is_alive else END_S
             let_go()
             if process is not None:
-                await complete(_ended(process, patience_s))
+                await complete(_end_process(process, patience_s))
 
 
-async def _spawned(launch: Launch, theirs: int, erring: int) -> asyncio.subprocess.Process:
+async def _spawn(launch: Launch, theirs: int, erring: int) -> asyncio.subprocess.Process:
     channel = theirs if launch.sent else asyncio.subprocess.DEVNULL
     try:
         return await asyncio.create_subprocess_exec(  # cancelled meanwhile, it leaves nothing behind
@@ -170,7 +170,7 @@ def not_started(program: str, fault: OSError) -> ToolFailed:
     return ToolFailed(f"Commands cannot run: {program}: {reason}.")
 
 
-async def _greeted(
+async def _wait_for_greeting(
     launch: Launch, ours: socket.socket, process: asyncio.subprocess.Process, errors: int
 ) -> tuple[bytes, socket.socket | None]:
     """The first that the tool host says, and the listening socket that may come with it."""
@@ -178,7 +178,7 @@ async def _greeted(
         async with asyncio.timeout(launch.start_s):
             with suppress(ConnectionError):  # it has ended: that is seen next
                 await asyncio.get_running_loop().sock_sendall(ours, launch.sent)
-            received, descriptors = await _heard(ours)
+            received, descriptors = await _read_greeting(ours)
     except TimeoutError:
         reason = f"the tool host did not start within {launch.start_s:.0f} seconds"
         raise ToolFailed(f"Commands cannot run: {reason}.") from None
@@ -195,7 +195,7 @@ async def _greeted(
     return hello + rest, socket.socket(fileno=descriptors[0]) if descriptors else None
 
 
-async def _heard(ours: socket.socket) -> tuple[bytes, list[int]]:
+async def _read_greeting(ours: socket.socket) -> tuple[bytes, list[int]]:
     """All until the tool host has spoken, with what shells say before it; less, if it never does."""
     received, descriptors = b"", list[int]()
     while _HELLO not in received and len(received) < _MAX_NOISE_BYTES:
@@ -221,7 +221,7 @@ async def _readable(ours: socket.socket) -> None:
         loop.remove_reader(ours)
 
 
-async def _ended(process: asyncio.subprocess.Process, patience_s: float) -> None:
+async def _end_process(process: asyncio.subprocess.Process, patience_s: float) -> None:
     """It ends all that it has started when its channel closes; if not, it is made to."""
     try:
         async with asyncio.timeout(patience_s):

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from talaria.tools.sandbox.base import Level, SandboxPolicy, ToolHost
-from talaria.tools.sandbox.launching import Launch, launched, program_in, settings_for
-from talaria.tools.sandbox.sandbox_policy import passed_on
+from talaria.tools.sandbox.launching import Launch, launch_host, program_in, settings_for
+from talaria.tools.sandbox.sandbox_policy import filter_environment
 
 SOURCE = str(Path(__file__).parents[3])
 
@@ -25,13 +25,13 @@ class Local:
         self.about = about
 
     @asynccontextmanager
-    async def opened(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
+    async def open(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
         folder = f"/tmp/talaria-{os.urandom(8).hex()}"  # noqa: S108
-        async with launched(unwrapped(view, view.environment, folder)) as host:
+        async with launch_host(make_bare_launch(view, view.environment, folder)) as host:
             yield host
 
 
-def unwrapped(view: SandboxPolicy, environment: Mapping[str, str], folder: str, **more: Any) -> Launch:
+def make_bare_launch(view: SandboxPolicy, environment: Mapping[str, str], folder: str, **more: Any) -> Launch:
     """A tool host with nothing around it."""
     argv = program_in(SOURCE, sys.executable, settings_for(view, folder, **more))
     return Launch(argv=argv, environment=environment)
@@ -55,13 +55,13 @@ _NO_LOCAL_REPOSITORY = {
 
 
 @asynccontextmanager
-async def opened_outside(
+async def open_outside(
     place: Path, shared: Sequence[Path], environment: Mapping[str, str], *, is_by_grant: bool
 ) -> AsyncGenerator[ToolHost]:
     """`shared`: all that sandboxed commands can write. `is_by_grant`: the person was not asked about these words."""
     made = {**outside_environment(shared, environment), **(_NO_LOCAL_REPOSITORY if is_by_grant else {})}
     view = SandboxPolicy(project=place, home=Path.home(), environment=made)
-    async with Local().opened(view) as host:
+    async with Local().open(view) as host:
         yield host
 
 
@@ -69,7 +69,7 @@ def outside_environment(shared: Sequence[Path], environment: Mapping[str, str]) 
     kept = {name: environment[name] for name in _AT_HOME if name in environment}
     folders = environment.get("PATH", os.defpath).split(os.pathsep)
     safe = (one for one in folders if Path(one).is_absolute() and not is_in(Path(one), shared))
-    made = {**passed_on(environment), **kept, "PATH": os.pathsep.join(safe)}
+    made = {**filter_environment(environment), **kept, "PATH": os.pathsep.join(safe)}
     made.pop("VIRTUAL_ENV", None)
     return made
 

@@ -47,7 +47,7 @@ class Reader:
                     return None
                 if view.hidden and self._sandbox.level == "landlock":  # it cannot hide anything
                     return None
-                self._host = await self._open.enter_async_context(self._sandbox.opened(read_only(view)))
+                self._host = await self._open.enter_async_context(self._sandbox.open(read_only(view)))
             return self._host
 
     async def close(self) -> None:

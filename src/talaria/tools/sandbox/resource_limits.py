@@ -46,7 +46,7 @@ class Enforced(NamedTuple):
 
 
 @contextmanager
-def enforced(processes: int, memory_bytes: int = 0, cpu_weight: int = 0) -> Generator[Enforced]:
+def enforce_limits(processes: int, memory_bytes: int = 0, cpu_weight: int = 0) -> Generator[Enforced]:
     """0: not limited. A weight counts against 100 of each other program, and only while the processors are busy. At the
     end whatever is left in a control group is killed."""
     wanted = {"cpu": cpu_weight, "memory": memory_bytes, "pids": processes}  # pids first to go: nobody forks away then
@@ -147,7 +147,7 @@ def _is_set(group: Path, controller: str, most: int) -> bool:
 def _group(parent: Path) -> Generator[Path | None]:
     """None: it cannot be made there."""
     _sweep(parent)
-    made = _made(parent)
+    made = _make_group(parent)
     if made is None:
         yield None
         return
@@ -167,7 +167,7 @@ def _join(folders: Sequence[Path], processes_of_user: int, pid: int) -> None:
             _limit_user(processes_of_user, member)
 
 
-def _made(parent: Path) -> tuple[Path, int] | None:
+def _make_group(parent: Path) -> tuple[Path, int] | None:
     """A new group and the lock on it."""
     for _ in range(_ATTEMPTS):  # one who sweeps may take it for left behind before it is locked
         folder = parent / f"{PREFIX}{secrets.token_hex(8)}"
@@ -175,7 +175,7 @@ def _made(parent: Path) -> tuple[Path, int] | None:
             folder.mkdir()
         except OSError:
             return None
-        lock = _locked(folder)
+        lock = _lock(folder)
         if lock is not None:
             return folder, lock
     return None
@@ -183,13 +183,13 @@ def _made(parent: Path) -> tuple[Path, int] | None:
 
 def _sweep(parent: Path) -> None:
     for folder in parent.glob(f"{PREFIX}*"):
-        lock = _locked(folder)
+        lock = _lock(folder)
         if lock is not None:
             _remove(folder)
             os.close(lock)
 
 
-def _locked(folder: Path) -> int | None:
+def _lock(folder: Path) -> int | None:
     """The descriptor that holds the lock; None: somebody else has it, or has removed the folder."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -74,17 +74,17 @@ class RunningCommand:
     def close_input(self) -> None:
         self._tell(INPUT, b"")
 
-    async def awaited(self, limit_s: float) -> ExitStatus | None:
+    async def wait_within(self, limit_s: float) -> ExitStatus | None:
         """None: it took longer, and was stopped. Nothing of it is left, also when this is cancelled."""
         try:
             async with asyncio.timeout(limit_s) as self._limit:
-                return await self.ended()
+                return await self.wait()
         except TimeoutError:
             return None
         finally:
             self._limit = None
             if self.end is None:
-                await complete(self.killed())
+                await complete(self.kill())
 
     @contextmanager
     def pause_limit(self) -> Generator[None]:
@@ -103,15 +103,15 @@ class RunningCommand:
             if self._limit is limit and not limit.expired():
                 limit.reschedule(ends_at + now() - began_at)
 
-    async def killed(self) -> ExitStatus:
+    async def kill(self) -> ExitStatus:
         """With all that it has started. A tool host that does not answer is given up: a command may have stopped it."""
         self._tell(KILL, b"")
         try:
             async with asyncio.timeout(KILL_S):
-                return await self.ended()
+                return await self.wait()
         except TimeoutError:
             self._give_up()
-            return await self.ended()
+            return await self.wait()
 
     def finish(self, end: ExitStatus) -> None:
         if not self._end.done():
@@ -124,5 +124,5 @@ class RunningCommand:
     def end(self) -> ExitStatus | None:
         return self._end.result() if self._end.done() else None
 
-    async def ended(self) -> ExitStatus:
+    async def wait(self) -> ExitStatus:
         return await asyncio.shield(self._end)

@@ -13,8 +13,8 @@ from talaria.core.trees import Root
 from talaria.tools.protected import TOOLCHAINS, Protected
 from talaria.tools.repositories import EnclosingRepository, find_enclosing_repository, resolve_inside
 from talaria.tools.sandbox.base import SandboxLimits, SandboxPolicy
-from talaria.tools.sandbox.inside import fitted, guarded, look, outermost
-from talaria.tools.sandbox.sandbox_settings import TerminalSettings, listed_variables
+from talaria.tools.sandbox.inside import find_guardable, fit_mounts, look, outermost
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings, select_variables
 from talaria.tools.sandbox.system import interpreter, own_code, system
 from talaria.tools.sandbox.toolchains import find_toolchains
 
@@ -69,10 +69,10 @@ def view_of(
     roots = tuple(dict.fromkeys((top, *writable)))
     policy = chain.from_iterable(map(protected.policy_below, roots))
 
-    def compared(place: Path) -> bool:
+    def is_compared(place: Path) -> bool:
         return any(place.is_relative_to(folder) for folder in (top, *git_folders))
 
-    leading = (place for place in inside.missing if place.name == "commondir" and compared(place))
+    leading = (place for place in inside.missing if place.name == "commondir" and is_compared(place))
     missing = (*leading, *protected.missing_below(top))
     shown = (*around, *toolchains.reads)
     return SandboxPolicy(
@@ -81,15 +81,15 @@ def view_of(
         git_folders=git_folders,
         writes=writable,
         reads=readable,
-        guarded=fitted(roots, (*guarded(roots, policy), *inside.policy)),
+        guarded=fit_mounts(roots, (*find_guardable(roots, policy), *inside.policy)),
         own=tuple(place for place in own_code() if any(_overlap(place, root) for root in roots)),
         hidden=outermost((*_secrets_in(shown, protected), *inside.sockets)),
         home=person,
         binds=toolchains.binds,
         environment={
-            **passed_on(environment),
+            **filter_environment(environment),
             **toolchains.variables,
-            **listed_variables(settings.env, environment),
+            **select_variables(settings.env, environment),
             "PATH": toolchains.path,
         },
         has_egress=bool(settings.network),
@@ -162,7 +162,7 @@ def program_view(
         project=own,
         writes=tuple(writes),
         reads=readable,
-        guarded=fitted(writes, tuple(dict.fromkeys((*guarded(writes, policy), *inner)))),
+        guarded=fit_mounts(writes, tuple(dict.fromkeys((*find_guardable(writes, policy), *inner)))),
         own=tuple(place for place in own_code() if any(_overlap(place, root) for root in writes)),
         hidden=outermost((*_secrets_in(shown, protected), *sockets)),
         home=person,
@@ -179,7 +179,7 @@ def _secrets_in(shown: Sequence[Path], protected: Protected) -> Iterator[Path]:
     yield from filter(None, hidden)
 
 
-def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+def filter_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """An allowlist: secrets never enter."""
     kept = {name: value for name, value in environment.items() if name in PASSED_ON or name.startswith("LC_")}
     return {"PATH": os.defpath, "LANG": "C.UTF-8", **kept, **_identity()}

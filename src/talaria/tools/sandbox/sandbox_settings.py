@@ -68,7 +68,7 @@ def refusal(name: str) -> str | None:
     return None
 
 
-def listed_variables(names: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+def select_variables(names: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
     """Those that are set. Raises `ToolFailed` for a value that has a user name or a password in an address."""
     found = {name: environment[name] for name in names if name in environment}
     for name, value in found.items():

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from talaria.core.aio import in_thread, in_threads
 from talaria.tools.sandbox.base import Level, ProgramLaunch, SandboxPolicy, ToolHost
-from talaria.tools.sandbox.host.shell import proxied
+from talaria.tools.sandbox.host.shell import make_proxy_variables
 from talaria.tools.sandbox.host_delivery import ARRIVAL, program
-from talaria.tools.sandbox.launching import SHELL, Launch, launched
-from talaria.tools.sandbox.system import PYTHON, interpreter, scratch, surroundings, tried
+from talaria.tools.sandbox.launching import SHELL, Launch, launch_host
+from talaria.tools.sandbox.system import PYTHON, interpreter, scratch, surroundings, try_command
 
 SANDBOX_EXEC = "/usr/bin/sandbox-exec"
 """Never looked for: a folder on PATH may hold anything."""
@@ -61,7 +61,7 @@ def fault() -> str | None:
         return f"{SANDBOX_EXEC} is not there"
     with scratch() as folder:
         rules = profile(SandboxPolicy(project=folder / "tmp", home=folder / "home"), folder, None)
-        return tried((SANDBOX_EXEC, "-p", rules, SHELL, "-c", 'exec "$0" -I -S -c "import json"', PYTHON))
+        return try_command((SANDBOX_EXEC, "-p", rules, SHELL, "-c", 'exec "$0" -I -S -c "import json"', PYTHON))
 
 
 class Seatbelt:
@@ -69,11 +69,11 @@ class Seatbelt:
     about = "seatbelt"
 
     @asynccontextmanager
-    async def opened(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
+    async def open(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
         async with in_threads(scratch()) as folder:
             with socket.create_server(("127.0.0.1", 0)) if view.has_egress else nullcontext() as listener:
                 launch = await in_thread(lambda: _launch(view, folder, listener))
-                async with launched(launch) as host:
+                async with launch_host(launch) as host:
                     host.listener = listener
                     yield host
 
@@ -83,7 +83,7 @@ class Seatbelt:
             with socket.create_server(("127.0.0.1", 0)) if view.has_egress else nullcontext() as listener:
                 port = listener.getsockname()[1] if listener else None
                 rules = await in_thread(lambda: profile(view, folder, port))
-                own = {"TMPDIR": f"{folder}/tmp", **(proxied(port) if port else {})}  # noqa: S108
+                own = {"TMPDIR": f"{folder}/tmp", **(make_proxy_variables(port) if port else {})}  # noqa: S108
                 yield ProgramLaunch(
                     argv=(SANDBOX_EXEC, "-p", rules, *argv),
                     environment={**view.environment, **own},
@@ -96,7 +96,7 @@ def _launch(view: SandboxPolicy, folder: Path, listener: socket.socket | None) -
     port = listener.getsockname()[1] if listener else None
     return Launch(
         argv=(SANDBOX_EXEC, "-p", profile(view, folder, port), PYTHON, "-I", "-S", "-c", ARRIVAL),
-        environment={**view.environment, **surroundings(folder), **(proxied(port) if port else {})},
+        environment={**view.environment, **surroundings(folder), **(make_proxy_variables(port) if port else {})},
         sent=program(view, f"{folder}/state"),
     )
 
@@ -135,9 +135,9 @@ def _above(paths: Iterable[Path]) -> Iterator[Path]:
 
 def _rule(what: str, filter: str, values: Iterable[object]) -> str:
     """Without a value it would hold for everything."""
-    filters = "".join(f"\n  ({filter} {quoted(str(value))})" for value in values)
+    filters = "".join(f"\n  ({filter} {quote(str(value))})" for value in values)
     return f"({what}{filters})" if filters else ""
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     return '"{}"'.format(text.replace("\\", "\\\\").replace('"', '\\"'))

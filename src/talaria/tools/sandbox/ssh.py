@@ -9,7 +9,7 @@ from talaria.core.aio import in_thread
 from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox.base import Level, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.host_delivery import ARRIVAL, FOLDER, environment, program
-from talaria.tools.sandbox.launching import Launch, launched
+from talaria.tools.sandbox.launching import Launch, launch_host
 from talaria.tools.sandbox.sandbox_settings import SshSettings
 
 START_S = 60.0
@@ -31,7 +31,7 @@ class Ssh:
         self.about = f"on {settings.host} over ssh"
 
     @asynccontextmanager
-    async def opened(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
+    async def open(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
         host = self._settings.host
         if not host:
             raise ToolFailed("Commands cannot run: terminal.ssh.host is not set.")
@@ -44,13 +44,13 @@ class Ssh:
             environment=os.environ,
             sent=sent,
             start_s=START_S,
-            explain=lambda said, code: explained(host, said, code),
+            explain=lambda said, code: explain_failure(host, said, code),
         )
-        async with launched(launch) as opened:
+        async with launch_host(launch) as opened:
             yield opened
 
 
-def explained(host: str, said: str, code: int | None) -> str:
+def explain_failure(host: str, said: str, code: int | None) -> str:
     """Why there is no tool host over there, in a sentence."""
     if "host key" in said.lower() and "changed" in said.lower():
         return f"the key of {host} is not the one that is known here: find out why before you trust it."

@@ -62,7 +62,7 @@ def own_code() -> tuple[Path, ...]:
     return tuple(place for place in places if places.keys().isdisjoint(place.parents))
 
 
-def mounted(folders: Iterable[str], others: Iterable[str]) -> Iterator[str]:
+def format_mounts(folders: Iterable[str], others: Iterable[str]) -> Iterator[str]:
     """For bubblewrap: only to be read; a folder that is a link stays one."""
     for folder in map(Path, folders):
         if folder.is_symlink():
@@ -73,7 +73,7 @@ def mounted(folders: Iterable[str], others: Iterable[str]) -> Iterator[str]:
         yield from ("--ro-bind", path, path)
 
 
-def tried(command: Sequence[str], pass_fds: Sequence[int] = ()) -> str | None:
+def try_command(command: Sequence[str], pass_fds: Sequence[int] = ()) -> str | None:
     """Why a command does not work here; None: it does."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=TRIAL_S, check=False, pass_fds=pass_fds)  # noqa: S603

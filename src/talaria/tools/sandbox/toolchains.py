@@ -87,7 +87,7 @@ def find_toolchains(
         return True
 
     for kind in _KINDS:
-        named = _named(kind, environment, person)
+        named = _locate(kind, environment, person)
         if named is None or (kind.mark and not _exists(named / kind.mark)):
             continue
         folder = named.resolve()
@@ -112,7 +112,7 @@ def find_toolchains(
     return Toolchains(reads=tuple(reads), binds=tuple(binds), variables=variables, path=os.pathsep.join(path))
 
 
-def _named(kind: _Kind, environment: Mapping[str, str], person: Path) -> Path | None:
+def _locate(kind: _Kind, environment: Mapping[str, str], person: Path) -> Path | None:
     """By the person's own word, or in its usual place: a link there does not count, because commands of a session in
     the home itself could have made it."""
     given = environment.get(kind.variable, "").split(os.pathsep)[0]

@@ -15,7 +15,7 @@ from talaria.cli.health.escapes.canaries import GUARDED, Canaries
 from talaria.cli.health.escapes.probes import ATTEMPTS, METADATA, NEEDS, ProbeResult, judge
 from talaria.tools.sandbox.base import Level, SandboxLimits
 from talaria.tools.sandbox.host import landlock, seccomp
-from talaria.tools.sandbox.resource_limits import enforced
+from talaria.tools.sandbox.resource_limits import enforce_limits
 
 BWRAP = "/usr/bin/bwrap"
 PYTHON = "/usr/bin/python3"
@@ -80,7 +80,7 @@ class Trial:
         os.write(filter, seccomp.always())
         os.lseek(filter, 0, os.SEEK_SET)
         before = (*wrapped(self.project), "--seccomp", str(filter)) if level == "strict" else ()
-        with enforced(LIMITS.processes) as limit:
+        with enforce_limits(LIMITS.processes) as limit:
 
             def shut_in() -> None:
                 if level == "none":

@@ -14,7 +14,7 @@ from talaria.tools.sandbox.local import Local
 
 async def describe(folder: Path, old: str, new: str, ref: str = "refs/heads/main") -> tuple[bool, str]:
     update = RefUpdate(old, new, ref)
-    async with Local().opened(SandboxPolicy(project=folder, home=folder)) as host:
+    async with Local().open(SandboxPolicy(project=folder, home=folder)) as host:
         push = describe_push(update, await read_commits(host, [folder / ".git"], [update]))
     return push.is_forced, push.text
 

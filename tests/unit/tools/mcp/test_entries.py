@@ -5,7 +5,7 @@ import pytest
 from talaria.config.load import load
 from talaria.core.errors import BadConfig
 from talaria.core.secret import Secret
-from talaria.tools.mcp.server_entries import ServerEntry, ToolFilter, digest, redacted, surroundings
+from talaria.tools.mcp.server_entries import ServerEntry, ToolFilter, digest, redact_secrets, surroundings
 
 GIT = "{command: uvx, args: [mcp-server-git, --port, 8080], env: {TOKEN: '${T}'}, timeout: 5, tools: {include: [a]}}"
 
@@ -62,9 +62,9 @@ def test_place_tells_no_password() -> None:
 
 def test_redaction_takes_the_longest_first() -> None:
     entry = ServerEntry(command="x", env={"A": Secret("abcd"), "B": Secret("abcdef"), "C": Secret("1")})
-    assert redacted("abcdef abcd 1", entry) == "••• ••• 1"
+    assert redact_secrets("abcdef abcd 1", entry) == "••• ••• 1"
 
 
 def test_address_is_told_without_what_follows_it() -> None:
     entry = ServerEntry(url="https://host/mcp?key=k-1")
-    assert redacted("no answer from https://host/mcp?key=k-1", entry) == "no answer from https://host/mcp"
+    assert redact_secrets("no answer from https://host/mcp?key=k-1", entry) == "no answer from https://host/mcp"

@@ -14,8 +14,8 @@ from talaria.core.redaction import Redactor
 from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.base import SandboxLimits, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.host.memory_use import memory_used
-from talaria.tools.sandbox.launching import launched
-from talaria.tools.sandbox.local import unwrapped
+from talaria.tools.sandbox.launching import launch_host
+from talaria.tools.sandbox.local import make_bare_launch
 from talaria.tools.sandbox.running_command import SandboxCommand
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it needs /proc")
@@ -48,7 +48,9 @@ def test_memory_that_processes_share_counts_once() -> None:
 @pytest.fixture
 async def host(tmp_path: Path) -> AsyncIterator[ToolHost]:
     view = SandboxPolicy(project=tmp_path, home=tmp_path, environment={"PATH": "/usr/bin:/bin"})
-    async with launched(unwrapped(view, view.environment, str(tmp_path / "state"), memory_bytes=120 * MIB)) as opened:
+    async with launch_host(
+        make_bare_launch(view, view.environment, str(tmp_path / "state"), memory_bytes=120 * MIB)
+    ) as opened:
         yield opened
 
 
@@ -62,19 +64,19 @@ async def test_the_command_that_uses_most_is_ended_without_a_control_group(host:
         )
         for size in (30, 150)
     )
-    assert (await large.ended()).why == "memory"
+    assert (await large.wait()).why == "memory"
     assert small.end is None
-    assert (await small.killed()).why == ""
+    assert (await small.kill()).why == ""
 
 
 @pytest.mark.skipif(not has_memory_groups(), reason="no control group can limit memory here")
 async def test_what_the_kernel_kills_for_its_memory_is_told(tmp_path: Path) -> None:
     """The tool host is not told to look here."""
     view = SandboxPolicy(project=tmp_path, home=tmp_path, environment={"PATH": "/usr/bin:/bin"})
-    launch = unwrapped(view, view.environment, str(tmp_path / "state"))
-    async with launched(structs.replace(launch, limits=SandboxLimits(memory_bytes=64 * MIB))) as host:
+    launch = make_bare_launch(view, view.environment, str(tmp_path / "state"))
+    async with launch_host(structs.replace(launch, limits=SandboxLimits(memory_bytes=64 * MIB))) as host:
         for command, why in ((f'{sys.executable} -ISc "{TAKE.format(200)}" || exit 7', "memory"), ("exit 7", "")):
             end = await host.start(
                 SandboxCommand(command=command), CapturedOutput(tmp_path / "spill/s/x", Redactor())
-            ).ended()
+            ).wait()
             assert (end.code, end.why, end.limit_bytes) == (7, why, 64 * MIB)

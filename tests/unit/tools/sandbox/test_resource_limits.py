@@ -15,7 +15,7 @@ import pytest
 
 from talaria.testing.patience import PATIENCE_S
 from talaria.tools.sandbox import resource_limits
-from talaria.tools.sandbox.resource_limits import PREFIX, enforced, places
+from talaria.tools.sandbox.resource_limits import PREFIX, enforce_limits, places
 
 MOST = 20
 NOBODY = 65534
@@ -40,14 +40,14 @@ for child in children:
     os.waitpid(child, 0)
 """
 OWNER = """
-with enforced(20) as limit:
+with enforce_limits(20) as limit:
     limit.join(int(sys.argv[1]))
     print("joined", flush=True)
     signal.pause()
 """
 OF_USER = """
 import subprocess
-with enforced(20) as limit:
+with enforce_limits(20) as limit:
     process = subprocess.Popen(sys.argv[1:], stdin=-1, stdout=-1, text=True, cwd="/")
     process.stdout.readline()
     limit.join(process.pid)
@@ -95,7 +95,7 @@ def bomb(*before: str) -> Generator[Bomb]:
 
 
 def _has_groups() -> bool:
-    with enforced(MOST) as limit, bomb() as going:
+    with enforce_limits(MOST) as limit, bomb() as going:
         if limit.join is not None:
             limit.join(going.process.pid)
         return going.group() is not None
@@ -110,7 +110,7 @@ def groups() -> None:
 @pytest.mark.usefixtures("groups")
 def test_fork_bomb_is_stopped_at_the_limit_and_its_group_removed() -> None:
     with bomb() as going:
-        with enforced(MOST) as limit:
+        with enforce_limits(MOST) as limit:
             assert limit.join is not None
             limit.join(going.process.pid)
             group = going.group()
@@ -123,7 +123,7 @@ def test_fork_bomb_is_stopped_at_the_limit_and_its_group_removed() -> None:
 
 @pytest.mark.usefixtures("groups")
 def test_descendants_that_are_there_already_join_too() -> None:
-    with enforced(MOST) as limit, bomb("/bin/sh", "-c", '"$@"; true', "sh") as going:
+    with enforce_limits(MOST) as limit, bomb("/bin/sh", "-c", '"$@"; true', "sh") as going:
         assert limit.join is not None
         limit.join(going.process.pid)
         assert going.go() == MOST - 2
@@ -131,7 +131,7 @@ def test_descendants_that_are_there_already_join_too() -> None:
 
 @pytest.mark.usefixtures("groups")
 def test_process_joins_by_itself_before_it_begins() -> None:
-    with enforced(MOST) as limit:
+    with enforce_limits(MOST) as limit:
         assert limit.join is not None
         done = subprocess.run(
             [sys.executable, *BOMBING],
@@ -147,7 +147,7 @@ def test_process_joins_by_itself_before_it_begins() -> None:
 @pytest.mark.usefixtures("groups")
 def test_what_a_dead_owner_left_is_ended_by_the_next_and_what_a_living_one_has_is_not() -> None:
     source = Path(resource_limits.__file__).read_text() + OWNER
-    with enforced(MOST) as living, bomb() as spared, bomb() as left:
+    with enforce_limits(MOST) as living, bomb() as spared, bomb() as left:
         assert living.join is not None
         living.join(spared.process.pid)
         command = [sys.executable, "-I", "-S", "-c", source, str(left.process.pid)]
@@ -157,7 +157,7 @@ def test_what_a_dead_owner_left_is_ended_by_the_next_and_what_a_living_one_has_i
             group = left.group()
             owner.kill()
         assert group is not None
-        with enforced(MOST):
+        with enforce_limits(MOST):
             assert not group.exists()
             assert left.process.wait(timeout=PATIENCE_S) == -signal.SIGKILL
         assert spared.group() is not None
@@ -178,7 +178,7 @@ def has_memory_groups() -> bool:
 
 @pytest.mark.skipif(not has_memory_groups(), reason="no control group can limit memory here")
 def test_memory_is_limited_by_a_group() -> None:
-    with enforced(MOST, memory_bytes=64 << 20, cpu_weight=50) as limit:
+    with enforce_limits(MOST, memory_bytes=64 << 20, cpu_weight=50) as limit:
         assert limit.join is not None
         assert limit.out_of_memory() == 0
         done = subprocess.run(
@@ -236,7 +236,7 @@ def test_root_without_groups_is_told_that_nothing_holds(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(os, "access", refused)
     monkeypatch.setattr(os, "getuid", lambda: 0)
-    with enforced(MOST) as limit:
+    with enforce_limits(MOST) as limit:
         assert limit.join is None
 
 

@@ -10,7 +10,7 @@ import pytest
 from talaria.tools.sandbox import seatbelt
 from talaria.tools.sandbox.base import SandboxPolicy
 from talaria.tools.sandbox.chooser import best_of_macos
-from talaria.tools.sandbox.seatbelt import profile, quoted
+from talaria.tools.sandbox.seatbelt import profile, quote
 
 Form = str | list["Form"]
 
@@ -94,7 +94,7 @@ def judge() -> Judge:
 
 @pytest.mark.parametrize("text", ["/plain", 'a "b"', "back\\slash", "\\", '\\"', "two\nlines", "(a) ; b #t"])
 def test_quoted_text_is_read_as_it_was(text: str) -> None:
-    assert forms(f"(literal {quoted(text)})") == [["literal", f"'{text}"]]
+    assert forms(f"(literal {quote(text)})") == [["literal", f"'{text}"]]
 
 
 def test_first_of_all_everything_is_denied() -> None:

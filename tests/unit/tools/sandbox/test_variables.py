@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from talaria.core.errors import ToolFailed
-from talaria.tools.sandbox.sandbox_settings import TerminalSettings, listed_variables, refusal
+from talaria.tools.sandbox.sandbox_settings import TerminalSettings, refusal, select_variables
 
 WORDS = st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ", max_size=6)
 SECRET_WORDS = st.sampled_from(
@@ -70,7 +70,7 @@ def test_what_is_passed_is_always_the_name_of_one_variable(name: str) -> None:
 
 
 def test_only_variables_that_are_set_are_passed() -> None:
-    assert listed_variables(("CI", "DEBUG"), {"CI": "1", "OTHER": "2"}) == {"CI": "1"}
+    assert select_variables(("CI", "DEBUG"), {"CI": "1", "OTHER": "2"}) == {"CI": "1"}
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def test_only_variables_that_are_set_are_passed() -> None:
 )
 def test_a_value_with_a_login_is_refused_and_not_repeated(value: str) -> None:
     with pytest.raises(ToolFailed, match=r"terminal\.env lists PIP_INDEX_URL.*Take the login out") as told:
-        listed_variables(("PIP_INDEX_URL",), {"PIP_INDEX_URL": value})
+        select_variables(("PIP_INDEX_URL",), {"PIP_INDEX_URL": value})
     assert "hush" not in str(told.value)
 
 
 @pytest.mark.parametrize("value", ["https://pypi.acme.com/simple", "me@acme.com", "http://host/a@b", "https://h?x=a@b"])
 def test_other_values_are_not_taken_for_logins(value: str) -> None:
-    assert listed_variables(("PIP_INDEX_URL",), {"PIP_INDEX_URL": value})
+    assert select_variables(("PIP_INDEX_URL",), {"PIP_INDEX_URL": value})

@@ -25,10 +25,10 @@ LIMITS = SandboxLimits(processes=256, scratch_bytes=32 << 20, file_bytes=64 << 2
 
 async def attempted(sandbox: Sandbox, home: Path, settings: TerminalSettings) -> list[ProbeResult]:
     """All attempts, one after the other. `home` is Talaria's own: something to go for is put there meanwhile."""
-    async with in_threads(_planted(home, settings)) as (canaries, view), sandbox.opened(view) as host:
+    async with in_threads(_planted(home, settings)) as (canaries, view), sandbox.open(view) as host:
         output = CapturedOutput(view.project.with_name("spill") / "trial" / "output", Redactor())
         command = SandboxCommand(program=(PYTHON, "-I", "-S", *canaries.arguments))
-        await host.start(command, output).ended()
+        await host.start(command, output).wait()
         output.close()
         said = output.text().splitlines()
         await in_thread(lambda: tidy(view))

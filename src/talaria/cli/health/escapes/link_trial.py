@@ -41,7 +41,7 @@ _SWAP_REPOSITORY = 'mv .git aside && ln -s "{outside}" .git && echo swapped'
 async def try_links(sandbox: Sandbox, view: SandboxPolicy, home: Path, intruder: str) -> list[ProbeResult]:
     """Last of all: the project's `.git` is not what it was after this. `home` is Talaria's own."""
     async with in_threads(_outside()) as outside:
-        async with sandbox.opened(view) as host:
+        async with sandbox.open(view) as host:
             searched = await _race(host, view, home, intruder, outside)
             swapped = "swapped" in await _run(host, view, _SWAP_STATE.format(outside=outside))
             await _run(host, view, "export TALARIA_TRIAL=1")
@@ -82,7 +82,7 @@ async def _race(host: ToolHost, view: SandboxPolicy, home: Path, intruder: str, 
     try:
         found = [(await search.call(ToolCall(CallId("race"), "search_files", arguments))).text for _ in range(SEARCHES)]
     finally:
-        await swapping.killed()
+        await swapping.kill()
         output.close()
     is_swapped = await in_thread(lambda: (folder / "link").is_symlink() or (folder / "a").is_symlink())
     if not is_swapped:
@@ -93,7 +93,7 @@ async def _race(host: ToolHost, view: SandboxPolicy, home: Path, intruder: str, 
 async def _run(host: ToolHost, view: SandboxPolicy, command: str) -> str:
     output = CapturedOutput(view.project.with_name("spill") / "trial" / "links", Redactor())
     async with asyncio.timeout(10):
-        await host.start(SandboxCommand(command=command), output).ended()
+        await host.start(SandboxCommand(command=command), output).wait()
     output.close()
     return output.text()
 

@@ -55,7 +55,7 @@ async def try_policy(
         async def run(command: str) -> None:
             output = CapturedOutput(folder / "spill" / "trial" / "policy", Redactor())
             with suppress(ToolFailed):
-                await (await workspace.start(SandboxCommand(command=command), output)).awaited(TIME_S)
+                await (await workspace.start(SandboxCommand(command=command), output)).wait_within(TIME_S)
             output.close()
             await workspace.quarantine_changes()
 

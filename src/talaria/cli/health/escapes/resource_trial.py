@@ -27,13 +27,13 @@ _REASONS = {"memory": "it was killed for its memory", "disk": "it was stopped be
 async def try_limits(sandbox: Sandbox, view: SandboxPolicy, intruder: str) -> list[ProbeResult]:
     """`intruder` is the program in the project that makes the attempts."""
     persons_own = await in_thread(_read_instances)
-    async with sandbox.opened(msgspec.structs.replace(view, limits=LIMITS)) as host:
+    async with sandbox.open(msgspec.structs.replace(view, limits=LIMITS)) as host:
         findings = [
             await _try(host, view, intruder, MEMORY, "use_memory", TOO_MUCH_BYTES),
             await _try(host, view, intruder, INOTIFY, "use_instances", persons_own),
         ]
     pretended = msgspec.structs.replace(LIMITS, reserve_bytes=_LARGER_THAN_ANY_DISK)
-    async with sandbox.opened(msgspec.structs.replace(view, limits=pretended)) as host:
+    async with sandbox.open(msgspec.structs.replace(view, limits=pretended)) as host:
         return [*findings, await _try(host, view, intruder, DISK, "go_on")]
 
 
@@ -43,7 +43,7 @@ async def _try(
     description = view.project / f"{function}.json"
     await in_thread(lambda: description.write_text(json.dumps([[attempt.name, function, *facts]])))
     output = CapturedOutput(view.project.with_name("spill") / "trial" / function, Redactor())
-    end = await host.start(SandboxCommand(program=(PYTHON, "-I", "-S", intruder, str(description))), output).ended()
+    end = await host.start(SandboxCommand(program=(PYTHON, "-I", "-S", intruder, str(description))), output).wait()
     output.close()
     return _judge(attempt, end, next(filter(None, map(decode_line, output.text().splitlines())), None))
 

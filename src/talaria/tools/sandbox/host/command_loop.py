@@ -16,11 +16,11 @@ from contextlib import suppress
 from typing import Any
 
 from talaria.tools.sandbox.host.child_command import CHUNK_BYTES, ChildCommand
-from talaria.tools.sandbox.host.descendants import adopt_orphans, reap, sweep, woken_by_children
+from talaria.tools.sandbox.host.descendants import adopt_orphans, reap, sweep, wake_on_child_exit
 from talaria.tools.sandbox.host.frames import ENDED, HELLO, INPUT, KILL, OUTPUT, START, Frames, frame
 from talaria.tools.sandbox.host.memory_use import memory_used
 from talaria.tools.sandbox.host.minder import NOT_STARTED, Program, mind, set_size
-from talaria.tools.sandbox.host.shell import ShellState, proxied
+from talaria.tools.sandbox.host.shell import ShellState, make_proxy_variables
 
 FULL_BYTES = 1 << 20
 """While so much waits to be sent, commands have to wait with more output."""
@@ -50,7 +50,7 @@ class CommandLoop:
         """Commands whose state is kept, and whether the place they end in is, too."""
         self._environment = {**os.environ, **settings.get("environment", {})}
         self._confine = confine
-        self._woken = woken_by_children()  # only the end of the channel ends us
+        self._woken = wake_on_child_exit()  # only the end of the channel ends us
         self._ticked_at = 0.0
         self._tick_s = QUICKEST_TICK_S
 
@@ -62,7 +62,7 @@ class CommandLoop:
             os.set_inheritable(descriptor, False)  # commands have no business here
         self._greet()
         while True:
-            self._heed(self._awaited())
+            self._heed(self._poll())
             self._collect()
             self._tick()
 
@@ -89,10 +89,10 @@ class CommandLoop:
     def _listener(self) -> socket.socket:
         """Whoever connects to it speaks with the egress proxy, which sits outside."""
         listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self._environment.update(proxied(listener.getsockname()[1], self._settings.get("proxied")))
+        self._environment.update(make_proxy_variables(listener.getsockname()[1], self._settings.get("proxied")))
         return listener
 
-    def _awaited(self) -> dict[int, int]:
+    def _poll(self) -> dict[int, int]:
         """What can be read and written now, by descriptor."""
         wanted = {self._in: select.POLLIN, self._woken: select.POLLIN}
         if self._outgoing:
@@ -154,7 +154,7 @@ class CommandLoop:
             for descriptor in opened:
                 os.close(descriptor)
             self._send((frame(OUTPUT, number, f"cannot start: {fault.strerror}\n".encode()),))
-            self._send((self._ended(number, NOT_STARTED),))
+            self._send((self._format_end(number, NOT_STARTED),))
             return
         self._commands[number] = ChildCommand(number, minder, *ours, wanted["limit_bytes"])
         if wanted["is_kept"]:
@@ -206,9 +206,9 @@ class CommandLoop:
         self._send(running.flush())
         running.close()
         del self._commands[running.number]
-        self._send((self._ended(running.number, code if code >= 0 else 128 - code, running.why),))
+        self._send((self._format_end(running.number, code if code >= 0 else 128 - code, running.why),))
 
-    def _ended(self, number: int, code: int, why: str = "") -> bytes:
+    def _format_end(self, number: int, code: int, why: str = "") -> bytes:
         return frame(ENDED, number, json.dumps({"code": code, "why": why, "cwd": self._state.place()}).encode())
 
     def _tick(self) -> None:
@@ -278,7 +278,7 @@ def _pipes(*, has_input: bool) -> tuple[tuple[int, int | None], tuple[int, int, 
     return (reading, ours), (theirs, writing, writing)
 
 
-def _confined(settings: dict[str, Any], channel: Iterable[int]) -> Callable[[], None]:
+def _make_confinement(settings: dict[str, Any], channel: Iterable[int]) -> Callable[[], None]:
     """What every command calls before it begins; nothing, where a sandbox stands around all of us."""
     if "confinement" not in settings:
         return lambda: None
@@ -290,7 +290,7 @@ def _confined(settings: dict[str, Any], channel: Iterable[int]) -> Callable[[], 
 def main() -> None:
     settings, *channel = map(json.loads, sys.argv[1:])
     incoming, outgoing = channel * 2 if channel else (0, 1)
-    host = CommandLoop(settings, incoming, outgoing, _confined(settings, {incoming, outgoing}))
+    host = CommandLoop(settings, incoming, outgoing, _make_confinement(settings, {incoming, outgoing}))
     try:
         host.run()
     except (EOFError, BrokenPipeError, ConnectionResetError):

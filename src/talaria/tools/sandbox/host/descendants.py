@@ -18,7 +18,7 @@ LONGEST_S = 5.0
 UNHEEDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 
 
-def woken_by_children() -> int:
+def wake_on_child_exit() -> int:
     """What can be read when one has ended. Signals end us no more: whoever is started must get them back."""
     reading, writing = os.pipe()
     for descriptor in (reading, writing):
@@ -34,7 +34,7 @@ def _pass(*_: object) -> None:
     return None
 
 
-def given_environment() -> dict[bytes, bytes]:
+def read_given_environment() -> dict[bytes, bytes]:
     """As it was given to this process: Python may have added to its own."""
     try:
         with open("/proc/self/environ", "rb") as file:
@@ -90,7 +90,7 @@ def sweep(spared: Callable[[], frozenset[int]] = frozenset) -> None:
     if not os.path.isdir("/proc/self"):
         return
     deadline = time.monotonic() + LONGEST_S
-    while (left := _left(spared())) and time.monotonic() < deadline:
+    while (left := _find_remaining(spared())) and time.monotonic() < deadline:
         for sign in (signal.SIGSTOP, signal.SIGKILL):
             for pid in left:
                 with suppress(ProcessLookupError, PermissionError):
@@ -99,7 +99,7 @@ def sweep(spared: Callable[[], frozenset[int]] = frozenset) -> None:
         time.sleep(PAUSE_S)
 
 
-def _left(spared: frozenset[int]) -> list[int]:
+def _find_remaining(spared: frozenset[int]) -> list[int]:
     kept = {below for pid in spared for below in (pid, *descendants(pid))}
     return [pid for pid in descendants(os.getpid()) if pid not in kept]
 

@@ -41,7 +41,7 @@ def abi() -> int:
     return 0
 
 
-def handled(version: int) -> tuple[int, int, int]:
+def make_access_masks(version: int) -> tuple[int, int, int]:
     """All that this version can refuse: of files, of the network, and of what is outside."""
     files = _FIRST
     files |= _REFER if version >= 2 else 0
@@ -69,7 +69,7 @@ def ruleset(readable: Iterable[str], writable: Iterable[str], emptied: Iterable[
     version = abi()
     if version == 0:
         raise OSError(errno.ENOTSUP, "this kernel has no Landlock")
-    files, network, outside = handled(version)
+    files, network, outside = make_access_masks(version)
     rules = _call("syscall", _CREATE_RULESET, struct.pack("=QQQ", files, network, outside), 24, 0)
     try:
         for path in readable:

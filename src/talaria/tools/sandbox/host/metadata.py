@@ -94,7 +94,7 @@ def _answer(
 ) -> int:
     """What the call fails with; 0: the change is made."""
     try:
-        with _opened(f"/proc/{thread}", os.O_PATH | os.O_DIRECTORY) as caller, _opened("mem", 0, caller) as memory:
+        with _open(f"/proc/{thread}", os.O_PATH | os.O_DIRECTORY) as caller, _open("mem", 0, caller) as memory:
             fcntl.ioctl(listener, _IS_WAITING, struct.pack("=Q", number))  # else another process may have this id now
             with _file(thread, caller, memory, form, arguments) as file:
                 name = b"/proc/self/fd/%d" % file
@@ -108,7 +108,7 @@ def _answer(
 
 
 @contextmanager
-def _opened(path: str | bytes, flags: int, folder: int | None = None) -> Generator[int]:
+def _open(path: str | bytes, flags: int, folder: int | None = None) -> Generator[int]:
     descriptor = os.open(path, flags | os.O_CLOEXEC, dir_fd=folder)
     try:
         yield descriptor
@@ -126,20 +126,20 @@ def _file(thread: int, caller: int, memory: int, form: Form, arguments: Sequence
             path = b"/proc/%d/%b" % (thread, path[len(start) :])
     follow = 0 if form.follows and not flags & _NO_FOLLOW else os.O_NOFOLLOW
     if path.startswith(b"/"):
-        with _opened(path, os.O_PATH | follow) as file:
+        with _open(path, os.O_PATH | follow) as file:
             yield file
         return
     number = ctypes.c_int32(arguments[form.folder] & 0xFFFFFFFF).value if form.folder is not None else _HERE
     is_without_path = form.path is not None and arguments[form.path] == 0
     if is_without_path and (number == _HERE or form.change not in _TIMES):
         raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
-    with _opened("cwd" if number == _HERE else f"fd/{number}", os.O_PATH, caller) as folder:
+    with _open("cwd" if number == _HERE else f"fd/{number}", os.O_PATH, caller) as folder:
         if form.path is None or is_without_path or (not path and flags & _EMPTY_PATH):
             yield folder
         elif not path:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
         else:
-            with _opened(path, os.O_PATH | follow, folder) as file:
+            with _open(path, os.O_PATH | follow, folder) as file:
                 yield file
 
 

@@ -62,14 +62,14 @@ def _live(program: Program) -> NoReturn:
         _become(program)
     let_go_of_pipes()
     os.closerange(3, MAX_DESCRIPTORS)  # of other commands
-    code = _awaited(child)
+    code = _wait_for_child(child)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)
     sweep()
     os._exit(code if code >= 0 else 128 - code)
 
 
-def _awaited(child: int) -> int:
+def _wait_for_child(child: int) -> int:
     """The exit code, once it has ended by itself or was made to."""
     while True:
         sign = signal.sigwait(_AWAITED)

@@ -10,8 +10,8 @@ import resource
 import socket
 import sys
 
-from talaria.tools.sandbox.host.descendants import given_environment
-from talaria.tools.sandbox.host.shell import proxied
+from talaria.tools.sandbox.host.descendants import read_given_environment
+from talaria.tools.sandbox.host.shell import make_proxy_variables
 
 NOT_STARTED = 126
 MAX_DESCRIPTORS = 4096
@@ -20,7 +20,7 @@ MAX_DESCRIPTORS = 4096
 def main() -> None:
     settings = json.loads(sys.argv[1])
     program, cwd = settings["argv"], settings["cwd"]
-    environment = given_environment()
+    environment = read_given_environment()
     try:
         if "channel" in settings:
             with (
@@ -28,7 +28,7 @@ def main() -> None:
                 socket.socket(fileno=settings["channel"]) as channel,
             ):
                 socket.send_fds(channel, [b"+"], [listener.fileno()])
-                proxies = proxied(listener.getsockname()[1])
+                proxies = make_proxy_variables(listener.getsockname()[1])
             environment |= {name.encode(): value.encode() for name, value in proxies.items()}
         os.closerange(3, MAX_DESCRIPTORS)
         os.chdir(cwd)

@@ -32,13 +32,13 @@ class ScriptCalls:
         return str(answer["text"])
 
     def function(self, name: str) -> Any:
-        def called(*positional: Any, **arguments: Any) -> str:
+        def call_by_name(*positional: Any, **arguments: Any) -> str:
             if positional:
                 raise ToolError(f"{name} takes its parameters by name")
             return self.call(name, arguments)
 
-        called.__name__ = name
-        return called
+        call_by_name.__name__ = name
+        return call_by_name
 
 
 def main(mark: str, names: list[str], code: str) -> None:

@@ -84,7 +84,7 @@ class ShellState:
             os.rmdir(self._folder)
 
 
-def proxied(port: int, more: "dict[str, str] | None" = None) -> dict[str, str]:
+def make_proxy_variables(port: int, more: "dict[str, str] | None" = None) -> dict[str, str]:
     """What leads programs to a proxy on this machine."""
     proxy, none = f"http://127.0.0.1:{port}", "localhost,127.0.0.1,::1"
     lower = {"http_proxy": proxy, "https_proxy": proxy, "all_proxy": proxy, "no_proxy": none}
