@@ -165,7 +165,7 @@ class Person:
 
     @property
     def texts(self) -> list[str]:
-        return [_translated(seen.text) for seen in self._service.seen(user=self.id)]
+        return [_translated(seen.text) for seen in self._service.list_messages(user=self.id)]
 
     async def say(self, tag: str) -> None:
         self.said.append(tag)

@@ -69,7 +69,7 @@ class Move(Case):
             case DiscordServer() as service:
                 service.add_channel(self._chat)
             case service:
-                service.seen(chat=self._chat)
+                service.list_messages(chat=self._chat)
         people = [f"{PREFIX.get(town.platform, '')}{self.people[0].id}"]
         there = {"allowed_chats": [self._chat], "home_channel": self._chat, "require_mention": False}
         settings = {**self._service.settings, **there, "allowed_users": people}
@@ -95,7 +95,7 @@ class Move(Case):
     @property
     def seen(self) -> Sequence[SeenMessage]:
         """Without what a service shows at the top of a thread."""
-        return [one for one in self._service.seen(chat=self._chat) if not one.text.startswith("Talaria")]
+        return [one for one in self._service.list_messages(chat=self._chat) if not one.text.startswith("Talaria")]
 
     async def _converse(self, ended: "asyncio.Future[int]", trace: object) -> None:
         """The person answers the greeting, and waits until that is answered."""

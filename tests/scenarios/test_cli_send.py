@@ -93,7 +93,7 @@ async def test_a_message_is_delivered_by_the_gateway_that_runs(office: Office) -
     await office.open()
     sent = await office.send(f"telegram:{OWNER}", "The *build* is done.")
     assert sent == Ended(0, "", f"Delivered to telegram:{OWNER}.\n")
-    assert [one.text for one in office.telegram.seen()] == ["The build is done."]
+    assert [one.text for one in office.telegram.list_messages()] == ["The build is done."]
 
 
 async def test_what_is_piped_is_sent_and_a_platform_means_its_home_channel(office: Office) -> None:
@@ -107,7 +107,7 @@ async def test_what_is_piped_is_sent_and_a_platform_means_its_home_channel(offic
             "parts": 1,
             "error": "",
         }
-    assert [one.text for one in office.telegram.seen()] == 2 * ["from\na pipe"]
+    assert [one.text for one in office.telegram.list_messages()] == 2 * ["from\na pipe"]
 
 
 async def test_the_chat_that_was_made_home_there_goes_before_the_settings(office: Office) -> None:
@@ -123,7 +123,7 @@ async def test_a_long_text_and_files_come_in_parts_in_their_order(office: Office
     await office.open()
     text = "\n\n".join(f"Paragraph {number}: {'word ' * 60}" for number in range(24))
     sent = await office.send("telegram", text, "--file", "report.txt", "--json")
-    seen = office.telegram.seen()
+    seen = office.telegram.list_messages()
     assert (sent.code, json.loads(sent.out)["parts"]) == (0, len(seen))
     assert seen[-1].file == "report.txt"
     assert " ".join(" ".join(one.text for one in seen[:-1]).split()) == " ".join(text.split())
@@ -134,7 +134,7 @@ async def test_a_thread_is_addressed_behind_its_chat(office: Office) -> None:
     await office.open()
     await office.telegram.say("a topic", chat="-100200", thread="7")
     await office.send("telegram:-100200:7", "to the topic")
-    assert [one.thread for one in office.telegram.seen(chat="-100200")] == ["7"]
+    assert [one.thread for one in office.telegram.list_messages(chat="-100200")] == ["7"]
 
 
 async def test_what_the_service_refuses_is_told_with_its_reason(office: Office) -> None:
@@ -210,4 +210,4 @@ async def test_a_key_in_the_text_is_not_sent(office: Office) -> None:
     (office.home / ".env").chmod(0o600)
     await office.open()
     await office.send("telegram", "look: gsk-hush-hush-hush")
-    assert "gsk-hush" not in office.telegram.seen()[0].text
+    assert "gsk-hush" not in office.telegram.list_messages()[0].text

@@ -101,15 +101,15 @@ def forge_press(house: House, data: str, *, user: str, chat: str = "", message: 
 
 
 def texts(house: House, *, user: str = OWNER, chat: str = "") -> list[str]:
-    return [one.text for one in house.telegram.seen(user=user, chat=chat)]
+    return [one.text for one in house.telegram.list_messages(user=user, chat=chat)]
 
 
 async def heard_all(house: House, speaker: Speaker | None = None) -> None:
     """All that was said before this was taken: what is said is taken in order."""
     asking = speaker or Speaker("somebody allowed", FRIEND)
-    before = len(house.telegram.seen(user=asking.user, chat=asking.chat))
+    before = len(house.telegram.list_messages(user=asking.user, chat=asking.chat))
     await say(house, asking, "/whoami")
-    await house.until(lambda: len(house.telegram.seen(user=asking.user, chat=asking.chat)) > before)
+    await house.until(lambda: len(house.telegram.list_messages(user=asking.user, chat=asking.chat)) > before)
 
 
 def told_to_model(requests: Sequence[RecordedRequest]) -> str:

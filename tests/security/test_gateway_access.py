@@ -86,7 +86,7 @@ async def test_only_those_are_heard_who_may_speak_whatever_runs(
         assert "hello, I am" not in bodies(caplog.records)
         assert not list(house.home.parent.glob("people/*/mark"))
         if buttons:
-            assert house.telegram.seen()[0].buttons, "the question was answered by somebody else"
+            assert house.telegram.list_messages()[0].buttons, "the question was answered by somebody else"
         if state == "a turn runs":
             await house.telegram.say("/stop")
             await house.until(lambda: "(Stopped.)" in texts(house))
@@ -256,7 +256,7 @@ async def test_a_code_is_told_once_and_kept_nowhere(house: House) -> None:
                 await house.telegram.say("let me in", user=user)
             await heard_all(house)
             await house.until(lambda: len(house.telegram.calls("sendMessage")) == 1 + MAX_PENDING)
-            assert [len(house.telegram.seen(user=user)) for user in asking] == [1, 1, 1, 0, 1]
+            assert [len(house.telegram.list_messages(user=user)) for user in asking] == [1, 1, 1, 0, 1]
             offer = texts(house, user=STRANGER)[0]
             (code,) = re.findall(rf"approve telegram ([{ALPHABET}]{{8}})", offer)
             assert len(await house.store.access.requests()) == MAX_PENDING

@@ -96,7 +96,7 @@ class Walk:
 
     def seen(self, name: str, user: str, *, is_in_group: bool) -> list[SeenMessage]:
         chat = PLACES[name].group if is_in_group else ""
-        return list(self.services[name].seen(user=user, chat=chat))
+        return list(self.services[name].list_messages(user=user, chat=chat))
 
     async def say(self, name: str, user: str, text: str, *, is_in_group: bool = False) -> int:
         """With the number of the message in it."""

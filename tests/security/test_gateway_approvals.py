@@ -49,8 +49,8 @@ def has_run(house: House) -> list[str]:
 
 
 async def question(house: House, *, chat: str = "", number: int = 0) -> SeenMessage:
-    await house.until(lambda: len([one for one in house.telegram.seen(chat=chat) if one.buttons]) > number)
-    return [one for one in house.telegram.seen(chat=chat) if one.buttons][number]
+    await house.until(lambda: len([one for one in house.telegram.list_messages(chat=chat) if one.buttons]) > number)
+    return [one for one in house.telegram.list_messages(chat=chat) if one.buttons][number]
 
 
 async def approvals(house: House) -> list[Approval]:
@@ -64,8 +64,8 @@ async def test_only_a_press_of_the_asked_on_what_was_offered_where_it_was_asked_
         await say(house, there, "do it")
         shown = await question(house, chat=LISTED)
         await house.telegram.say("and this", user=FRIEND)
-        await house.until(lambda: any(one.buttons for one in house.telegram.seen(user=FRIEND)))
-        theirs = next(one for one in house.telegram.seen(user=FRIEND) if one.buttons)
+        await house.until(lambda: any(one.buttons for one in house.telegram.list_messages(user=FRIEND)))
+        theirs = next(one for one in house.telegram.list_messages(user=FRIEND) if one.buttons)
         id, mine = shown.buttons[0][1].split(":")[1], theirs.buttons[0][1].split(":")[1]
         assert [data for _, data in shown.buttons] == [f"q:{id}:once", f"q:{id}:session", f"q:{id}:no"]
         assert len(id) >= 32
@@ -93,12 +93,12 @@ async def test_who_is_no_admin_cannot_allow_what_leaves_the_sandbox(house: House
     house.model.say(running(), "Then not.")
     async with house.open():
         await house.telegram.say("do it", user=FRIEND)
-        await house.until(lambda: "Then not." in [one.text for one in house.telegram.seen(user=FRIEND)])
-        told = house.telegram.seen(user=FRIEND)[0]
+        await house.until(lambda: "Then not." in [one.text for one in house.telegram.list_messages(user=FRIEND)])
+        told = house.telegram.list_messages(user=FRIEND)[0]
         assert "only an admin can allow" in told.text
         assert not told.buttons
         await house.telegram.say("/approve", user=FRIEND)
-        await house.until(lambda: len(house.telegram.seen(user=FRIEND)) == 3)
+        await house.until(lambda: len(house.telegram.list_messages(user=FRIEND)) == 3)
         assert has_run(house) == []
 
 
@@ -114,7 +114,7 @@ async def test_a_yes_is_for_one_call_and_never_for_the_next(house: House) -> Non
         assert not await house.store.approvals.decide(row.id, is_allowed=True, by=f"telegram:{FRIEND}")
         for _ in range(3):
             forge_press(house, yes, user=OWNER, message=first.id)
-        await house.until(lambda: len(house.telegram.seen()) == 2)
+        await house.until(lambda: len(house.telegram.list_messages()) == 2)
         second = await question(house)
         assert (has_run(house), "echo second" in second.text) == (["done"], True)
         assert not await house.store.approvals.use(row.id, row.digest), "it was used"
@@ -172,12 +172,14 @@ async def test_a_question_dies_with_its_time_and_with_the_process(house: House) 
         await house.telegram.say("again")
         old = (await question(house)).buttons[0][1]
     async with house.open():
-        await house.until(lambda: any(one.buttons and one.buttons[0][1] != old for one in house.telegram.seen()))
+        await house.until(
+            lambda: any(one.buttons and one.buttons[0][1] != old for one in house.telegram.list_messages())
+        )
         for data in (late, old):
             forge_press(house, data, user=OWNER)
         await heard_all(house)
         assert len(await approvals(house)) == 1
-        assert not any(data == old for one in house.telegram.seen() for _, data in one.buttons)
+        assert not any(data == old for one in house.telegram.list_messages() for _, data in one.buttons)
     assert has_run(house) == []
 
 
@@ -212,10 +214,10 @@ async def test_what_is_asked_is_shown_to_its_last_sign(house: House, service: st
 
 async def _is_attached(house: House, service: ChatService, name: str) -> bool:
     """All of it is shown: as a file, or in the question itself."""
-    before = len(service.seen())
+    before = len(service.list_messages())
     await service.say("do it")
-    await house.until(lambda: any(one.buttons for one in service.seen()[before:]))
-    asked = service.seen()[before:]
+    await house.until(lambda: any(one.buttons for one in service.list_messages()[before:]))
+    asked = service.list_messages()[before:]
     text = "".join(one.text for one in asked)
     is_attached = any(one.file for one in asked)
     if is_attached:
@@ -224,7 +226,7 @@ async def _is_attached(house: House, service: ChatService, name: str) -> bool:
     else:
         _check_visible(name, text)
     await service.say("/deny")
-    await house.until(lambda: service.seen()[-1].text == "Next.")
+    await house.until(lambda: service.list_messages()[-1].text == "Next.")
     return is_attached
 
 

@@ -98,9 +98,9 @@ async def test_what_is_sent_comes_from_ones_own_folder(house: House) -> None:
     )
     async with house.open():
         await say(house, friend, "\n".join(("SAY here:", *(f"MEDIA:{path}" for path in (*named, mine / "mine.txt")))))
-        await house.until(lambda: any(one.file == "mine.txt" for one in house.telegram.seen(user=FRIEND)))
+        await house.until(lambda: any(one.file == "mine.txt" for one in house.telegram.list_messages(user=FRIEND)))
         await heard_all(house)
-        assert [one.file for one in house.telegram.seen(user=FRIEND) if one.file] == ["mine.txt"]
+        assert [one.file for one in house.telegram.list_messages(user=FRIEND) if one.file] == ["mine.txt"]
         assert house.telegram.file("mine.txt") == b"my own"
 
 
@@ -122,7 +122,7 @@ async def test_a_file_that_becomes_a_link_on_its_way_is_not_sent(house: House) -
         (failed,) = await house.store.outbox.list(("failed",))
         assert "report.txt cannot be sent" in failed.error
     assert house.telegram.file("report.txt") == b"all is well"
-    assert not [one for one in house.telegram.seen(user=FRIEND) if one.file]
+    assert not [one for one in house.telegram.list_messages(user=FRIEND) if one.file]
 
 
 def _plant(house: House) -> None:
@@ -149,8 +149,8 @@ async def test_one_folder_for_all_keeps_its_private_places_to_itself(
     async with house.open():
         named = (house.home / ".env", house.home / "state.db", root / ".ssh" / "id", root / "open.txt")
         await say(house, friend, "\n".join(("SAY here:", *(f"MEDIA:{path}" for path in named))))
-        await house.until(lambda: any(one.file for one in house.telegram.seen(user=FRIEND)))
-        assert [one.file for one in house.telegram.seen(user=FRIEND) if one.file] == ["open.txt"]
+        await house.until(lambda: any(one.file for one in house.telegram.list_messages(user=FRIEND)))
+        assert [one.file for one in house.telegram.list_messages(user=FRIEND) if one.file] == ["open.txt"]
 
 
 @pytest.mark.parametrize("link", ["attachments", "attachments/{id}-evil.sh"])
@@ -300,7 +300,9 @@ async def test_what_the_model_writes_fetches_nothing_and_calls_nobody(house: Hou
             for service in (house.telegram, discord, slack):
                 await service.say("hi")
             for service in (house.telegram, discord, slack):
-                await house.until(lambda one=service: any(seen.text.endswith("word word") for seen in one.seen()))
+                await house.until(
+                    lambda one=service: any(seen.text.endswith("word word") for seen in one.list_messages())
+                )
         for sent in (*house.telegram.calls("sendMessage"), *house.telegram.calls("editMessageText")):
             assert sent["link_preview_options"] == {"is_disabled": True}
             assert not any(sign in sent["text"] for sign in ("<img", "<script", 'href="tg:'))
@@ -334,7 +336,7 @@ async def test_no_token_is_written_or_told(house: House) -> None:
                 document = {"file_id": "x", "file_unique_id": "u", "file_name": "a.txt", "file_size": 4}
                 await house.telegram.post({"document": document, "caption": "look"})
                 await discord.wait_for(1)
-                shown += [*texts(house), *(one.text for one in discord.seen()), str(board.gateway.health)]
+                shown += [*texts(house), *(one.text for one in discord.list_messages()), str(board.gateway.health)]
                 shown += [row.error for row in await house.store.outbox.list(("failed", "pending", "sent"))]
         for name in ("telegram", "discord"):
             nobody = {"base_url" if name == "telegram" else "api_url": "http://127.0.0.1:9/"}

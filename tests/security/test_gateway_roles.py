@@ -53,8 +53,8 @@ async def test_who_has_become_an_admin_is_asked_in_a_conversation_that_goes_on(h
         await house.until(lambda: "Then not." in texts(house, user=FRIEND))
         await demote(house)
         await say(house, friend, "again")
-        await house.until(lambda: any(one.buttons for one in house.telegram.seen(user=FRIEND)))
-        asked = next(one for one in house.telegram.seen(user=FRIEND) if one.buttons)
+        await house.until(lambda: any(one.buttons for one in house.telegram.list_messages(user=FRIEND)))
+        asked = next(one for one in house.telegram.list_messages(user=FRIEND) if one.buttons)
         await house.telegram.press(asked.id, asked.buttons[0][1], user=FRIEND)
         await house.until(lambda: "Finished." in texts(house, user=FRIEND))
         assert has_run(house) == ["again"]

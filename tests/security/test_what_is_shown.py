@@ -35,13 +35,13 @@ def writing(target: Path, content: str) -> Reply:
 
 
 async def asked(house: House) -> SeenMessage:
-    await house.until(lambda: any(one.buttons for one in house.telegram.seen()))
-    return next(one for one in house.telegram.seen() if one.buttons)
+    await house.until(lambda: any(one.buttons for one in house.telegram.list_messages()))
+    return next(one for one in house.telegram.list_messages() if one.buttons)
 
 
 async def approve(house: House, question: SeenMessage) -> None:
     await house.telegram.press(question.id, question.buttons[0][1])
-    await house.until(lambda: house.telegram.seen()[-1].text == "Done.")
+    await house.until(lambda: house.telegram.list_messages()[-1].text == "Done.")
 
 
 async def test_what_fits_into_a_message_is_in_it_to_the_last_character(house: House, target: Path) -> None:
@@ -52,7 +52,7 @@ async def test_what_fits_into_a_message_is_in_it_to_the_last_character(house: Ho
         question = await asked(house)
         assert HIDDEN in question.text
         assert f"The new content: {len(content):,} bytes, 301 lines, SHA-256 {digest(content)}." in question.text
-        assert [one.file for one in house.telegram.seen()] == [""]
+        assert [one.file for one in house.telegram.list_messages()] == [""]
         await approve(house, question)
     assert target.read_text() == content
 
@@ -88,9 +88,9 @@ async def test_a_long_difference_comes_as_a_file_whose_digest_is_in_the_question
     async with house.open():
         await house.telegram.say("write it")
         question = await asked(house)
-        sent = house.telegram.file(house.telegram.seen()[0].file).decode()
+        sent = house.telegram.file(house.telegram.list_messages()[0].file).decode()
         assert sent.count("\n-line ") == sent.count("\n+row ") == 20_000
-        assert f"All of the change is in the file {house.telegram.seen()[0].file}." in question.text
+        assert f"All of the change is in the file {house.telegram.list_messages()[0].file}." in question.text
         assert f"SHA-256 {digest(sent)}." in question.text
         await approve(house, question)
     assert target.read_text() == LONG.replace("line", "row")
@@ -115,8 +115,8 @@ async def test_what_is_longer_comes_as_a_file_before_the_question_with_the_diges
     async with house.open():
         await house.telegram.say("write it")
         question = await asked(house)
-        file = house.telegram.seen()[0]
-        assert [one.id for one in house.telegram.seen()] == [file.id, question.id]
+        file = house.telegram.list_messages()[0]
+        assert [one.id for one in house.telegram.list_messages()] == [file.id, question.id]
         assert re.fullmatch(r"write_file-to-approve-[0-9a-f]{8}\.txt", file.file)
         assert house.telegram.file(file.file) == LONG.encode()
         assert f"All of the new content is in the file {file.file}." in question.text
@@ -137,7 +137,7 @@ async def test_what_nobody_would_see_in_a_file_is_an_escape_there_and_both_diges
     async with house.open():
         await house.telegram.say("write it")
         question = await asked(house)
-        sent = house.telegram.file(house.telegram.seen()[0].file).decode()
+        sent = house.telegram.file(house.telegram.list_messages()[0].file).decode()
         assert sent.endswith(f"\tif y: \\u202e\\u001b[2K pass\n[500 blank lines]\n{HIDDEN}")
         assert digest(content) != digest(sent)
         assert (
@@ -162,8 +162,8 @@ async def test_other_services_get_the_file_too(house: House, target: Path, servi
             house.config["gateway"]["platforms"]["slack"]["ping_s"] = 0.2
         async with house.open():
             await server.say("write it")
-            await house.until(lambda: any(one.buttons for one in server.seen()))
-            file, question = server.seen()
+            await house.until(lambda: any(one.buttons for one in server.list_messages()))
+            file, question = server.list_messages()
             assert file.file.startswith("write_file-to-approve-")
             assert f"SHA-256 {digest(LONG)}." in question.text
             if isinstance(server, SlackServer):
@@ -171,7 +171,7 @@ async def test_other_services_get_the_file_too(house: House, target: Path, servi
             else:
                 assert server.calls("create_message")[0]["files"] == [(file.file, LONG.encode(), "text/plain")]
             await server.say("/approve")
-            await house.until(lambda: server.seen()[-1].text == "Done.")
+            await house.until(lambda: server.list_messages()[-1].text == "Done.")
     assert target.read_text() == LONG
 
 
@@ -196,7 +196,7 @@ async def test_without_the_file_several_messages_may_hold_all_of_it(house: House
     async with house.open():
         await house.telegram.say("write it")
         question = await asked(house)
-        shown = "".join(one.text for one in house.telegram.seen())
+        shown = "".join(one.text for one in house.telegram.list_messages())
         assert re.findall(r"line \d+", shown) == [f"line {number}" for number in range(1_000)]
         assert HIDDEN in shown
         await approve(house, question)
@@ -212,9 +212,9 @@ async def test_nothing_can_be_answered_before_the_file_is_there(house: House, ta
         await house.telegram.say("/approve")
         question = await asked(house)
         assert not target.exists()
-        texts = [one.text for one in house.telegram.seen()]
+        texts = [one.text for one in house.telegram.list_messages()]
         assert any("No question of yours" in text for text in texts)
-        assert [one.file != "" for one in house.telegram.seen() if one.file or one.buttons] == [True, False]
+        assert [one.file != "" for one in house.telegram.list_messages() if one.file or one.buttons] == [True, False]
         await approve(house, question)
 
 
@@ -237,12 +237,12 @@ async def test_what_a_dead_process_has_not_asked_yet_is_not_asked_and_what_it_ha
         asked = await store.outbox.find("question:b:0")
         assert asked is not None
         await store.outbox.start(asked.id)
-        await store.outbox.mark_sent(asked.id, house.telegram.seen()[0].id)
+        await store.outbox.mark_sent(asked.id, house.telegram.list_messages()[0].id)
     async with house.open():
-        await house.until(lambda: "no longer open" in house.telegram.seen()[0].text)
+        await house.until(lambda: "no longer open" in house.telegram.list_messages()[0].text)
         await house.telegram.say("still there?")
-        await house.until(lambda: house.telegram.seen()[-1].text == "Again.")
-        texts = [one.text for one in house.telegram.seen()]
+        await house.until(lambda: house.telegram.list_messages()[-1].text == "Again.")
+        texts = [one.text for one in house.telegram.list_messages()]
         assert texts == ["May that run?\n\nThis question is no longer open.", "Again."]
 
 
@@ -251,7 +251,7 @@ async def test_what_is_too_long_for_anybody_to_read_is_not_done(house: House, ta
     async with house.open():
         await house.telegram.say("write it")
         await house.said(1)
-        assert [one.text for one in house.telegram.seen()] == ["Refused."]
+        assert [one.text for one in house.telegram.list_messages()] == ["Refused."]
     assert "and a person can be shown at most 1,000,000. Do it in smaller pieces." in told_to_model(
         house.model.requests
     )

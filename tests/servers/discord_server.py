@@ -17,7 +17,7 @@ from tests.servers.discord_world import (
     session_token,
 )
 
-from talaria.testing.servers.chat_service import Fault, Loopback, LostAnswer, Refusal, SeenMessage, delivered
+from talaria.testing.servers.chat_service import Fault, Loopback, LostAnswer, Refusal, SeenMessage, deliver
 
 _WORDS = {400: "Bad Request", 401: "401: Unauthorized", 403: "Missing Access", 429: "You are being rate limited."}
 _CODES = {403: 50001}
@@ -149,12 +149,12 @@ class DiscordServer(Loopback):
     def refuse_resume(self) -> None:
         self.gateway.resumes = False
 
-    def seen(self, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
+    def list_messages(self, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         return self._world.seen(self._world.shared_rooms(chat) if chat else [self._world.direct(user)])
 
     async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
-        await self._until(lambda: len(self.seen(user=user, chat=chat)) >= count, f"{count} messages")
-        return self.seen(user=user, chat=chat)
+        await self._until(lambda: len(self.list_messages(user=user, chat=chat)) >= count, f"{count} messages")
+        return self.list_messages(user=user, chat=chat)
 
     def raw(self, message: str) -> Mapping[str, Any]:
         """A message as Discord keeps it."""
@@ -204,12 +204,12 @@ class DiscordServer(Loopback):
     def _handler(self, name: str, operation: Operation) -> Callable[[web.Request], Any]:
         async def handle(request: web.Request) -> web.StreamResponse:
             given = await arguments(request)
-            fault = self._called(name, given)
+            fault = self._record_call(name, given)
             try:
                 response = await self._answer(request, operation, given, fault)
             finally:
                 await self._tell_change()
-            return await delivered(request, response, fault)
+            return await deliver(request, response, fault)
 
         return handle
 
@@ -225,7 +225,7 @@ class DiscordServer(Loopback):
         return web.Response(status=204) if result is None else _json(result)
 
     async def _get_attachment(self, request: web.Request) -> web.StreamResponse:
-        fault = self._called("get_attachment", request.match_info)
+        fault = self._record_call("get_attachment", request.match_info)
         if isinstance(fault, Refusal):
             return web.Response(status=fault.status)
         if request.query.get("hm") != str(self._world.signature):
@@ -233,7 +233,7 @@ class DiscordServer(Loopback):
         content = self._world.files[request.match_info["upload"]]
         if isinstance(fault, LostAnswer):
             return await _half(request, content)
-        return await delivered(request, web.Response(body=content), fault)
+        return await deliver(request, web.Response(body=content), fault)
 
 
 async def _half(request: web.Request, content: bytes) -> web.StreamResponse:

@@ -12,7 +12,7 @@ from tests.servers.slack_api import Answer, SlackApi, SlackRefusal
 from tests.servers.slack_blocks import buttons
 from tests.servers.slack_workspace import BOT, TEAM, Post, SlackWorkspace, StoredFile
 
-from talaria.testing.servers.chat_service import Fault, Loopback, Refusal, SeenMessage, delivered
+from talaria.testing.servers.chat_service import Fault, Loopback, Refusal, SeenMessage, deliver
 
 BOT_TOKEN = "xoxb-test"
 APP_TOKEN = "xapp-test"
@@ -147,13 +147,13 @@ class SlackServer(Loopback):
     def archive(self, chat: str) -> None:
         self._workspace.channel("1001", chat).is_archived = True
 
-    def seen(self, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
+    def list_messages(self, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         return [post.seen() for post in self._workspace.channel(user, chat).ours.values()]
 
     async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         channel = self._workspace.channel(user, chat)
         await self._until(lambda: len(channel.ours) >= count, f"{count} messages")
-        return self.seen(user=user, chat=chat)
+        return self.list_messages(user=user, chat=chat)
 
     async def wait_for_lines(self, count: int) -> None:
         """Until that many connections are open."""
@@ -199,12 +199,12 @@ class SlackServer(Loopback):
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         method = request.match_info["method"]
         given = await _arguments(request)
-        fault = self._called(method, given)
+        fault = self._record_call(method, given)
         if isinstance(fault, Refusal):
             return _refused(fault)
         answer = self._done(method, given, request.headers.get("Authorization", ""))
         await self._tell_change()
-        return await delivered(request, web.json_response(answer), fault)
+        return await deliver(request, web.json_response(answer), fault)
 
     def _done(self, method: str, given: Mapping[str, Any], authorization: str) -> Answer:
         token = APP_TOKEN if method == "apps.connections.open" else BOT_TOKEN
@@ -220,22 +220,22 @@ class SlackServer(Loopback):
             return {"ok": False, "error": str(refusal)}
 
     async def _upload(self, request: web.Request) -> web.StreamResponse:
-        fault = self._called("files.upload", request.match_info)
+        fault = self._record_call("files.upload", request.match_info)
         content = await request.read()
         if isinstance(fault, Refusal):
             return _refused(fault)
         self._workspace.files[request.match_info["id"]].content = content
-        return await delivered(request, web.Response(text=f"OK - {len(content)}"), fault)
+        return await deliver(request, web.Response(text=f"OK - {len(content)}"), fault)
 
     async def _download(self, request: web.Request) -> web.StreamResponse:
         authorization = request.headers.get("Authorization", "")
-        fault = self._called("files.download", {"authorization": authorization})
+        fault = self._record_call("files.download", {"authorization": authorization})
         if isinstance(fault, Refusal):
             return _refused(fault)
         file = self._workspace.files.get(request.match_info["id"])
         if authorization != f"Bearer {BOT_TOKEN}" or file is None:
             return web.Response(status=302, headers={"Location": f"{self.url}/login"})
-        return await delivered(request, web.Response(body=file.content, content_type=file.mime), fault)
+        return await deliver(request, web.Response(body=file.content, content_type=file.mime), fault)
 
     async def _talk(self, request: web.Request) -> web.WebSocketResponse:
         line = web.WebSocketResponse(autoping=False, timeout=0.1)

@@ -230,7 +230,7 @@ class Synapse:
     async def press(self, message: str, data: str, *, user: str = "1001", chat: str = "") -> None:
         raise NotImplementedError("Matrix has no buttons")
 
-    def seen(self, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
+    def list_messages(self, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         person = self._people.get(self.id_of(user))
         room = chat or (person.known_direct_room if person else "")
         return person.seen(room, self.bot) if person and room else ()

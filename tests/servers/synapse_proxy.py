@@ -68,7 +68,7 @@ class SynapseProxy(Loopback):
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        fault = self._called(name_of(request.path), _call(request, body))
+        fault = self._record_call(name_of(request.path), _call(request, body))
         if isinstance(fault, Refusal):
             return _refused(fault)
         if isinstance(fault, Slow):

@@ -34,7 +34,7 @@ async def open_session(
 
 
 @asynccontextmanager
-async def opened(file: File) -> AsyncGenerator[BinaryIO]:
+async def open_file(file: File) -> AsyncGenerator[BinaryIO]:
     """A file to be sent. Raises `Rejected`."""
     try:
         content = await in_thread(lambda: file.path.open("rb"))

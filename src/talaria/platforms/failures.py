@@ -60,7 +60,7 @@ def pause_s(retry_after: str) -> float | None:
     return max(seconds, 0.0) if math.isfinite(seconds) else None
 
 
-def quoted(code: str, words: str) -> str:
+def format_quote(code: str, words: str) -> str:
     """What the service said, on one line."""
     flat = " ".join("".join(sign if sign.isprintable() else " " for sign in words).split())
     return f"{code}: {flat[:_MAX_QUOTE_CHARS]}" if flat else code

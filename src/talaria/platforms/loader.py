@@ -39,7 +39,9 @@ def install_hint(manifest: PlatformManifest) -> str:
     return f"pip install '{DISTRIBUTION}[{manifest.extra}]'"
 
 
-def given(manifest: PlatformManifest, raw: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+def merge_settings(
+    manifest: PlatformManifest, raw: Mapping[str, Any], environment: Mapping[str, str]
+) -> dict[str, Any]:
     """What config.yaml says of a platform and, where that is silent, the environment."""
     named = {**EVERYWHERE, **manifest.environment}
     from_environment = {setting: environment[name] for name, setting in named.items() if environment.get(name)}
@@ -50,7 +52,7 @@ def is_wanted(manifest: PlatformManifest, raw: Mapping[str, Any] | None, environ
     """It is named in config.yaml, or the environment has all that it needs."""
     if raw is not None:
         return raw.get("enabled", True) is not False
-    found = given(manifest, {}, environment)
+    found = merge_settings(manifest, {}, environment)
     return bool(manifest.required) and all(found.get(name) for name in manifest.required)
 
 
@@ -60,7 +62,7 @@ def read_settings(
     """Raises `BadConfig`. The platform's own code is loaded for this."""
     if missing := missing_modules(manifest):
         raise BadConfig(f"{manifest.label} needs {', '.join(missing)}: {install_hint(manifest)}")
-    found = given(manifest, raw, environment)
+    found = merge_settings(manifest, raw, environment)
     where = f"gateway.platforms.{manifest.name}"
     for name in manifest.required:
         if not found.get(name):
@@ -71,7 +73,7 @@ def read_settings(
     try:
         settings: PlatformSettings = msgspec.convert(found, config.SETTINGS, dec_hook=decode_secret, strict=False)
     except msgspec.ValidationError as fault:
-        raise BadConfig(f"{where}: {_explained(str(fault), config.SETTINGS)}") from fault
+        raise BadConfig(f"{where}: {_explain(str(fault), config.SETTINGS)}") from fault
     config.check(settings)
     return settings
 
@@ -92,7 +94,7 @@ def _normal(name: str, value: Any) -> Any:
     return str(value) if name in _IDS and isinstance(value, int) else value
 
 
-def _explained(fault: str, settings: type[PlatformSettings]) -> str:
+def _explain(fault: str, settings: type[PlatformSettings]) -> str:
     unknown = _UNKNOWN.search(fault)
     if unknown is None:
         return f"{fault}."

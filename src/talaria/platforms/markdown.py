@@ -11,7 +11,7 @@ def parser(**options: Any) -> MarkdownIt:
     return MarkdownIt("commonmark", {"html": False, **options}).enable(["table", "strikethrough"])
 
 
-def aligned(rows: Sequence[Sequence[str]], between: str = " | ", joint: str = "-+-") -> str:
+def align_table(rows: Sequence[Sequence[str]], between: str = " | ", joint: str = "-+-") -> str:
     """A table as lines of a fixed-width font; a rule is below its first row."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=False)]
     lines = [between.join(map(str.ljust, row, widths)).rstrip() for row in rows]

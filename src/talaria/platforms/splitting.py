@@ -89,7 +89,7 @@ def split(text: str, max_chars: int, length: Length = len) -> tuple[str, ...]:
         body = text[at : at + cut.end].rstrip()
         if body:
             parts.append(f"{opening}{body}{cut.fence.closing if cut.fence else ''}")
-        at, fence = _resumed(text, at + cut.end, cut.fence)
+        at, fence = _find_next_part(text, at + cut.end, cut.fence)
     return tuple(parts)
 
 
@@ -111,7 +111,7 @@ def _fitting(text: str, at: int, room: int, length: Length) -> int:
     return at + bisect_right(range(1, end - at), room, key=lambda size: length(text[at : at + size]))
 
 
-def _resumed(text: str, at: int, fence: _Fence | None) -> tuple[int, _Fence | None]:
+def _find_next_part(text: str, at: int, fence: _Fence | None) -> tuple[int, _Fence | None]:
     """Where the next part begins. A fence that would end there at once is not opened again."""
     at = _after(_GAP, text, at)
     closer = _FENCE.match(text, at) if fence else None

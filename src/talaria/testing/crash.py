@@ -117,17 +117,17 @@ class _CrashingStore:
 def wrap_store(store: Store, points: CrashPoints, journal: Journal | None = None) -> Store:
     """`journal` stands in for that of the store."""
 
-    def watched(port: object, *commits: str) -> object:
+    def watch(port: object, *commits: str) -> object:
         return _Crashing(port, points, commits)
 
     watching = _CrashingStore(
         store,
         journal=_CrashingJournal(journal or store.journal, points),
-        sessions=watched(store.sessions, "create"),
-        inbox=watched(store.inbox, "accept", "take", "finish"),
-        outbox=watched(store.outbox, "add", "begin", "start", "start_due", "mark_sent", "defer", "fail", "expire"),
-        chats=watched(store.chats, "bind"),
-        handoffs=watched(store.handoffs, "reclaim", "claim", "bind", "complete", "fail"),
+        sessions=watch(store.sessions, "create"),
+        inbox=watch(store.inbox, "accept", "take", "finish"),
+        outbox=watch(store.outbox, "add", "begin", "start", "start_due", "mark_sent", "defer", "fail", "expire"),
+        chats=watch(store.chats, "bind"),
+        handoffs=watch(store.handoffs, "reclaim", "claim", "bind", "complete", "fail"),
     )
     return cast("Store", watching)
 

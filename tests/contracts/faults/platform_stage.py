@@ -101,12 +101,12 @@ class WebhookServer:
     async def post(self, message: Mapping[str, str]) -> int:
         """The status of the answer."""
         body = json.dumps(message).encode()
-        headers = config.signed(Secret(SECRET), body, time.time())
+        headers = config.sign(Secret(SECRET), body, time.time())
         address = f"http://127.0.0.1:{self._gateway_port}/webhook/ci"
         async with aiohttp.ClientSession() as session, session.post(address, data=body, headers=headers) as answer:
             return answer.status
 
-    def seen(self, *, user: str = OWNER, chat: str = "") -> Sequence[SeenMessage]:
+    def list_messages(self, *, user: str = OWNER, chat: str = "") -> Sequence[SeenMessage]:
         return [self._taken[key] for key in self._chats.get(chat or user, ())]
 
     def fault(self, method: str, *faults: Fault) -> None:
@@ -252,11 +252,11 @@ class Stage:
         return await self.service.say(text, **where)
 
     def texts(self, **where: str) -> list[str]:
-        return [one.text for one in self.service.seen(**where)]
+        return [one.text for one in self.service.list_messages(**where)]
 
     def elsewhere(self) -> list[str]:
         """What is read in the home channel of the other service."""
-        return [one.text for one in self._elsewhere.seen()]
+        return [one.text for one in self._elsewhere.list_messages()]
 
     async def settled(self, turns: int) -> None:
         """Until that many turns are answered, one way or the other."""

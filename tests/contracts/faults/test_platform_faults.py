@@ -587,7 +587,7 @@ async def test_a_file_is_there_or_it_is_told_why_not(stage: Stage, row: FileRow,
         await stage.settled(1)
         await stage.say("second")
         await stage.settled(2)
-        first, *files, last = stage.service.seen()
+        first, *files, last = stage.service.list_messages()
         assert (first.text, last.text) == ("Here.", "Two.")
         assert {one.file for one in files} == ({"plan.txt"} if row.is_there else {""})
         assert all(one.text == MARK for one in files[1:])

@@ -81,5 +81,5 @@ def in_forum(house: House) -> None:
 @pytest.fixture
 def in_chat(house: House) -> None:
     """The home channel is the chat of one person, who has spoken there before."""
-    house.telegram.seen(user=OWNER)
+    house.telegram.list_messages(user=OWNER)
     house.platform("telegram", {**house.telegram.settings, "allowed_users": [OWNER], "home_channel": OWNER})

@@ -118,7 +118,7 @@ class Scene(msgspec.Struct):
             if home.thread:
                 await self.house.telegram.say("a topic begins", chat=home.chat, thread=home.thread, user="1")
         else:
-            service.seen(chat=home.chat)
+            service.list_messages(chat=home.chat)
         people = {"allowed_users": [home.owner], "allowed_chats": list(home.allowed_chats), "require_mention": False}
         quick = {"ping_s": 0.2} if home.platform == "slack" else {}
         self.house.config["gateway"]["platforms"].clear()
@@ -151,14 +151,16 @@ async def test_the_next_message_continues_the_conversation(scene: Scene) -> None
         session = await scene.terminal.talk()
         house.model.say("We spoke of the cat.", "White.")
         assert (await scene.terminal.request(session, home.platform)).error is None
-        await house.until(lambda: any(one.text == "We spoke of the cat." for one in service.seen(chat=home.chat)))
-        (greeting,) = [one for one in service.seen(chat=home.chat) if one.text == "We spoke of the cat."]
+        await house.until(
+            lambda: any(one.text == "We spoke of the cat." for one in service.list_messages(chat=home.chat))
+        )
+        (greeting,) = [one for one in service.list_messages(chat=home.chat) if one.text == "We spoke of the cat."]
         assert bool(greeting.thread) == ("{thread}" in home.key or bool(home.thread))
         key = home.key.format(thread=greeting.thread, chat=chat)
         assert await house.session_of(key) == session
         await service.say("what colour?", chat=home.chat, thread=greeting.thread)
-        await house.until(lambda: service.seen(chat=home.chat)[-1].text == "White.")
-        assert service.seen(chat=home.chat)[-1].thread == greeting.thread
+        await house.until(lambda: service.list_messages(chat=home.chat)[-1].text == "White.")
+        assert service.list_messages(chat=home.chat)[-1].thread == greeting.thread
     assert "the cat is white" in house.model.requests[-1].body.decode()
     assert len(house.model.requests) == 3
 

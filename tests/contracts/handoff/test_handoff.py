@@ -227,7 +227,7 @@ async def test_where_the_platform_has_threads_it_gets_one_that_everybody_there_s
         for number, person in enumerate((OWNER, "1002"), 2):
             await house.telegram.say("what colour?", chat=FORUM, thread=greeting.thread, user=person)
             await house.said(number, chat=FORUM)
-        seen = [(one.text, one.thread) for one in house.telegram.seen(chat=FORUM)]
+        seen = [(one.text, one.thread) for one in house.telegram.list_messages(chat=FORUM)]
         assert seen == [(text, greeting.thread) for text in ("We spoke of the cat.", "White.", "Still white.")]
         assert "the cat is white" in house.model.requests[-1].body.decode()
 
@@ -277,7 +277,7 @@ async def test_a_greeting_that_is_not_sent_is_a_success(terminal: Terminal) -> N
         session = await terminal.talk()
         terminal.house.model.say("[SILENT]")
         assert await terminal.request(session) == HandoffState("completed", "telegram", None)
-        assert not terminal.house.telegram.seen()
+        assert not terminal.house.telegram.list_messages()
 
 
 @pytest.mark.usefixtures("in_chat")
@@ -334,7 +334,7 @@ async def test_a_greeting_that_fails_fails_the_handoff_and_the_chat_is_about_wha
         assert await house.session_of(DM) == before
         house.model.say("Still of my own.")
         await house.telegram.say("and now?")
-        await house.until(lambda: house.telegram.seen()[-1].text == "Still of my own.")
+        await house.until(lambda: house.telegram.list_messages()[-1].text == "Still of my own.")
         assert "the cat is white" not in house.model.requests[-1].body.decode()
 
 

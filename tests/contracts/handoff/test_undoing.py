@@ -67,7 +67,7 @@ async def test_a_chat_that_was_never_used_is_unbound_and_the_transcript_is_as_be
         assert await house.store.chats.get(DM) is None
         assert await house.store.chats.list_for(session) == []
         assert without_date(await said(terminal, session)) == ["the cat is white", "Noted."]
-        assert not house.telegram.seen()
+        assert not house.telegram.list_messages()
         house.model.say("Who are you?")
         await house.telegram.say("hello")
         assert [one.text for one in await house.said(1)] == ["Who are you?"]
@@ -160,7 +160,7 @@ async def test_one_that_is_taken_but_too_slow_is_undone_and_the_terminal_says_so
             return without_date(await said(terminal, session)) == ["the cat is white", "Noted."]
 
         await house.until(is_undone)
-        assert not house.telegram.seen()
+        assert not house.telegram.list_messages()
         assert without_date([await terminal.talk(text="and now?", answer="Now.")]) == [session]
 
 
@@ -179,7 +179,7 @@ async def test_a_greeting_that_was_sent_too_late_is_taken_back(terminal: Termina
         await house.until(lambda: bool(house.telegram.calls("sendMessage")))
         assert await handoffs.fail(session, TOO_SLOW)
         await house.until(lambda: bool(house.telegram.calls("deleteMessage")))
-        await house.until(lambda: not house.telegram.seen())
+        await house.until(lambda: not house.telegram.list_messages())
         assert await terminal.state(session) == HandoffState("failed", "telegram", TOO_SLOW)
         assert await house.store.chats.get(DM) is None
         assert without_date(await said(terminal, session)) == ["the cat is white", "Noted."]
@@ -201,7 +201,7 @@ async def test_what_a_dead_gateway_left_of_one_that_failed_is_undone_by_the_next
             return without_date(await said(terminal, session)) == ["the cat is white", "Noted."]
 
         await house.until(is_undone)
-    assert not house.telegram.seen()
+    assert not house.telegram.list_messages()
 
 
 @pytest.mark.usefixtures("in_chat")

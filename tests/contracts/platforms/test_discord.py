@@ -177,7 +177,7 @@ async def test_thread_belongs_to_its_channel(server: DiscordServer, platform: Pl
     [arrival], _ = await heard(platform, 1)
     assert arrival.where == Address("discord", CHANNEL, THREAD)
     sent = await platform.send(out(arrival.where, "I am here"))
-    [seen] = server.seen(chat=CHANNEL)
+    [seen] = server.list_messages(chat=CHANNEL)
     assert (seen.id, seen.thread) == (sent, THREAD)
 
 
@@ -222,7 +222,7 @@ async def test_slash_command_arrives_as_text_and_is_answered_at_once(server: Dis
     assert (arrival.text, arrival.message_id, arrival.is_addressed) == ("/model gpt-5", id, True)
     assert (arrival.where, arrival.kind) == (Address("discord", CHANNEL, THREAD), "group")
     await platform.send(out(arrival.where, "done", reply_to=arrival.message_id))
-    assert [(seen.text, seen.reply_to) for seen in server.seen(chat=CHANNEL)] == [("done", "")]
+    assert [(seen.text, seen.reply_to) for seen in server.list_messages(chat=CHANNEL)] == [("done", "")]
 
 
 async def test_press_is_acknowledged_silently_and_answered_to_one_person(
@@ -230,7 +230,7 @@ async def test_press_is_acknowledged_silently_and_answered_to_one_person(
 ) -> None:
     buttons = (Button("Yes", "approve:1", "good"), Button("No", "deny:1", "bad"), Button("Later", "later:1"))
     sent = await platform.send(out(direct(server), "May I?", buttons=buttons))
-    assert server.seen()[0].buttons == (("Yes", "approve:1"), ("No", "deny:1"), ("Later", "later:1"))
+    assert server.list_messages()[0].buttons == (("Yes", "approve:1"), ("No", "deny:1"), ("Later", "later:1"))
     await server.press(sent, "deny:1")
     [press], _ = await heard(platform, 1)
     assert (press.data, press.message_id, press.sender.id) == ("deny:1", sent, "1001")
@@ -262,17 +262,17 @@ async def test_same_key_is_sent_once(server: DiscordServer, platform: Platform) 
     again = await platform.send(out(direct(server), key="turn:1.part:2"))
     other = await platform.send(out(direct(server), key="turn:1.part:3"))
     assert first == again != other
-    assert len(server.seen()) == 2
+    assert len(server.list_messages()) == 2
     server.forget_nonces()
     await platform.send(out(direct(server), key="turn:1.part:2"))
-    assert len(server.seen()) == 3
+    assert len(server.list_messages()) == 3
 
 
 async def test_reply_refers_to_the_message_or_to_nothing(server: DiscordServer, platform: Platform) -> None:
     asked = await server.say("?")
     await platform.send(out(direct(server), "!", key="1", reply_to=asked))
     await platform.send(out(direct(server), "!", key="2", reply_to="123"))
-    assert [seen.reply_to for seen in server.seen()] == [asked, ""]
+    assert [seen.reply_to for seen in server.list_messages()] == [asked, ""]
 
 
 async def test_message_is_edited_and_deleted(server: DiscordServer, platform: Platform) -> None:
@@ -280,10 +280,10 @@ async def test_message_is_edited_and_deleted(server: DiscordServer, platform: Pl
     sent = await platform.send(out(where, "thinking", buttons=(Button("Stop", "stop"),)))
     await platform.edit(sent, out(where, "**thought**"))
     await platform.edit(sent, out(where, "**thought**"))
-    [seen] = server.seen()
+    [seen] = server.list_messages()
     assert (seen.text, seen.edits, seen.buttons) == ("thought", 1, ())
     await platform.delete(sent, where)
-    assert server.seen() == []
+    assert server.list_messages() == []
     with pytest.raises(Rejected):
         await platform.edit(sent, out(where))
     with pytest.raises(Rejected):
@@ -304,7 +304,7 @@ async def test_thread_is_made_in_a_channel_and_nowhere_else(server: DiscordServe
     assert (made.chat, made.thread != "") == (CHANNEL, True)
     assert server.calls("create_thread")[0]["auto_archive_duration"] == 10080
     await platform.send(out(made, "here"))
-    assert server.seen(chat=CHANNEL)[0].thread == made.thread
+    assert server.list_messages(chat=CHANNEL)[0].thread == made.thread
     sibling = await platform.create_thread(made, "Another")
     assert sibling is not None
     assert (sibling.chat, sibling.thread != made.thread) == (CHANNEL, True)
@@ -323,7 +323,7 @@ async def test_file_is_sent_with_its_caption(server: DiscordServer, platform: Pl
     path = tmp_path / "chart"
     path.write_bytes(b"\x89PNG...")
     sent = await platform.send(out(direct(server), "the *chart*", file=File(path, "chart.png", "image/png")))
-    [seen] = server.seen()
+    [seen] = server.list_messages()
     assert (seen.text, seen.file) == ("the chart", "chart.png")
     assert server.calls("create_message")[0]["files"] == [("chart.png", b"\x89PNG...", "image/png")]
     assert server.raw(sent)["attachments"][0]["size"] == 7

@@ -91,12 +91,12 @@ async def test_send_whose_answer_was_lost_is_not_doubled(server: DiscordServer, 
     with pytest.raises(Unsure):
         await platform.send(out(direct(server), key="same"))
     sent = await platform.send(out(direct(server), key="same"))
-    assert [seen.id for seen in server.seen()] == [sent]
+    assert [seen.id for seen in server.list_messages()] == [sent]
 
 
 async def test_late_answer_is_waited_for(server: DiscordServer, platform: Platform) -> None:
     server.fault("create_message", Slow(0.05))
-    assert await platform.send(out(direct(server))) == server.seen()[0].id
+    assert await platform.send(out(direct(server))) == server.list_messages()[0].id
 
 
 async def test_server_that_is_not_there_has_not_taken_it(server: DiscordServer, platform: Platform) -> None:

@@ -116,7 +116,7 @@ class Client:
 
     async def run(self) -> None:
         try:
-            async with rest.connected("http://discord.invalid", TOKEN) as api:
+            async with rest.connect("http://discord.invalid", TOKEN) as api:
                 self.channels = Channels(api, ME)
                 async with DiscordSocket(api, self._gateway.url, self.channels, self._greet) as socket:
                     self.opened.set_result(socket)
@@ -318,7 +318,7 @@ class Heard:
 
     @property
     def known(self) -> list[str]:
-        return [id for id in ("2001", "2002", "2500") if self.channels.told(id)]
+        return [id for id in ("2001", "2002", "2500") if self.channels.find_known(id)]
 
 
 THREAD = {"id": "2500", "type": 11, "parent_id": "2001", "guild_id": "3000", "last_message_id": "9"}

@@ -110,11 +110,11 @@ async def test_the_library_speaks_edits_reacts_and_sends_files(server: DiscordSe
         pass
     thread = await channel.create_thread(name="A talk", type=discord.ChannelType.public_thread)
     await thread.send("here")
-    seen = server.seen(chat=CHANNEL)
+    seen = server.list_messages(chat=CHANNEL)
     assert [(one.text, one.edits, one.file) for one in seen] == [("thought", 1, "a.png"), ("here", 0, "")]
     assert [message.content async for message in channel.history(limit=5)] == ["thought"]
     await sent.delete()
-    assert [seen.text for seen in server.seen(chat=CHANNEL)] == ["here"]
+    assert [seen.text for seen in server.list_messages(chat=CHANNEL)] == ["here"]
 
 
 @pytest.mark.parametrize("code", [4000, 4009])

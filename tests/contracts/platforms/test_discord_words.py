@@ -158,7 +158,7 @@ def test_subcommands_are_words_of_the_command() -> None:
 
 
 def test_time_is_read_from_ids() -> None:
-    assert incoming.sent_at("175928847299117063") == 1462015105.796
+    assert incoming.parse_timestamp("175928847299117063") == 1462015105.796
     assert incoming.snowflake_at(1462015105.796) == 175928847299117063 >> 22 << 22
 
 
@@ -262,7 +262,7 @@ def test_unknown_channel_is_read_from_when_we_last_listened() -> None:
     marks = Bookmarks.at(None, clock)
     before = marks.last("1")
     clock.advance(600)
-    marks.listened(clock)
+    marks.advance_to_now(clock)
     assert marks.last("1") == incoming.snowflake_at(clock.now() - 60) > before
     assert Bookmarks.at(str(marks), clock).last("1") == marks.last("1")
 

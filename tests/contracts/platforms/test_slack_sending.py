@@ -80,7 +80,7 @@ async def items(slack: Platform, count: int) -> list[Item]:
 
 async def test_a_message_is_shown_without_its_markup(server: SlackServer, slack: Platform) -> None:
     sent = await slack.send(words("**Hello** <!channel> & [you](https://a.example)"))
-    (seen,) = server.seen()
+    (seen,) = server.list_messages()
     assert (seen.id, seen.text) == (sent, "Hello <!channel> & you")
 
 
@@ -97,24 +97,24 @@ async def test_the_longest_message_is_taken_whatever_it_is_made_of(server: Slack
     most = slack.capabilities.max_chars
     for text in ("&" * most, "*a* " * (most // 4), "\n".join("- x" for _ in range(most // 4)), "#" * most):
         await slack.send(words(text))
-    assert len(server.seen()) == 4
+    assert len(server.list_messages()) == 4
 
 
 async def test_an_answer_in_a_thread_stays_there(server: SlackServer, slack: Platform) -> None:
     thread = await server.say("top", chat="C7")
     await slack.send(words("reply", Address("slack", "C7", thread)))
-    assert [seen.thread for seen in server.seen(chat="C7")] == [thread]
+    assert [seen.thread for seen in server.list_messages(chat="C7")] == [thread]
 
 
 async def test_a_message_changes_with_its_buttons_and_goes(server: SlackServer, slack: Platform) -> None:
     sent = await slack.send(words("May I?", buttons=YES_NO))
-    assert server.seen()[0].buttons == (("Yes", "y:1"), ("No", "n:1"))
+    assert server.list_messages()[0].buttons == (("Yes", "y:1"), ("No", "n:1"))
     await slack.edit(sent, words("You may."))
     await slack.edit(sent, words("You may."))
-    (seen,) = server.seen()
+    (seen,) = server.list_messages()
     assert (seen.text, seen.buttons) == ("You may.", ())
     await slack.delete(sent, DM)
-    assert server.seen() == []
+    assert server.list_messages() == []
 
 
 async def test_a_message_that_is_gone_cannot_be_changed(server: SlackServer, slack: Platform) -> None:
@@ -152,7 +152,7 @@ async def test_a_reaction_is_named_as_slack_names_it_and_given_once(server: Slac
 async def test_a_thread_begins_under_a_message_with_its_name(server: SlackServer, slack: Platform) -> None:
     await server.say("x", chat="C7")
     thread = await slack.create_thread(CHANNEL, "A <new> thing")
-    (parent,) = server.seen(chat="C7")
+    (parent,) = server.list_messages(chat="C7")
     assert thread == Address("slack", "C7", parent.id)
     assert parent.text == "A <new> thing"
 
@@ -161,7 +161,7 @@ async def test_typing_and_the_menu_ask_nothing_of_slack(server: SlackServer, sla
     assert not slack.capabilities.can_type
     await slack.show_typing(DM)
     await slack.offer_commands([("help", "What there is")])
-    assert server.seen() == []
+    assert server.list_messages() == []
 
 
 FAULTS: list[tuple[Fault, type[Exception], float | None]] = [
@@ -226,7 +226,7 @@ async def test_an_answer_that_is_lost_was_taken_once(server: SlackServer, slack:
     server.fault("chat.postMessage", LostAnswer())
     with pytest.raises(Unsure):
         await slack.send(words("perhaps"))
-    assert [seen.text for seen in server.seen()] == ["perhaps"]
+    assert [seen.text for seen in server.list_messages()] == ["perhaps"]
 
 
 async def test_a_server_that_is_not_there_has_taken_nothing() -> None:
@@ -245,7 +245,7 @@ async def test_what_slack_does_not_understand_is_said_in_plain_words_once(
 ) -> None:
     server.fault("chat.postMessage", Refusal(200, words=word))
     await slack.send(words("**Hello** <you>", buttons=YES_NO))
-    (seen,) = server.seen()
+    (seen,) = server.list_messages()
     assert (seen.text, seen.buttons) == ("Hello <you>", (("Yes", "y:1"), ("No", "n:1")))
     server.fault("chat.postMessage", Refusal(200, words=word), Refusal(200, words=word))
     with pytest.raises(Rejected):
@@ -257,7 +257,7 @@ async def test_an_edit_that_is_not_understood_is_made_in_plain_words(server: Sla
     sent = await slack.send(words("**Hello**"))
     server.fault("chat.update", Refusal(200, words="block_mismatch"))
     await slack.edit(sent, words("**Bye**"))
-    assert server.seen()[0].text == "Bye"
+    assert server.list_messages()[0].text == "Bye"
     assert server.calls("chat.update")[-1]["blocks"] == []
 
 
@@ -280,13 +280,13 @@ async def test_a_file_is_sent_with_its_caption(server: SlackServer, slack: Platf
     thread = await server.say("top", chat="C7")
     where = Address("slack", "C7", thread)
     sent = await slack.send(words("**Here** <it> is", where, file=file_of(tmp_path, b"%PDF" * 1000)))
-    (seen,) = server.seen(chat="C7")
+    (seen,) = server.list_messages(chat="C7")
     assert (seen.id, seen.file, seen.text, seen.thread) == (sent, "report.pdf", "Here <it> is", thread)
     assert server.uploaded("report.pdf") == b"%PDF" * 1000
     with pytest.raises(Rejected):
         await slack.edit(sent, words("x", where))
     await slack.delete(sent, where)
-    assert server.seen(chat="C7") == []
+    assert server.list_messages(chat="C7") == []
 
 
 UPLOADS: list[tuple[str, Fault, type[Exception]]] = [

@@ -97,7 +97,7 @@ async def test_each_fault_of_a_send_ends_as_promised_after_one_attempt(
         assert type(raised.value) is failure
         assert getattr(raised.value, "retry_after_s", None) == retry_after_s
         assert len(server.calls("sendMessage")) == 1
-        assert len(server.seen()) == messages
+        assert len(server.list_messages()) == messages
         told = f"{raised.value} {caplog.text}"
         assert TOKEN not in told
         assert "a secret plan" not in told

@@ -40,7 +40,7 @@ async def bot(server: TelegramServer, tmp_path: Path) -> AsyncIterator[Platform]
 async def test_a_message_is_sent_once_as_html_without_previews(bot: Platform, server: TelegramServer) -> None:
     await server.say("hi")
     sent = await bot.send(words("**bold** & <b>not</b> https://example.org"))
-    [seen] = server.seen()
+    [seen] = server.list_messages()
     assert (seen.id, seen.text) == (sent, "bold & <b>not</b> https://example.org")
     [call] = server.calls("sendMessage")
     assert call["parse_mode"] == "HTML"
@@ -55,7 +55,7 @@ async def test_a_reply_names_what_it_answers_and_stands_alone_if_that_is_gone(
     await bot.send(words("anyway", reply_to="99999"))
     server.fault("sendMessage", Refusal(400, words="Bad Request: message to be replied not found"))
     await bot.send(words("still", reply_to=question))
-    assert [(seen.text, seen.reply_to) for seen in server.seen()] == [
+    assert [(seen.text, seen.reply_to) for seen in server.list_messages()] == [
         ("because", question),
         ("anyway", ""),
         ("still", ""),
@@ -69,16 +69,16 @@ async def test_what_telegram_cannot_parse_is_sent_plainly_at_once(bot: Platform,
     sent = await bot.send(words("**bold**"))
     server.fault("editMessageText", Refusal(400, words=complaint))
     await bot.edit(sent, words("**bolder**"))
-    assert [seen.text for seen in server.seen()] == ["**bolder**"]
+    assert [seen.text for seen in server.list_messages()] == ["**bolder**"]
     assert "parse_mode" not in server.calls("sendMessage")[1]
 
 
 async def test_an_edit_changes_text_and_buttons(bot: Platform, server: TelegramServer) -> None:
     await server.say("hi")
     sent = await bot.send(words("Run it?", buttons=(Button("Yes", "y:1", "good"), Button("No", "n:1", "bad"))))
-    assert server.seen()[0].buttons == (("Yes", "y:1"), ("No", "n:1"))
+    assert server.list_messages()[0].buttons == (("Yes", "y:1"), ("No", "n:1"))
     await bot.edit(sent, words("It ran."))
-    [seen] = server.seen()
+    [seen] = server.list_messages()
     assert (seen.text, seen.buttons, seen.edits) == ("It ran.", (), 1)
 
 
@@ -86,14 +86,14 @@ async def test_an_edit_that_changes_nothing_is_fine(bot: Platform, server: Teleg
     await server.say("hi")
     sent = await bot.send(words("same"))
     await bot.edit(sent, words("same"))
-    assert server.seen()[0].edits == 0
+    assert server.list_messages()[0].edits == 0
 
 
 async def test_a_message_that_is_gone_can_neither_be_edited_nor_deleted(bot: Platform, server: TelegramServer) -> None:
     await server.say("hi")
     sent = await bot.send(words("soon gone"))
     await bot.delete(sent, DM)
-    assert server.seen() == ()
+    assert server.list_messages() == ()
     with pytest.raises(Rejected, match="not found"):
         await bot.edit(sent, words("x"))
     with pytest.raises(Rejected, match="not found"):
@@ -149,7 +149,7 @@ async def test_length_is_counted_as_telegram_counts(bot: Platform, server: Teleg
     assert capabilities.length(text) == capabilities.max_chars
     assert capabilities.max_chars <= 4096 - 90
     await bot.send(words(text))
-    assert server.seen()[0].text == text
+    assert server.list_messages()[0].text == text
 
 
 async def test_a_table_that_grows_too_long_by_its_columns_is_sent_as_it_was_written(
@@ -158,7 +158,7 @@ async def test_a_table_that_grows_too_long_by_its_columns_is_sent_as_it_was_writ
     await server.say("hi")
     text = "| a | b |\n|---|---|\n" + "| x | y |\n" * 200 + f"| {'w' * 100} | z |\n"
     await bot.send(words(text))
-    assert server.seen()[0].text == text.strip()
+    assert server.list_messages()[0].text == text.strip()
 
 
 async def test_an_unknown_message_id_is_rejected(bot: Platform, server: TelegramServer) -> None:
@@ -173,7 +173,7 @@ async def test_a_topic_is_answered_in_the_topic(bot: Platform, server: TelegramS
     assert arrival.where == Address("telegram", GROUP, "77")
     await bot.send(words("here", arrival.where))
     await bot.show_typing(arrival.where)
-    assert server.seen(chat=GROUP)[0].thread == "77"
+    assert server.list_messages(chat=GROUP)[0].thread == "77"
     assert server.calls("sendChatAction")[0]["message_thread_id"] == "77"
 
 
@@ -186,7 +186,7 @@ async def test_the_first_topic_of_a_forum_is_written_to_without_its_number(
     assert arrival.where == Address("telegram", GROUP, "1")
     await bot.send(words("here", arrival.where))
     await bot.show_typing(arrival.where)
-    assert server.seen(chat=GROUP)[0].thread == ""
+    assert server.list_messages(chat=GROUP)[0].thread == ""
     assert server.calls("sendChatAction")[0]["message_thread_id"] == "1"
 
 
@@ -199,7 +199,7 @@ async def test_topics_of_a_private_chat_are_threads_and_their_loss_loses_no_answ
     await bot.send(words("in the topic", arrival.where))
     server.drop_topic("1001", "5")
     await bot.send(words("beside it", arrival.where))
-    assert [seen.thread for seen in server.seen()] == ["5", ""]
+    assert [seen.thread for seen in server.list_messages()] == ["5", ""]
 
 
 async def test_a_topic_that_is_gone_is_access_lost(bot: Platform, server: TelegramServer) -> None:
@@ -215,7 +215,7 @@ async def test_threads_are_created_in_forums_only(bot: Platform, server: Telegra
     made = await bot.create_thread(Address("telegram", GROUP), "Talaria - a talk" + "!" * 200)
     assert made is not None
     await bot.send(words("inside", made))
-    assert server.seen(chat=GROUP)[0].thread == made.thread
+    assert server.list_messages(chat=GROUP)[0].thread == made.thread
     assert await bot.create_thread(Address("telegram", "-1005550002"), "x") is None
     server.fault("createForumTopic", Refusal(400, words="Bad Request: not enough rights to create a topic"))
     assert await bot.create_thread(Address("telegram", GROUP), "x") is None
@@ -302,11 +302,11 @@ async def test_files_are_sent_with_name_and_caption(bot: Platform, server: Teleg
     path = tmp_path / "x"
     path.write_bytes(b"%PDF" * 50_000)
     sent = await bot.send(words("the **report**", file=File(path, "Übersicht\n2.pdf", "application/pdf")))
-    [seen] = server.seen()
+    [seen] = server.list_messages()
     assert (seen.file, seen.text) == ("Übersicht_2.pdf", "the report")
     assert server.file(seen.file) == path.read_bytes()
     await bot.edit(sent, words("the old report", file=File(path, "x")))
-    assert server.seen()[0].text == "the old report"
+    assert server.list_messages()[0].text == "the old report"
 
 
 async def test_pictures_are_photos_unless_telegram_does_not_like_them(
@@ -323,7 +323,7 @@ async def test_pictures_are_photos_unless_telegram_does_not_like_them(
         file.truncate(10 * 2**20 + 1)
     await bot.send(picture)
     assert [len(server.calls(method)) for method in ("sendPhoto", "sendDocument")] == [2, 2]
-    assert [seen.file for seen in server.seen()] == ["a.png"] * 3
+    assert [seen.file for seen in server.list_messages()] == ["a.png"] * 3
 
 
 async def test_a_file_that_is_not_there_is_rejected(bot: Platform, server: TelegramServer, tmp_path: Path) -> None:
@@ -337,4 +337,4 @@ async def test_a_caption_is_as_long_as_telegram_allows(bot: Platform, server: Te
     path = tmp_path / "x"
     path.write_bytes(b"x")
     await bot.send(words("**word** " * 300, file=File(path, "a.bin")))
-    assert len(server.seen()[0].text) == 1024
+    assert len(server.list_messages()[0].text) == 1024

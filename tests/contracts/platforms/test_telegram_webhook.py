@@ -70,7 +70,7 @@ async def test_telegram_is_answered_well_only_after_the_acknowledgement(bot: Pla
         await bot.offer_commands([])  # a whole exchange, in which it could have answered
         assert server.updates.waiting == 1
         await bot.acknowledge(batch)
-        await server.updates.delivered()
+        await server.updates.wait_until_delivered()
     assert texts(batch) == ["hello"]
 
 
@@ -85,7 +85,7 @@ async def test_what_is_not_kept_in_time_is_brought_again(
         assert first == second
         assert "503" in server.updates.last_error or server.updates.waiting == 1
         await bot.acknowledge(second)
-        await server.updates.delivered()
+        await server.updates.wait_until_delivered()
 
 
 async def test_closing_leaves_what_is_not_kept_with_telegram(
@@ -98,7 +98,7 @@ async def test_closing_leaves_what_is_not_kept_with_telegram(
     async with opened(server, webhook, clock, tmp_path) as bot, aclosing(bot.receive(None)) as batches:
         batch = await anext(batches)
         await bot.acknowledge(batch)
-        await server.updates.delivered()
+        await server.updates.wait_until_delivered()
     assert texts(batch) == ["hello"]
 
 
@@ -198,7 +198,7 @@ async def test_after_the_webhook_polling_goes_on_from_its_cursor(
     async with opened(server, webhook, clock, tmp_path) as bot, aclosing(bot.receive(None)) as batches:
         batch = await anext(batches)
         await bot.acknowledge(batch)
-        await server.updates.delivered()
+        await server.updates.wait_until_delivered()
     await server.say("two")
     async with opened(server, None, clock, tmp_path) as bot, aclosing(bot.receive(batch.cursor)) as batches:
         assert texts(await anext(batches)) == ["two"]

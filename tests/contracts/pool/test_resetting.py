@@ -172,7 +172,7 @@ async def test_one_that_nobody_speaks_in_is_ended_by_the_sweep_once_and_for_good
         assert timed.told("memory")[0]["said"][-1] == "One."
         has_shell = board.app.hands.has_shell
         await house.until(lambda: not has_shell(old))
-        assert len(house.telegram.seen()) == 1
+        assert len(house.telegram.list_messages()) == 1
         timed.clock.advance(DAY_S)
         said = await timed.say("good morning", 3)
         assert said[2] == "Two."

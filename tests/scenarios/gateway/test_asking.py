@@ -38,9 +38,9 @@ async def test_a_button_allows_exactly_what_was_shown(asking: House) -> None:
         assert labels == ["Allow once", "This conversation", "Deny"]
         assert not has_run(asking)
         await asking.telegram.press(question.id, question.buttons[0][1])
-        await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.seen()])
+        await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.list_messages()])
         assert has_run(asking)
-        first = asking.telegram.seen()[0]
+        first = asking.telegram.list_messages()[0]
         assert "Allowed, this once." in first.text
         assert not first.buttons
 
@@ -61,7 +61,7 @@ async def test_a_command_allows_it_too(asking: House, command: str) -> None:
         await asking.telegram.say("do it")
         await asking.said(1)
         await asking.telegram.say(command)
-        await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.seen()])
+        await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.list_messages()])
         assert has_run(asking)
         grants = await asking.store.grants.list()
         assert len(grants) == (0 if command == "/approve" else 1)
@@ -73,7 +73,7 @@ async def test_deny_by_command(asking: House) -> None:
         await asking.telegram.say("do it")
         await asking.said(1)
         await asking.telegram.say("/deny")
-        await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.seen()])
+        await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.list_messages()])
         assert not has_run(asking)
 
 
@@ -86,7 +86,9 @@ async def test_nobody_else_can_answer_for_the_one_who_was_asked(asking: House) -
         for presser in (other, STRANGER):
             await asking.telegram.press(question.id, question.buttons[0][1], user=presser, chat=GROUP)
         await asking.telegram.say("/approve@talaria_bot", user=other, chat=GROUP)
-        await asking.until(lambda: any("No question of yours" in one.text for one in asking.telegram.seen(chat=GROUP)))
+        await asking.until(
+            lambda: any("No question of yours" in one.text for one in asking.telegram.list_messages(chat=GROUP))
+        )
         assert not has_run(asking)
         await asking.telegram.press(question.id, question.buttons[0][1], user=OWNER, chat=GROUP)
         await asking.until(lambda: has_run(asking))
@@ -98,14 +100,14 @@ async def test_buttons_of_before_a_restart_are_dead_and_it_is_asked_anew(asking:
         await asking.telegram.say("do it")
         (old,) = await asking.said(1)
     async with asking.open():
-        await asking.until(lambda: len(asking.telegram.seen()) == 2)
-        assert "no longer open" in asking.telegram.seen()[0].text
-        assert not asking.telegram.seen()[0].buttons
+        await asking.until(lambda: len(asking.telegram.list_messages()) == 2)
+        assert "no longer open" in asking.telegram.list_messages()[0].text
+        assert not asking.telegram.list_messages()[0].buttons
         assert not has_run(asking)
-        new = asking.telegram.seen()[1]
+        new = asking.telegram.list_messages()[1]
         assert new.buttons[0][1] != old.buttons[0][1]
         await asking.telegram.press(new.id, new.buttons[0][1])
-        await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.seen()])
+        await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.list_messages()])
         assert has_run(asking)
 
 
@@ -116,13 +118,13 @@ async def test_a_pressed_button_counts_once(asking: House) -> None:
         (question,) = await asking.said(1)
         allow = question.buttons[0][1]
         await asking.telegram.press(question.id, allow)
-        await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.seen()])
+        await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.list_messages()])
         await asking.telegram.say("more")
-        await asking.until(lambda: len([one for one in asking.telegram.seen() if one.buttons]) == 1)
+        await asking.until(lambda: len([one for one in asking.telegram.list_messages() if one.buttons]) == 1)
         asking.telegram.updates.tell_again()
         await asking.telegram.say("/status")  # what comes later is answered: all before it was heard
-        await asking.until(lambda: asking.telegram.seen()[-1].text.startswith("Session "))
-        assert len([one for one in asking.telegram.seen() if one.buttons]) == 1
+        await asking.until(lambda: asking.telegram.list_messages()[-1].text.startswith("Session "))
+        assert len([one for one in asking.telegram.list_messages() if one.buttons]) == 1
 
 
 async def test_a_turn_that_waits_for_a_person_leaves_its_slot_to_others(asking: House) -> None:
@@ -137,7 +139,7 @@ async def test_a_turn_that_waits_for_a_person_leaves_its_slot_to_others(asking: 
         assert answer.text == "Finished."
         asking.model.say("Finished, too.")
         await asking.telegram.press(question.id, question.buttons[0][1])
-        await asking.until(lambda: "Finished, too." in [one.text for one in asking.telegram.seen()])
+        await asking.until(lambda: "Finished, too." in [one.text for one in asking.telegram.list_messages()])
 
 
 async def test_a_question_of_the_model_is_answered_by_a_button_or_by_words(house: House) -> None:
@@ -148,12 +150,12 @@ async def test_a_question_of_the_model_is_answered_by_a_button_or_by_words(house
         (question,) = await house.said(1)
         assert [label for label, _ in question.buttons] == ["red", "blue"]
         await house.telegram.press(question.id, question.buttons[1][1])
-        await house.until(lambda: "So be it." in [one.text for one in house.telegram.seen()])
+        await house.until(lambda: "So be it." in [one.text for one in house.telegram.list_messages()])
         assert "blue" in result(house)
         await house.telegram.say("again")
-        await house.until(lambda: len([one for one in house.telegram.seen() if one.buttons]) == 1)
+        await house.until(lambda: len([one for one in house.telegram.list_messages() if one.buttons]) == 1)
         await house.telegram.say("green, rather")
-        await house.until(lambda: "As you say." in [one.text for one in house.telegram.seen()])
+        await house.until(lambda: "As you say." in [one.text for one in house.telegram.list_messages()])
         assert "green, rather" in result(house)
         assert not await house.store.inbox.list_sessions()
 
@@ -164,8 +166,8 @@ async def test_a_long_command_is_shown_to_its_end(house: House) -> None:
     house.model.say(running(command), "Finished.")
     async with house.open():
         await house.telegram.say("do it")
-        await house.until(lambda: any(one.buttons for one in house.telegram.seen()))
-        file, question = house.telegram.seen()
+        await house.until(lambda: any(one.buttons for one in house.telegram.list_messages()))
+        file, question = house.telegram.list_messages()
         assert house.telegram.file(file.file) == command.encode()
         assert question.buttons
 
@@ -205,12 +207,12 @@ async def test_a_question_about_the_sandbox_says_in_the_chat_what_each_answer_co
         labels = [label for label, _ in question.buttons]
         assert labels == ["Allow once", "This conversation", "This project", "Every project", "Deny"]
         await house.telegram.press(question.id, question.buttons[2][1])
-        await house.until(lambda: "Finished." in [one.text for one in house.telegram.seen()])
-        told = house.telegram.seen()[0].text
+        await house.until(lambda: "Finished." in [one.text for one in house.telegram.list_messages()])
+        told = house.telegram.list_messages()[0].text
         assert told.endswith("Allowed, for this project: reach the Python package index.")
         assert "/approve" not in told
         await house.telegram.say("again")  # which is allowed now
-        await house.until(lambda: "Again." in [one.text for one in house.telegram.seen()])
+        await house.until(lambda: "Again." in [one.text for one in house.telegram.list_messages()])
         (grant,) = await house.store.grants.list()
         assert (grant.person, grant.session) == (f"telegram:{OWNER}", None)
 
@@ -224,7 +226,7 @@ async def test_sandbox_is_shown_and_revoked_by_whom_it_belongs_to(house: House) 
         await house.telegram.say("do it")
         await house.said(1)
         await house.telegram.say("/approve session")
-        await house.until(lambda: "Finished." in [one.text for one in house.telegram.seen()])
+        await house.until(lambda: "Finished." in [one.text for one in house.telegram.list_messages()])
         (grant,) = await house.store.grants.list()
         await house.telegram.say("/sandbox")
         shown = (await house.said(3))[-1].text
@@ -240,6 +242,6 @@ async def test_sandbox_is_shown_and_revoked_by_whom_it_belongs_to(house: House) 
         await house.telegram.say("do it again")
         assert (await house.said(5))[-1].buttons
         await house.telegram.say("/deny use the cache")
-        await house.until(lambda: "Asked again." in [one.text for one in house.telegram.seen()])
-        assert any(one.text.endswith("Denied. Instead: use the cache") for one in house.telegram.seen())
+        await house.until(lambda: "Asked again." in [one.text for one in house.telegram.list_messages()])
+        assert any(one.text.endswith("Denied. Instead: use the cache") for one in house.telegram.list_messages())
         assert "Do this instead: use the cache" in result(house)

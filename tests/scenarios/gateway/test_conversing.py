@@ -55,7 +55,7 @@ async def test_the_same_update_twice_is_one_message(house: House) -> None:
         await house.telegram.say("and now?")
         assert [one.text for one in await house.said(2)] == ["Once.", "What comes after it."]
     assert len(house.model.requests) == 2
-    assert len(house.telegram.seen()) == 2
+    assert len(house.telegram.list_messages()) == 2
 
 
 async def test_an_edited_message_changes_nothing(house: House) -> None:
@@ -110,7 +110,7 @@ async def test_steering_that_comes_too_late_is_answered_in_a_turn_of_its_own(hou
         await house.telegram.say("go")
         await asyncio.to_thread(house.model.wait_for_requests, 1)
         await house.telegram.say("rather left")
-        await house.until(lambda: "And left." in [one.text for one in house.telegram.seen()])
+        await house.until(lambda: "And left." in [one.text for one in house.telegram.list_messages()])
 
 
 async def test_in_interrupt_mode_it_ends_the_running_turn(house: House) -> None:
@@ -140,9 +140,9 @@ async def test_stop_is_answered_once_and_keeps_what_was_written(house: House) ->
     house.model.say(Reply("One two " * 40, faults=Faults(chunk_delay_s=0.2)))
     async with house.open():
         await house.telegram.say("go")
-        await house.until(lambda: any("One two" in one.text for one in house.telegram.seen()))
+        await house.until(lambda: any("One two" in one.text for one in house.telegram.list_messages()))
         await house.telegram.say("/stop")
-        await house.until(lambda: any(one.text.endswith("(Stopped.)") for one in house.telegram.seen()))
+        await house.until(lambda: any(one.text.endswith("(Stopped.)") for one in house.telegram.list_messages()))
         await house.telegram.say("/whoami")
         stopped, who = await house.said(2)
         assert stopped.text.startswith("One two")
@@ -172,7 +172,7 @@ async def test_a_stranger_is_told_a_code_and_nothing_else(house: House) -> None:
         await house.said(1)
         assert len(await house.store.sessions.list()) == 1
         assert not await house.store.inbox.list_sessions()
-    assert len(house.telegram.seen(user=STRANGER)) == 1
+    assert len(house.telegram.list_messages(user=STRANGER)) == 1
     assert [text.rsplit("\n", 1)[-1] for text in user_texts(house.model)] == ["hi"]
 
 
@@ -186,7 +186,7 @@ async def test_in_a_group_only_who_is_listed_and_speaks_to_it_is_heard(house: Ho
         await house.telegram.say("@talaria_bot hello", chat=GROUP)
         (answer,) = await house.said(1, chat=GROUP)
         assert answer.text == "In the group."
-    assert not house.telegram.seen(chat="-4999")
+    assert not house.telegram.list_messages(chat="-4999")
     assert len(house.model.requests) == 1
     assert all("just talking" not in text and "do this" not in text for text in user_texts(house.model))
 
@@ -206,11 +206,11 @@ async def test_a_long_answer_comes_in_parts_in_order(house: House) -> None:
     house.model.say("\n\n".join(paragraphs))
     async with house.open():
         await house.telegram.say("tell me all")
-        await house.until(lambda: "Paragraph 19." in "".join(one.text for one in house.telegram.seen()))
-        whole = "".join(one.text for one in house.telegram.seen())
+        await house.until(lambda: "Paragraph 19." in "".join(one.text for one in house.telegram.list_messages()))
+        whole = "".join(one.text for one in house.telegram.list_messages())
         at = [whole.index(f"Paragraph {number}.") for number in range(20)]
         assert at == sorted(at)
-        assert len(house.telegram.seen()) > 3
+        assert len(house.telegram.list_messages()) > 3
 
 
 async def test_a_slow_answer_grows_in_one_message(house: House) -> None:
@@ -218,8 +218,8 @@ async def test_a_slow_answer_grows_in_one_message(house: House) -> None:
     house.model.say(Reply(words, faults=Faults(chunk_delay_s=0.05)))
     async with house.open():
         await house.telegram.say("slowly")
-        await house.until(lambda: any(one.text == words for one in house.telegram.seen()))
-        (only,) = house.telegram.seen()
+        await house.until(lambda: any(one.text == words for one in house.telegram.list_messages()))
+        (only,) = house.telegram.list_messages()
         assert only.edits >= 1
         assert house.telegram.calls("sendChatAction")
 
@@ -268,7 +268,7 @@ async def test_help_lists_what_works_there_for_whoever_asks(house: House) -> Non
             listed[user] = {line.partition(" ·")[0] for line in lines if line.startswith("/")}
         menu = {f"/{one['command']}" for one in house.telegram.calls("setMyCommands")[-1]["commands"]}
         for line in sorted(listed["1002"]):
-            before = len(house.telegram.seen(user="1002"))
+            before = len(house.telegram.list_messages(user="1002"))
             await house.telegram.say(line.split()[0], user="1002")
             answer = (await house.said(before + 1, user="1002"))[-1].text
             assert not any(word in answer for word in ("for admins", "no command", "is a setting")), (line, answer)
@@ -297,7 +297,7 @@ async def test_an_answer_that_repeats_itself_is_stopped_and_the_chat_is_told(hou
     house.model.say(Reply("I will look. " * 40_000, chunk_chars=1_000))
     async with house.open():
         await house.telegram.say("go")
-        await house.until(lambda: any("repeats itself" in one.text for one in house.telegram.seen()))
-        said = "".join(one.text for one in house.telegram.seen())
+        await house.until(lambda: any("repeats itself" in one.text for one in house.telegram.list_messages()))
+        said = "".join(one.text for one in house.telegram.list_messages())
     assert "I will look. I will look. " in said
     assert said.count("I will look.") < 40_000  # a busy machine reads much at once

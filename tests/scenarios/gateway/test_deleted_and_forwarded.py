@@ -30,7 +30,7 @@ async def test_what_is_deleted_while_it_waits_reaches_no_model(house: House, nam
             second = await service.say(CANARY)
             await service.say("three")
             await service.remove(second)
-            await house.until(lambda: [one.text for one in service.seen()] == ["First.", "Third."])
+            await house.until(lambda: [one.text for one in service.list_messages()] == ["First.", "Third."])
     assert CANARY not in str([request.json for request in house.model.requests])
 
 
@@ -43,7 +43,7 @@ async def test_what_was_begun_is_not_stopped_by_deleting_it(house: House) -> Non
             first = await service.say("one")
             await asyncio.to_thread(house.model.wait_for_requests, 1)
             await service.remove(first)
-            await house.until(lambda: [one.text for one in service.seen()] == ["First."])
+            await house.until(lambda: [one.text for one in service.list_messages()] == ["First."])
 
 
 ORIGINS: Mapping[str, tuple[Mapping[str, Any], str]] = {

@@ -36,7 +36,7 @@ def moments(house: House) -> list[tuple[str, list[Any], dict[str, Any]]]:
 async def said(house: House, *texts: str) -> None:
     """One after the other, each when the one before is answered."""
     for text in texts:
-        before = len(house.telegram.seen())
+        before = len(house.telegram.list_messages())
         await house.telegram.say(text)
         await house.said(before + 1)
 

@@ -155,7 +155,7 @@ async def test_files_are_shown_as_what_they_are(house: House) -> None:
     async with house.open():
         await house.telegram.say("show me")
         await house.said(len(LOOKS))
-        assert [one.file for one in house.telegram.seen()] == [look.name for look in LOOKS]
+        assert [one.file for one in house.telegram.list_messages()] == [look.name for look in LOOKS]
     methods = {look.method for look in LOOKS}
     used = {method: [one[method[4:].lower()] for one in house.telegram.calls(method)] for method in methods}
     assert used == {method: [look.name for look in LOOKS if look.method == method] for method in methods}
@@ -266,8 +266,8 @@ async def test_while_an_answer_is_written_the_names_of_files_are_not_shown(house
     house.model.say(Reply("One two three.\nMEDIA: a.txt\nFour five six.", faults=Faults(chunk_delay_s=0.1)))
     async with house.open():
         await house.telegram.say("slowly")
-        await house.until(lambda: any(one.file for one in house.telegram.seen()))
-        assert house.telegram.seen()[0].text == "One two three.\nFour five six."
+        await house.until(lambda: any(one.file for one in house.telegram.list_messages()))
+        assert house.telegram.list_messages()[0].text == "One two three.\nFour five six."
     shown = [one["text"] for method in ("sendMessage", "editMessageText") for one in house.telegram.calls(method)]
     assert len(shown) > 1
     assert not any("MED" in text for text in shown)

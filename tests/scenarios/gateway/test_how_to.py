@@ -267,7 +267,7 @@ async def test_the_signature_in_the_reference_is_right(somebody: Somebody) -> No
     example = re.search(r"`(\w+)`, the timestamp (\d+) and the body `(.+?)` the signature is `(v1=\w+)`", told)
     assert example is not None
     secret, timestamp, body, signature = example.groups()
-    assert config.signed(Secret(secret), body.encode(), float(timestamp))[config.SIGNATURE] == signature
+    assert config.sign(Secret(secret), body.encode(), float(timestamp))[config.SIGNATURE] == signature
     signs = next(line for line in blocks("reference/webhook.md", "sh")[0].splitlines() if line.startswith("signature="))
     somebody.environment |= {"WEBHOOK_SECRET": secret, "timestamp": timestamp, "body": body}
     assert await somebody.does(f'{signs}\nprintf %s "v1=$signature"') == signature

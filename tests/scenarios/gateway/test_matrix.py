@@ -49,7 +49,7 @@ class Scene(msgspec.Struct):
 
     async def heard_all(self, user: str) -> None:
         """All that was said before this: they are answered in a room of their own."""
-        count = len(self.server.seen(user=user))
+        count = len(self.server.list_messages(user=user))
         await self.server.say("/whoami", user=user)
         async with asyncio.timeout(PATIENCE_S):
             await self.server.wait_for(count + 1, user=user)
@@ -110,7 +110,7 @@ async def test_a_direct_chat_that_others_have_joined_stays_its_openers_after_a_r
         await other.say(room, "what did she tell you?")
         await stranger.say(room, "and who are you?")
         await scene.heard_all("1002")
-    assert [one.text for one in scene.server.seen(chat=room)] == ["Kept."]
+    assert [one.text for one in scene.server.list_messages(chat=room)] == ["Kept."]
     assert len(scene.house.model.requests) == 1
 
 
@@ -156,7 +156,7 @@ async def test_in_a_room_a_command_may_begin_with_an_exclamation_mark_and_other_
         await scene.server.say("!whoami", chat=room)
         await scene.texts(1, room)
         await scene.heard_all("1001")
-    (told,) = [one.text for one in scene.server.seen(chat=room)]
+    (told,) = [one.text for one in scene.server.list_messages(chat=room)]
     assert told.endswith(f"matrix:{scene.person.user_id} · admin")
     assert not scene.house.model.requests
 
@@ -193,7 +193,7 @@ async def test_a_thread_is_a_conversation_of_its_own(scene: Scene) -> None:
         await scene.texts(1, room)
         await scene.server.say(f"{scene.server.bot} and in general?", chat=room)
         await scene.texts(2, room)
-        first, second = scene.server.seen(chat=room)
+        first, second = scene.server.list_messages(chat=room)
         assert (first.thread, second.thread) == (root, "")
     assert len(user_texts(scene.house.model)) == 1
 
@@ -203,8 +203,8 @@ async def test_a_slow_answer_grows_in_one_message(scene: Scene) -> None:
     scene.house.model.say(Reply(words, faults=Faults(chunk_delay_s=0.05)))
     async with scene.house.open():
         await scene.server.say("slowly")
-        await scene.house.until(lambda: [one.text for one in scene.server.seen()] == [words])
-        assert scene.server.seen()[0].edits >= 1
+        await scene.house.until(lambda: [one.text for one in scene.server.list_messages()] == [words])
+        assert scene.server.list_messages()[0].edits >= 1
 
 
 async def test_a_file_goes_both_ways(scene: Scene, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ async def test_a_file_goes_both_ways(scene: Scene, tmp_path: Path) -> None:
         scene.house.model.say(f"Here.\nMEDIA:{report}")
         await scene.server.say("the report")
         await scene.texts(3)
-        assert [one.file for one in scene.server.seen()] == ["", "", "report.txt"]
+        assert [one.file for one in scene.server.list_messages()] == ["", "", "report.txt"]
         (report.parent / "a.png").write_bytes(PIXEL)
         scene.house.model.say("MEDIA: a.png")
         await scene.server.say("and a picture")
@@ -273,7 +273,7 @@ async def test_killed_in_the_middle_of_a_turn_the_answer_arrives_exactly_once(sc
     finally:
         gateway.send_signal(signal.SIGTERM)
         await gateway.wait()
-    assert [one.text for one in scene.server.seen()] == ["Hello.", "Worked on.", "And on that."]
+    assert [one.text for one in scene.server.list_messages()] == ["Hello.", "Worked on.", "And on that."]
 
 
 async def test_killed_between_the_wire_and_its_record_the_answer_is_still_one(scene: Scene, tmp_path: Path) -> None:
@@ -393,9 +393,9 @@ async def test_after_a_handoff_the_next_message_continues_the_conversation(scene
             session = await terminal.talk()
             scene.house.model.say("We spoke of the cat.", "White.")
             assert (await terminal.request(session, "matrix")).error is None
-        await scene.house.until(lambda: any("cat" in one.text for one in scene.server.seen(chat=chat)))
-        (greeting,) = [one for one in scene.server.seen(chat=chat) if "cat" in one.text]
+        await scene.house.until(lambda: any("cat" in one.text for one in scene.server.list_messages(chat=chat)))
+        (greeting,) = [one for one in scene.server.list_messages(chat=chat) if "cat" in one.text]
         assert greeting.thread
         await scene.server.say("what colour?", chat=chat, thread=greeting.thread)
-        await scene.house.until(lambda: scene.server.seen(chat=chat)[-1].text == "White.")
+        await scene.house.until(lambda: scene.server.list_messages(chat=chat)[-1].text == "White.")
     assert "the cat is white" in scene.house.model.requests[-1].body.decode()

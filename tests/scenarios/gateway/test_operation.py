@@ -135,7 +135,7 @@ async def test_stopping_lets_a_turn_end_and_sends_its_answer(station: Station) -
     await station.asked(1)
     gateway.send_signal(signal.SIGTERM)
     assert await ended(gateway) == 0
-    assert [one.text for one in station.telegram.seen()] == ["Here you are."]
+    assert [one.text for one in station.telegram.list_messages()] == ["Here you are."]
     assert not status_file(station.home).exists()
 
 
@@ -265,22 +265,22 @@ async def test_killed_while_it_asks_it_asks_once_more_and_never_with_two_questio
     gateway.kill()
     await ended(gateway)
     station.telegram.forget_faults()
-    before = {data for one in station.telegram.seen() for _, data in one.buttons}
+    before = {data for one in station.telegram.list_messages() for _, data in one.buttons}
 
     await station.gateway()
     async with asyncio.timeout(PATIENCE_S):
-        while not any(data not in before for one in station.telegram.seen() for _, data in one.buttons):
+        while not any(data not in before for one in station.telegram.list_messages() for _, data in one.buttons):
             await asyncio.sleep(0.01)
-    (question,) = [one for one in station.telegram.seen() if one.buttons and one.buttons[0][1] not in before]
-    assert "(Sent again" not in "".join(one.text for one in station.telegram.seen())
-    files = [one.file for one in station.telegram.seen() if one.file]
+    (question,) = [one for one in station.telegram.list_messages() if one.buttons and one.buttons[0][1] not in before]
+    assert "(Sent again" not in "".join(one.text for one in station.telegram.list_messages())
+    files = [one.file for one in station.telegram.list_messages() if one.file]
     assert len(files) == 2
     assert len(set(files)) == 1
     if moment == "it waits":
-        assert "no longer open" in next(one.text for one in station.telegram.seen() if not one.file)
+        assert "no longer open" in next(one.text for one in station.telegram.list_messages() if not one.file)
     await station.telegram.press(question.id, question.buttons[0][1])
     async with asyncio.timeout(PATIENCE_S):
-        while station.telegram.seen()[-1].text != "Done.":
+        while station.telegram.list_messages()[-1].text != "Done.":
             await asyncio.sleep(0.01)
     assert target.read_text() == content
 

@@ -57,7 +57,7 @@ async def test_whoever_writes_twice_does_not_keep_others_from_getting_a_code(hou
             await offered(house, user)
         await house.telegram.say("let me in", user=STRANGERS[MAX_PENDING])
         await house.until(lambda: house.telegram.updates.waiting == 0)
-        assert [len(house.telegram.seen(user=user)) for user in STRANGERS] == [1, 1, 1, 0]
+        assert [len(house.telegram.list_messages(user=user)) for user in STRANGERS] == [1, 1, 1, 0]
 
 
 async def test_who_is_let_in_is_told_once_whatever_ran_at_that_moment(house: House) -> None:
@@ -69,7 +69,7 @@ async def test_who_is_let_in_is_told_once_whatever_ran_at_that_moment(house: Hou
         async with house.open():
             assert [one.text for one in await house.said(2, user="2001")][1:] == [APPROVED]
             await house.until(lambda: _is_all_sent(house))
-    assert len(house.telegram.seen(user="2001")) == 2
+    assert len(house.telegram.list_messages(user="2001")) == 2
 
 
 async def test_what_somebody_says_in_the_moment_they_are_let_in_is_answered(house: House) -> None:
@@ -82,7 +82,7 @@ async def test_what_somebody_says_in_the_moment_they_are_let_in_is_answered(hous
         await house.telegram.say("hello", user="2001")
         await house.until(lambda: board.gateway.counts.messages["telegram"] == 1)
         clock.is_blind = False
-        await house.until(lambda: "Welcome." in [one.text for one in house.telegram.seen(user="2001")])
+        await house.until(lambda: "Welcome." in [one.text for one in house.telegram.list_messages(user="2001")])
 
 
 async def _is_all_sent(house: House) -> bool:

@@ -104,8 +104,8 @@ async def test_a_slow_answer_grows_and_is_one_message(stage: Stage) -> None:
     stage.house.model.say(Reply(words, faults=Faults(chunk_delay_s=0.05)))
     async with stage.house.open():
         await stage.service.say("slowly")
-        await stage.house.until(lambda: [one.text for one in stage.service.seen()] == [words])
-        (only,) = stage.service.seen()
+        await stage.house.until(lambda: [one.text for one in stage.service.list_messages()] == [words])
+        (only,) = stage.service.list_messages()
         assert only.edits >= 1
 
 
@@ -115,11 +115,11 @@ async def test_a_button_answers_a_question(stage: Stage) -> None:
     async with stage.house.open():
         await stage.service.say("do it")
         await stage.texts(1)
-        (question,) = stage.service.seen()
+        (question,) = stage.service.list_messages()
         await stage.service.press(question.id, question.buttons[0][1])
-        await stage.house.until(lambda: "Finished." in [one.text for one in stage.service.seen()])
+        await stage.house.until(lambda: "Finished." in [one.text for one in stage.service.list_messages()])
         assert list(stage.house.home.parent.glob("people/*/mark"))
-        assert not stage.service.seen()[0].buttons
+        assert not stage.service.list_messages()[0].buttons
 
 
 async def test_a_refusal_for_now_is_waited_out_and_nothing_is_sent_before(stage: Stage) -> None:
@@ -139,7 +139,7 @@ async def test_a_lost_answer_is_never_silently_doubled(stage: Stage) -> None:
         await stage.service.say("hi")
         await stage.house.until(lambda: len(stage.service.calls(stage.place.send)) == 2)
         await stage.house.until(lambda: _is_all_sent(stage))
-        texts = [one.text for one in stage.service.seen()]
+        texts = [one.text for one in stage.service.list_messages()]
     if stage.place.is_keyed:
         assert texts == ["Only once."]
     else:
@@ -164,7 +164,7 @@ async def test_a_picture_that_the_model_made_is_sent_as_a_picture(stage: Stage) 
     async with stage.house.open():
         await stage.service.say("draw")
         await stage.texts(2)
-    assert [one.file for one in stage.service.seen()] == ["", "a.png"]
+    assert [one.file for one in stage.service.list_messages()] == ["", "a.png"]
     match stage.service:
         case TelegramServer():
             assert stage.service.calls("sendPhoto")

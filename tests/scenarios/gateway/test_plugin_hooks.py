@@ -78,7 +78,7 @@ async def test_a_plugin_cannot_let_a_stranger_in(house: House) -> None:
         await house.until(lambda: len(import_module("hermes_plugins.policy").HEARD) == 2)
         await house.until(lambda: house.telegram.updates.waiting == 0)
     assert house.model.requests == []
-    assert len(house.telegram.seen(user="666")) == 1
+    assert len(house.telegram.list_messages(user="666")) == 1
 
 
 WITNESS = """
@@ -100,7 +100,7 @@ async def test_a_plugin_hears_of_a_question_in_a_chat_and_of_its_answer(house: H
         heard: list[tuple[str, dict[str, Any]]] = import_module("hermes_plugins.witness").HEARD
         assert [name for name, _ in heard] == ["pre_approval_request"]
         await house.telegram.say("/deny")
-        await house.until(lambda: "As you wish." in [one.text for one in house.telegram.seen()])
+        await house.until(lambda: "As you wish." in [one.text for one in house.telegram.list_messages()])
     (_, before), (_, after) = heard
     assert before["session_key"] == "agent:main:telegram:dm:1001"
     assert (before["surface"], before["pattern_key"], before["pattern_keys"]) == (

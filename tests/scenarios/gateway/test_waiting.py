@@ -47,7 +47,7 @@ async def at_the_terminal(house: House, session: SessionId) -> AsyncGenerator[No
 
 
 def texts(house: House) -> list[str]:
-    return [one.text for one in house.telegram.seen()]
+    return [one.text for one in house.telegram.list_messages()]
 
 
 async def passed(house: House, clock: Clock, seconds: float) -> None:

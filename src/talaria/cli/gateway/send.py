@@ -23,7 +23,7 @@ from talaria.gateway.envelope import NO_SESSION, OutgoingBody, parse_address
 from talaria.gateway.gateway_status import read_status
 from talaria.gateway.replies import EXPIRES_AFTER_S, Replies
 from talaria.platforms.base import Address, Capabilities
-from talaria.platforms.loader import given, is_wanted, manifests
+from talaria.platforms.loader import is_wanted, manifests, merge_settings
 from talaria.platforms.splitting import units
 from talaria.store.base import Store
 from talaria.store.chat_ports import OutboxRow, Outgoing
@@ -142,7 +142,7 @@ async def _home_channel(store: Store, settings: Settings, platform: str) -> Addr
     if chosen := await store.chats.home(platform):
         return Address.parse(chosen)
     raw, manifest = settings.config.gateway.platforms.get(platform, {}), manifests().get(platform)
-    named = given(manifest, raw, settings.environment) if manifest else raw
+    named = merge_settings(manifest, raw, settings.environment) if manifest else raw
     if not named.get("home_channel"):
         raise BadInput(f"{platform} has no home channel: name a chat ({platform}:CHAT), or send /sethome in one.")
     return parse_address(platform, str(named["home_channel"]))

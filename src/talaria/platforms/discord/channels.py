@@ -45,9 +45,9 @@ class Channels:
 
     def __getitem__(self, id: str) -> DiscordChannel:
         """Without asking: one of which nothing is known is a chat of its own, as direct chats are."""
-        return self.told(id) or self._asked.get(id) or DiscordChannel(id)
+        return self.find_known(id) or self._asked.get(id) or DiscordChannel(id)
 
-    def told(self, id: str) -> DiscordChannel | None:
+    def find_known(self, id: str) -> DiscordChannel | None:
         return self._told.get(id)
 
     def role(self, guild: str | None) -> str:
@@ -145,11 +145,11 @@ class Bookmarks:
     def forget(self, channel: str) -> None:
         self._channels.pop(channel, None)
 
-    def listened(self, clock: Clock) -> None:
+    def advance_to_now(self, clock: Clock) -> None:
         self._heard = max(self._heard, snowflake_at(clock.now() - _SKEW_S))
 
 
-async def missed(rest: Rest, clock: Clock, channel: str, after: int) -> AsyncGenerator[list[DiscordMessage]]:
+async def fetch_missed(rest: Rest, clock: Clock, channel: str, after: int) -> AsyncGenerator[list[DiscordMessage]]:
     """What was said there since, in order, page by page; no more than a day and a few pages of it.
 
     Raises `AccessLost` or `Rejected` when that channel cannot be read, and `NotTaken` or `Refused`.

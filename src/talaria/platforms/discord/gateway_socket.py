@@ -165,7 +165,7 @@ class _Connection:
                 case aiohttp.WSMsgType.TEXT:
                     return message.data
                 case aiohttp.WSMsgType.BINARY:
-                    if (text := self._unpacked(message.data)) is not None:
+                    if (text := self._unpack(message.data)) is not None:
                         return text
                 case aiohttp.WSMsgType.CLOSE if message.data in _CLOSINGS:
                     raise Refused(_CLOSINGS[message.data])
@@ -176,7 +176,7 @@ class _Connection:
                 case _:
                     raise _Broken("The line to Discord was cut.")
 
-    def _unpacked(self, piece: bytes) -> bytes | None:
+    def _unpack(self, piece: bytes) -> bytes | None:
         """All frames of a connection are one zlib stream. None: the frame goes on in the next message."""
         try:
             self._text += self._unpacking.decompress(piece, _MAX_FRAME_BYTES + 1 - len(self._text))
@@ -216,7 +216,7 @@ class DiscordSocket:
         me = {"token": self._rest.token, "intents": _INTENTS, "properties": properties}
         with _opening():
             async with asyncio.timeout(_CONNECT_S):
-                self._connection = await self._connected(_Op.IDENTIFY, me)
+                self._connection = await self._connect(_Op.IDENTIFY, me)
                 try:
                     while not self._session:
                         self._note(await self._connection.receive())
@@ -245,7 +245,7 @@ class DiscordSocket:
             raise self._end
         return taken
 
-    async def _connected(self, op: _Op, introduction: dict[str, Any], sequence: int | None = None) -> _Connection:
+    async def _connect(self, op: _Op, introduction: dict[str, Any], sequence: int | None = None) -> _Connection:
         """A connection that was greeted, and told who we are."""
         connection = _Connection(await self._rest.socket(self._url, _MAX_FRAME_BYTES), sequence)
         try:
@@ -283,7 +283,7 @@ class DiscordSocket:
             if told is None:
                 continue
             if told.kind == "interaction":
-                greetings.create_task(self._greeted(told), name="discord greeting")
+                greetings.create_task(self._try_to_greet(told), name="discord greeting")
             await self._waiting.put(told)
 
     async def _resume(self, broken: _Broken) -> None:
@@ -295,9 +295,9 @@ class DiscordSocket:
         with _opening():
             async with asyncio.timeout(_CONNECT_S):
                 await self._connection.close(_BE_BACK)
-                self._connection = await self._connected(_Op.RESUME, session, sequence)
+                self._connection = await self._connect(_Op.RESUME, session, sequence)
 
-    async def _greeted(self, told: SocketEvent) -> None:
+    async def _try_to_greet(self, told: SocketEvent) -> None:
         try:
             await self._greet(told)
         except PlatformFailure as failure:

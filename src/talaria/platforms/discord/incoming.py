@@ -208,7 +208,7 @@ def read(body: str | bytes | msgspec.Raw, form: type[T]) -> T | None:
         return None
 
 
-def sent_at(snowflake: str) -> float:
+def parse_timestamp(snowflake: str) -> float:
     return ((int(snowflake) >> 22) + _EPOCH_MS) / 1000
 
 
@@ -229,9 +229,9 @@ def arrival(message: DiscordMessage, channel: DiscordChannel, me: DiscordAccount
         text=_text(message, me),
         is_addressed=_is_addressed(message, me),
         attachments=tuple(_attachment(each, message) for each in message.uploads),
-        reply_to=_quoted(message, me),
+        reply_to=_read_quote(message, me),
         forwarded=Quoted(message.message_snapshots[0].message.content) if message.message_snapshots else None,
-        sent_at=sent_at(message.id),
+        sent_at=parse_timestamp(message.id),
     )
 
 
@@ -247,7 +247,7 @@ def command(told: DiscordInteraction) -> Arrival | None:
         sender=author.sender,
         text=" ".join([f"/{told.data.name}", *_values(told.data.options)]),
         is_addressed=True,
-        sent_at=sent_at(told.id),
+        sent_at=parse_timestamp(told.id),
     )
 
 
@@ -281,13 +281,13 @@ def _text(message: DiscordMessage, me: DiscordAccount) -> str:
     """Without the mention of us, and with names in place of other people's ids."""
     names = {user.id: user.sender.name for user in message.mentions}
 
-    def spoken(match: re.Match[str]) -> str:
+    def replace_mention(match: re.Match[str]) -> str:
         sign, id = match.groups()
         if (sign == "&" and id == me.role) or (sign != "&" and id == me.id):
             return ""
         return f"@{names[id]}" if sign != "&" and names.get(id) else match[0]
 
-    return re.sub(r"<@([!&]?)([0-9]{1,20})>", spoken, message.content).strip()
+    return re.sub(r"<@([!&]?)([0-9]{1,20})>", replace_mention, message.content).strip()
 
 
 def _is_addressed(message: DiscordMessage, me: DiscordAccount) -> bool:
@@ -299,7 +299,7 @@ def _is_addressed(message: DiscordMessage, me: DiscordAccount) -> bool:
     )
 
 
-def _quoted(message: DiscordMessage, me: DiscordAccount) -> Quoted | None:
+def _read_quote(message: DiscordMessage, me: DiscordAccount) -> Quoted | None:
     replied = message.referenced_message
     if replied is None or message.message_snapshots:
         return None

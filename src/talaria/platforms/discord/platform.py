@@ -34,7 +34,7 @@ from talaria.platforms.discord.channels import Bookmarks, Channels
 from talaria.platforms.discord.config import DiscordSettings, check, is_snowflake
 from talaria.platforms.discord.gateway_socket import DiscordSocket, SocketEvent
 from talaria.platforms.discord.incoming import DiscordAccount, DiscordChannel, DiscordInteraction, DiscordMessage
-from talaria.platforms.discord.rest import Rest, decoded
+from talaria.platforms.discord.rest import Rest, decode_answer
 from talaria.platforms.splitting import units
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class _Gateway(msgspec.Struct, frozen=True):
 @asynccontextmanager
 async def open(settings: DiscordSettings, kit: Kit) -> AsyncGenerator[Platform]:  # noqa: A001
     check(settings)
-    async with rest.connected(settings.api_url, settings.token.reveal()) as api:
+    async with rest.connect(settings.api_url, settings.token.reveal()) as api:
         me = await api.ask("/users/@me", incoming.DiscordUser)
         url = settings.gateway_url or await _gateway(api)
         known = Channels(api, me.id)
@@ -117,13 +117,13 @@ class DiscordPlatform:
             yield Batch(cursor=str(marks))  # from now on nothing is missed
         read = [*marks.channels, *(await self._direct_channels() if cursor else ())]
         for channel in dict.fromkeys(read):
-            async with aclosing(self._missed(channel, marks)) as batches:
+            async with aclosing(self._fetch_missed(channel, marks)) as batches:
                 async for batch in batches:
                     yield batch
         while True:
             told = await self._line.take()
             items = [item for each in told for item in await self._items(each, marks)]
-            marks.listened(self._kit.clock)
+            marks.advance_to_now(self._kit.clock)
             if items or any(each.kind == "beat" for each in told):
                 yield Batch(tuple(items), cursor=str(marks))
 
@@ -141,7 +141,7 @@ class DiscordPlatform:
         if message.file is not None:
             body["attachments"] = [{"id": 0, "filename": message.file.name}]
         path = f"/channels/{_channel(message.where)}/messages"
-        return SentId(decoded(await self._api.call("POST", path, body, file=message.file), incoming.Named).id)
+        return SentId(decode_answer(await self._api.call("POST", path, body, file=message.file), incoming.Named).id)
 
     async def edit(self, sent: SentId, message: Outbound) -> None:
         await self._api.call("PATCH", _message(message.where, sent), _body(message))
@@ -188,11 +188,11 @@ class DiscordPlatform:
             answer = await self._api.call("POST", f"/channels/{parent.id}/threads", {**body, "type": kind})
         except (AccessLost, Rejected):
             answer = await self._create_thread_under_message(parent.id, body)
-        return Address("discord", where.chat, decoded(answer, DiscordChannel).id)
+        return Address("discord", where.chat, decode_answer(answer, DiscordChannel).id)
 
     async def _create_thread_under_message(self, parent: str, body: dict[str, Any]) -> bytes:
         seed = {"content": render.content(body["name"]), "allowed_mentions": _NOBODY}
-        sent = decoded(await self._api.call("POST", f"/channels/{parent}/messages", seed), incoming.Named).id
+        sent = decode_answer(await self._api.call("POST", f"/channels/{parent}/messages", seed), incoming.Named).id
         try:
             return await self._api.call("POST", f"/channels/{parent}/messages/{sent}/threads", body)
         except PlatformFailure:
@@ -204,12 +204,12 @@ class DiscordPlatform:
         commands = [_command(name, words) for name, words in menu if _COMMAND.fullmatch(name)]
         await self._api.call("PUT", f"/applications/{self._line.application}/commands", commands[:_MAX_COMMANDS])
 
-    async def _missed(self, id: str, marks: Bookmarks) -> AsyncGenerator[Batch]:
-        known = self._channels.told(id)
+    async def _fetch_missed(self, id: str, marks: Bookmarks) -> AsyncGenerator[Batch]:
+        known = self._channels.find_known(id)
         if known and int(known.last_message_id or 0) <= marks.last(id):
             return
         try:
-            async with aclosing(channels.missed(self._api, self._kit.clock, id, marks.last(id))) as pages:
+            async with aclosing(channels.fetch_missed(self._api, self._kit.clock, id, marks.last(id))) as pages:
                 async for page in pages:
                     channel = await self._channels.find(id) if page else DiscordChannel(id)
                     items = [item for message in page if (item := self._arrival(message, channel, marks))]
@@ -236,7 +236,7 @@ class DiscordPlatform:
         found: Item | None = None
         if told.kind == "message":
             message = incoming.read(told.body, DiscordMessage)
-            found = await self._told_now(message, marks) if message else None
+            found = await self._receive_message(message, marks) if message else None
         elif told.kind == "deletion":
             deletion = incoming.read(told.body, incoming.DiscordDeletion)
             return deletion.items(self._channels[deletion.channel_id]) if deletion else ()
@@ -244,7 +244,7 @@ class DiscordPlatform:
             found = incoming.command(interaction) or incoming.press(interaction)
         return (found,) if found else ()
 
-    async def _told_now(self, message: DiscordMessage, marks: Bookmarks) -> Arrival | None:
+    async def _receive_message(self, message: DiscordMessage, marks: Bookmarks) -> Arrival | None:
         if message.guild_id is None:
             kind = _DIRECT if message.channel_type is None else message.channel_type
             return self._arrival(message, DiscordChannel(message.channel_id, kind), marks)

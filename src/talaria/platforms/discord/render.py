@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from markdown_it.tree import SyntaxTreeNode
 
-from talaria.platforms.markdown import aligned, parser
+from talaria.platforms.markdown import align_table, parser
 from talaria.platforms.splitting import cut_units, units
 
 MAX_CHARS = 2000
@@ -85,7 +85,7 @@ def _fence(code: str, info: str = "") -> str:
 
 def _table(node: SyntaxTreeNode) -> str:
     rows = [[_words(cell) for cell in row.children] for part in node.children for row in part.children]
-    return aligned(rows, joint="-|-")
+    return align_table(rows, joint="-|-")
 
 
 def _words(node: SyntaxTreeNode) -> str:
@@ -106,7 +106,7 @@ def _inline(nodes: Sequence[SyntaxTreeNode]) -> str:
 def _span(node: SyntaxTreeNode) -> str:
     match node.type:
         case "text":
-            return _escaped(node.content)
+            return _escape(node.content)
         case "softbreak" | "hardbreak":
             return "\n"
         case "code_inline":
@@ -120,7 +120,7 @@ def _span(node: SyntaxTreeNode) -> str:
         case "link":
             return _link(_inline(node.children), str(node.attrs.get("href", "")))
         case "image":
-            return _link(_escaped(node.content), str(node.attrs.get("src", "")))
+            return _link(_escape(node.content), str(node.attrs.get("src", "")))
         case _:
             return _inline(node.children)
 
@@ -137,10 +137,10 @@ def _code(text: str) -> str:
     return f"`` {text.replace('``', f'`{_JOINT}`')} ``"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Addresses stay as they are: Discord would take the backslashes for part of them."""
-    return "".join(part if at % 2 else _disarmed(part) for at, part in enumerate(_ADDRESS.split(text)))
+    return "".join(part if at % 2 else _disarm(part) for at, part in enumerate(_ADDRESS.split(text)))
 
 
-def _disarmed(text: str) -> str:
+def _disarm(text: str) -> str:
     return _REFERENCES.sub(r"\\<", _CALLS.sub("@" + _JOINT, _MARKS.sub(r"\\\1", text)))

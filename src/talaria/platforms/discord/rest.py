@@ -14,7 +14,7 @@ import msgspec
 
 from talaria.net.urls import proxy_for
 from talaria.platforms.base import AccessLost, File, NotTaken, PlatformFailure, Refused, Rejected, Unsure
-from talaria.platforms.connections import PIECE_BYTES, certificates, open_session, opened, save
+from talaria.platforms.connections import PIECE_BYTES, certificates, open_file, open_session, save
 from talaria.platforms.discord.incoming import read
 from talaria.platforms.failures import pause_s, silence
 
@@ -69,7 +69,7 @@ class Rest:
             headers["Content-Type"] = "application/json"
         encoded = None if body is None else msgspec.json.encode(body)
         async with AsyncExitStack() as stack:
-            data = encoded if file is None else _form(encoded, file, await stack.enter_async_context(opened(file)))
+            data = encoded if file is None else _form(encoded, file, await stack.enter_async_context(open_file(file)))
             try:
                 async with self._session.request(
                     method,
@@ -91,7 +91,7 @@ class Rest:
     async def ask(self, path: str, form: type[T]) -> T:
         """Asking has no effect: an answer that was lost was not taken."""
         try:
-            return decoded(await self.call("GET", path), form)
+            return decode_answer(await self.call("GET", path), form)
         except Unsure as lost:
             raise NotTaken(str(lost)) from lost
 
@@ -126,12 +126,12 @@ class Rest:
 
 
 @asynccontextmanager
-async def connected(api_url: str, token: str) -> AsyncGenerator[Rest]:
+async def connect(api_url: str, token: str) -> AsyncGenerator[Rest]:
     async with open_session(await certificates()) as session:
         yield Rest(session, api_url, token)
 
 
-def decoded(body: bytes, form: type[T]) -> T:
+def decode_answer(body: bytes, form: type[T]) -> T:
     found = read(body, form)
     if found is None:
         raise Unsure("Discord's answer cannot be read.")

@@ -119,7 +119,7 @@ def arrival(
     )
 
 
-def deleted(event: Mapping[str, Any], room: str) -> Deleted | None:
+def read_deletion(event: Mapping[str, Any], room: str) -> Deleted | None:
     """None: the event deletes nothing."""
     if _text(event, "type") != "m.room.redaction":
         return None
@@ -127,7 +127,7 @@ def deleted(event: Mapping[str, Any], room: str) -> Deleted | None:
     return Deleted(Address(NAME, room), id) if id else None
 
 
-def quoted(event: Mapping[str, Any], me: MatrixAccount, name: str = "") -> Quoted:
+def read_quote(event: Mapping[str, Any], me: MatrixAccount, name: str = "") -> Quoted:
     """As what an event is shown that somebody replies to. `name`: of whoever sent it."""
     content = _mapping(event, "content")
     latest = _mapping(_mapping(_mapping(event, "unsigned"), "m.relations"), "m.replace")

@@ -35,7 +35,7 @@ from talaria.platforms.base import (
 from talaria.platforms.matrix import incoming, render, rooms
 from talaria.platforms.matrix import matrix_client as wire
 from talaria.platforms.matrix.incoming import NAME
-from talaria.platforms.matrix.matrix_client import MatrixClient, answered, read
+from talaria.platforms.matrix.matrix_client import MatrixClient, await_answer, read
 from talaria.platforms.matrix.rooms import RoomMemory, Rooms
 
 IS_INSTALLED = ENCRYPTION_ENABLED
@@ -60,16 +60,16 @@ async def tend(client: MatrixClient) -> None:
     if client.olm is None:
         return
     if client.should_upload_keys:
-        await _tried(client.keys_upload(), nio.KeysUploadResponse)
+        await _read_or_warn(client.keys_upload(), nio.KeysUploadResponse)
     if client.should_query_keys:
-        await _tried(client.keys_query(), nio.KeysQueryResponse)
+        await _read_or_warn(client.keys_query(), nio.KeysQueryResponse)
     if client.should_claim_keys:
-        await _tried(client.keys_claim(dict(client.get_users_for_key_claiming())), nio.KeysClaimResponse)
+        await _read_or_warn(client.keys_claim(dict(client.get_users_for_key_claiming())), nio.KeysClaimResponse)
     for message in list(client.outgoing_to_device_messages):
-        await _tried(client.to_device(message), nio.ToDeviceResponse)
+        await _read_or_warn(client.to_device(message), nio.ToDeviceResponse)
 
 
-async def _tried(work: Awaitable[object], kind: type[object]) -> None:
+async def _read_or_warn(work: Awaitable[object], kind: type[object]) -> None:
     try:
         await read(work, kind)
     except PlatformFailure as fault:
@@ -143,19 +143,19 @@ class Speaker:
             if self._client.olm is None:
                 raise Rejected("The Matrix room is encrypted, and nothing is sent there that is not.")
             await share(self._client, room)
-        return await self._sent(room, content, txn, type_)
+        return await self._send(room, content, txn, type_)
 
     async def put_in_clear(self, room: str, content: Content, txn: str) -> str:
         """Also into an encrypted room, if we cannot encrypt."""
         await self._rooms.know(room)
-        return await self._sent(room, content, txn, "m.room.message")
+        return await self._send(room, content, txn, "m.room.message")
 
-    async def _sent(self, room: str, content: Content, txn: str, type_: str) -> str:
+    async def _send(self, room: str, content: Content, txn: str, type_: str) -> str:
         if type_ == "m.room.message":
             content = render.without_previews(content)
         sending = self._client.room_send(room, type_, content, txn, ignore_unverified_devices=True)
         try:
-            return (await answered(sending, nio.RoomSendResponse)).event_id
+            return (await await_answer(sending, nio.RoomSendResponse)).event_id
         except AccessLost:
             successor = self._client.rooms[room].replacement_room
             if not successor or successor not in self._client.rooms:
@@ -221,14 +221,14 @@ class MatrixListener:
 
     async def _items(self, news: nio.SyncResponse, since: str) -> tuple[Item, ...]:
         late = [self._unread.pop(key) for key in list(self._unread)]
-        heard: list[Item | None] = [await self._heard(room, event, is_late=True) for room, event in late]
+        heard: list[Item | None] = [await self._read_event(room, event, is_late=True) for room, event in late]
         for room, joined in news.rooms.join.items():
-            events = await rooms.heard(self._client, room, joined.timeline, since, self._kit.clock.now())
-            heard += [await self._heard(room, event) for event in events]
+            events = await rooms.fetch_events(self._client, room, joined.timeline, since, self._kit.clock.now())
+            heard += [await self._read_event(room, event) for event in events]
         return tuple(item for item in heard if item is not None)
 
-    async def _heard(self, room: str, event: nio.Event, *, is_late: bool = False) -> Arrival | Deleted | None:
-        if (deleted := incoming.deleted(event.source, room)) is not None:
+    async def _read_event(self, room: str, event: nio.Event, *, is_late: bool = False) -> Arrival | Deleted | None:
+        if (deleted := incoming.read_deletion(event.source, room)) is not None:
             self._unread.pop(deleted.message_id, None)
             return deleted
         read = readable(self._client, room, event)
@@ -273,7 +273,7 @@ class MatrixListener:
         if event is None:
             return None
         name = self._rooms.name_of(str(event.source.get("sender", "")), room)
-        return incoming.quoted(event.source, self._rooms.me(room), name)
+        return incoming.read_quote(event.source, self._rooms.me(room), name)
 
     async def _miss(self, room: str, event: nio.Event, *, is_late: bool) -> None:
         """What cannot be read is tried again later, and is told of in the room, once."""
@@ -292,7 +292,7 @@ class MatrixListener:
         return TURNED_OFF if IS_INSTALLED else NOT_INSTALLED
 
     async def _tell(self, room: str, words: str) -> None:
-        if self._memory.told(room) == words:
+        if self._memory.find_notice(room) == words:
             return
         log.warning("an encrypted message in the Matrix room %s cannot be read; that is told there: %s", room, words)
         content: dict[str, object] = {"msgtype": "m.notice", "body": words, "m.mentions": {}}

@@ -17,7 +17,7 @@ from talaria.core.aio import in_thread
 from talaria.core.fs import read_bytes, replace_file
 from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Refused, Rejected, Unsure
 from talaria.platforms.connections import certificates
-from talaria.platforms.failures import harmless, quoted, silence
+from talaria.platforms.failures import format_quote, harmless, silence
 from talaria.platforms.matrix.config import MatrixSettings
 
 TRANSPORT = (aiohttp.ClientError, TimeoutError, OSError)
@@ -39,7 +39,7 @@ class AlreadySo(Rejected):
 
 def refusal(status: int, errcode: str, words: str, retry_after_s: float | None) -> PlatformFailure:
     """Of an answer that is no success."""
-    said = quoted(errcode or str(status), words)
+    said = format_quote(errcode or str(status), words)
     if status == 429 or errcode == "M_LIMIT_EXCEEDED":
         return NotTaken(f"The Matrix server asks to slow down ({said}).", retry_after_s=retry_after_s)
     if errcode in _LOGGED_OUT:
@@ -119,7 +119,7 @@ async def close(client: MatrixClient) -> None:
         client.store.database.close()
 
 
-async def answered(work: Awaitable[object], kind: type[A]) -> A:
+async def await_answer(work: Awaitable[object], kind: type[A]) -> A:
     """Raises `PlatformFailure`."""
     try:
         answer = await work
@@ -127,18 +127,18 @@ async def answered(work: Awaitable[object], kind: type[A]) -> A:
         raise silence(SERVER, fault) from fault
     if isinstance(answer, kind) and _status(answer) < 400:
         return answer
-    raise _refused(answer)
+    raise _to_failure(answer)
 
 
 async def read(work: Awaitable[object], kind: type[A]) -> A:
-    """As `answered`, of a request that changes nothing that anybody sees: it is never `Unsure`."""
+    """As `await_answer`, of a request that changes nothing that anybody sees: it is never `Unsure`."""
     try:
-        return await answered(work, kind)
+        return await await_answer(work, kind)
     except Unsure as failure:
         raise harmless(failure) from failure
 
 
-def _refused(answer: object) -> PlatformFailure:
+def _to_failure(answer: object) -> PlatformFailure:
     if not isinstance(answer, nio.ErrorResponse):
         return refusal(_status(answer), "", "", None)
     after_ms: object = answer.retry_after_ms
@@ -170,7 +170,7 @@ async def log_in(client: MatrixClient, settings: MatrixSettings, home: Path) -> 
         known = None
     token = settings.access_token.reveal() or (known.access_token if known is not None else "")
     try:
-        login = await _resumed(client, settings, token) if token else await _new(client, settings, known)
+        login = await _resume(client, settings, token) if token else await _new(client, settings, known)
     except LoggedOut:
         if not settings.password:
             raise
@@ -182,7 +182,7 @@ async def log_in(client: MatrixClient, settings: MatrixSettings, home: Path) -> 
             raise NotTaken(f"The Matrix login cannot be kept in {file}: {fault.strerror}.") from fault
 
 
-async def _resumed(client: MatrixClient, settings: MatrixSettings, token: str) -> Login:
+async def _resume(client: MatrixClient, settings: MatrixSettings, token: str) -> Login:
     client.access_token = token
     who = await read(client.whoami(), nio.WhoamiResponse)
     if who.user_id != settings.user_id:

@@ -28,7 +28,7 @@ _PLACE = re.compile(r"mxc://([\w.:\[\]-]+)/([\w-]+)", re.ASCII)
 _KINDS = {**dict.fromkeys(PICTURES, "m.image"), "audio": "m.audio", "video": "m.video"}
 
 
-async def uploaded(client: MatrixClient, file: File, *, is_encrypted: bool) -> dict[str, Any]:
+async def upload_file(client: MatrixClient, file: File, *, is_encrypted: bool) -> dict[str, Any]:
     """The part of a message's content that is about the file. Raises `NotTaken`, `Rejected`, `Refused`."""
     async with AsyncExitStack() as stack:
         try:
@@ -52,17 +52,17 @@ async def _upload(
 ) -> dict[str, Any]:
     keys: dict[str, Any] | None = None
 
-    async def sent() -> object:
+    async def send() -> object:
         nonlocal keys
         name = None if is_encrypted else file.name
         answer, keys = await client.upload(opened, file.mime, name, encrypt=is_encrypted, filesize=size)
         return answer
 
-    url = (await read(sent(), nio.UploadResponse)).content_uri
+    url = (await read(send(), nio.UploadResponse)).content_uri
     return {"file": {**keys, "url": url}} if keys else {"url": url}
 
 
-async def fetched(client: MatrixClient, attachment: Attachment, to: Path, max_bytes: int) -> None:
+async def download(client: MatrixClient, attachment: Attachment, to: Path, max_bytes: int) -> None:
     """Raises `NotTaken`, `Rejected`, `Refused`."""
     media = msgspec.json.decode(attachment.ref, type=Media)
     place = _PLACE.fullmatch(media.url)
@@ -74,7 +74,7 @@ async def fetched(client: MatrixClient, attachment: Attachment, to: Path, max_by
             _check(answer, attachment)
             pieces = answer.content.iter_chunked(PIECE_BYTES)
             if media.key:
-                async with aclosing(_opened(pieces, media, attachment.name)) as opened:
+                async with aclosing(_decrypt(pieces, media, attachment.name)) as opened:
                     await save(opened, to, max_bytes)
             else:
                 await save(pieces, to, max_bytes)
@@ -90,7 +90,7 @@ def _check(answer: aiohttp.ClientResponse, attachment: Attachment) -> None:
     raise harmless(matrix_client.refusal(answer.status, "", "", None))
 
 
-async def _opened(pieces: AsyncIterable[bytes], media: Media, name: str) -> AsyncGenerator[bytes]:
+async def _decrypt(pieces: AsyncIterable[bytes], media: Media, name: str) -> AsyncGenerator[bytes]:
     """Only after the last piece is it known whether it is the right file."""
     try:
         start, key, expected = map(unpaddedbase64.decode_base64, (media.iv, media.key, media.sha256))

@@ -27,7 +27,7 @@ from talaria.platforms.matrix import listening, matrix_client, media, render
 from talaria.platforms.matrix.config import MatrixSettings, check
 from talaria.platforms.matrix.incoming import NAME
 from talaria.platforms.matrix.listening import Content, MatrixListener, Speaker
-from talaria.platforms.matrix.matrix_client import MatrixClient, answered, close, log_in, make_client, read
+from talaria.platforms.matrix.matrix_client import MatrixClient, await_answer, close, log_in, make_client, read
 from talaria.platforms.matrix.rooms import RoomMemory, Rooms
 
 TYPING_S = 8.0
@@ -98,7 +98,7 @@ class Matrix:
             content: Content = {"msgtype": "m.text", **render.content(message.text)}
             if message.file is not None:
                 is_encrypted = await self._speaker.is_encrypted(room)
-                content |= await media.uploaded(self._client, message.file, is_encrypted=is_encrypted)
+                content |= await media.upload_file(self._client, message.file, is_encrypted=is_encrypted)
                 content["body"] = message.text or message.file.name
             relation = _relation(message)
             content |= {"m.relates_to": relation} if relation else {}
@@ -114,7 +114,7 @@ class Matrix:
             relation = {"m.relates_to": {"rel_type": "m.replace", "event_id": sent}}
             # Texts come back: the same words may be a new edit. That a crash repeats one is seen by nobody.
             txn = f"{message.key}.{self._nonce}.{count}"
-            await self._speaker.put(room, {**render.edited(message.text), **relation}, txn)
+            await self._speaker.put(room, {**render.format_edit(message.text), **relation}, txn)
         self._edits[sent] = (count + 1, message.text)
         while len(self._edits) > MAX_EDITED:
             self._edits.popitem(last=False)
@@ -128,7 +128,7 @@ class Matrix:
     async def delete(self, sent: SentId, where: Address) -> None:
         with self._lasting():
             asking = self._client.room_redact(where.chat, sent, tx_id=f"delete.{sent}")
-            await answered(asking, nio.RoomRedactResponse)
+            await await_answer(asking, nio.RoomRedactResponse)
 
     async def show_typing(self, where: Address) -> None:
         with self._lasting():
@@ -146,7 +146,7 @@ class Matrix:
 
     async def fetch(self, attachment: Attachment, to: Path, max_bytes: int) -> None:
         with self._lasting():
-            await media.fetched(self._client, attachment, to, max_bytes)
+            await media.download(self._client, attachment, to, max_bytes)
 
     async def chat_info(self, where: Address) -> ChatInfo:
         with self._lasting():

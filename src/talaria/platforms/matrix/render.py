@@ -46,7 +46,7 @@ def content(text: str) -> dict[str, Any]:
     return said
 
 
-def edited(text: str) -> dict[str, Any]:
+def format_edit(text: str) -> dict[str, Any]:
     """The content of an edit, without what it edits."""
     fallback = text if len(text) <= MAX_FALLBACK_CHARS else f"{text[:MAX_FALLBACK_CHARS]}…"
     return {

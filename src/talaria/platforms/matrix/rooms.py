@@ -23,7 +23,7 @@ from talaria.platforms.base import AccessLost, ChatKind, Kit, PlatformFailure, R
 from talaria.platforms.failures import harmless
 from talaria.platforms.matrix import matrix_client
 from talaria.platforms.matrix.incoming import MatrixAccount
-from talaria.platforms.matrix.matrix_client import API, MatrixClient, answered, read
+from talaria.platforms.matrix.matrix_client import API, MatrixClient, await_answer, read
 
 MAX_EVENTS = 200
 MAX_AGE_S = 24 * 3600.0
@@ -40,7 +40,9 @@ class Timeline(Protocol):
     prev_batch: str | None
 
 
-async def heard(client: MatrixClient, room: str, timeline: Timeline, since: str, now: float) -> Sequence[nio.Event]:
+async def fetch_events(
+    client: MatrixClient, room: str, timeline: Timeline, since: str, now: float
+) -> Sequence[nio.Event]:
     """The events of a room since then, oldest first; of one that we have entered meanwhile, since we were invited.
 
     Raises `NotTaken`, `Refused`.
@@ -63,7 +65,7 @@ async def _before(client: MatrixClient, room: str, start: str, since: str | None
         except AccessLost:
             break
         chunk = cast("list[nio.Event]", page.chunk)
-        young = [event for event in chunk if _sent_at(event) >= now - MAX_AGE_S]
+        young = [event for event in chunk if _read_timestamp(event) >= now - MAX_AGE_S]
         found += young
         is_enough = len(young) < len(chunk) or any(_is_invitation(event, client.user_id) for event in young)
         at = None if is_enough or not chunk else page.end
@@ -91,7 +93,7 @@ def _has_come(event: nio.Event, us: str) -> TypeGuard[nio.RoomMemberEvent]:
     return event.membership == "join" and event.prev_membership != "join"
 
 
-def _sent_at(event: nio.Event) -> float:
+def _read_timestamp(event: nio.Event) -> float:
     return float(getattr(event, "server_timestamp", 0)) / 1000  # some are no events at all
 
 
@@ -133,7 +135,7 @@ class RoomMemory:
     def invitations(self) -> Mapping[str, Invitation]:
         return dict(self._content.invitations)
 
-    def invited(self, room: str, invitation: Invitation) -> None:
+    def note_invitation(self, room: str, invitation: Invitation) -> None:
         kept = self._content.invitations
         kept.pop(room, None)
         kept[room] = invitation
@@ -141,7 +143,7 @@ class RoomMemory:
             del kept[oldest]
         self._is_changed = True
 
-    def settled(self, room: str) -> None:
+    def drop_invitation(self, room: str) -> None:
         """The invitation is followed, or is none any more."""
         if self._content.invitations.pop(room, None) is not None:
             self._is_changed = True
@@ -156,11 +158,11 @@ class RoomMemory:
             self._content.directs[room] = person
             self._is_changed = True
 
-    def told(self, room: str) -> str:
+    def find_notice(self, room: str) -> str:
         return self._content.told.get(room, "")
 
     def tell(self, room: str, what: str) -> None:
-        if self.told(room) != what:
+        if self.find_notice(room) != what:
             self._content.told[room] = what
             self._is_changed = True
 
@@ -212,7 +214,7 @@ class Rooms:
     async def load(self) -> None:
         """The direct chats that the server has kept for us. Raises `NotTaken`, `Refused`."""
         self._forget(*self._members)
-        for person, rooms in (await self._kept_directs()).items():
+        for person, rooms in (await self._fetch_directs()).items():
             for room in rooms:
                 self._memory.direct(room, person)
 
@@ -234,7 +236,7 @@ class Rooms:
     async def describe(self, room: str) -> RoomInfo:
         """What is known now; the server is asked who is there if that is not known. Raises `Refused`."""
         person = self._memory.direct_person(room)
-        if person and await self._known_members(room) == frozenset({self._client.user_id, person}):
+        if person and await self._find_members(room) == frozenset({self._client.user_id, person}):
             return RoomInfo("dm", person)
         return RoomInfo("group")
 
@@ -244,7 +246,7 @@ class Rooms:
             return "group"
         return (await self.describe(room)).kind
 
-    async def _known_members(self, room: str) -> frozenset[str] | None:
+    async def _find_members(self, room: str) -> frozenset[str] | None:
         """Who has joined or is invited; None: the server does not tell."""
         if room in self._members:
             return self._members[room]
@@ -300,9 +302,9 @@ class Rooms:
                     is_new = room not in known and len(known) < MAX_INVITATIONS  # else the log would grow with them
                     if is_new and not self._kit.is_allowed(Sender(event.sender)):
                         log.info("invitation refused: person=matrix:%s room=%s", event.sender, room)
-                    self._memory.invited(room, Invitation(event.sender, is_direct))
+                    self._memory.note_invitation(room, Invitation(event.sender, is_direct))
         for room in [*news.leave, *news.join]:
-            self._memory.settled(room)
+            self._memory.drop_invitation(room)
         for room, joined in news.join.items():
             timeline = cast("Timeline", joined.timeline)
             events = [*cast("list[nio.Event]", cast("Any", joined).state), *timeline.events]
@@ -335,9 +337,9 @@ class Rooms:
         except PlatformFailure as fault:
             log.warning("an invitation to the Matrix room %s is followed later: %s", room, fault)
             return
-        self._memory.settled(room)
+        self._memory.drop_invitation(room)
 
-    async def _kept_directs(self) -> Mapping[str, tuple[str, ...]]:
+    async def _fetch_directs(self) -> Mapping[str, tuple[str, ...]]:
         try:
             kept = await read(self._client.list_direct_rooms(), nio.DirectRoomsResponse)
             return msgspec.convert(kept.rooms, dict[str, tuple[str, ...]])
@@ -346,10 +348,10 @@ class Rooms:
 
     async def _keep_direct(self, room: str, person: str) -> None:
         """Where other apps of the account look for it, and we, should our own memory be lost."""
-        kept = await self._kept_directs()
+        kept = await self._fetch_directs()
         directs = {**kept, person: tuple({*kept.get(person, ()), room})}
         path = f"{API}/v3/user/{quote(self._client.user_id, safe='')}/account_data/m.direct"
-        await answered(self._put(path, msgspec.json.encode(directs)), bool)
+        await await_answer(self._put(path, msgspec.json.encode(directs)), bool)
 
     async def _put(self, path: str, content: bytes) -> bool:
         headers = {**self._client.authorization, "Content-Type": "application/json"}

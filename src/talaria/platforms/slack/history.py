@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 class Marks:
     def __init__(self, cursor: str | None, now: float) -> None:
-        self._marks = _decoded(cursor)
+        self._marks = _parse_cursor(cursor)
         self.is_first = not self._marks
         """There was no time before."""
         self._marks.setdefault(_ELSEWHERE, timestamp(now))
@@ -152,7 +152,7 @@ def timestamp(seconds: float) -> str:
     return f"{seconds:017.6f}"
 
 
-def _decoded(cursor: str | None) -> dict[str, str]:
+def _parse_cursor(cursor: str | None) -> dict[str, str]:
     try:
         marks = msgspec.json.decode(cursor or "{}", type=dict[str, str])
         return {key: ts for key, ts in marks.items() if is_timestamp(ts)}

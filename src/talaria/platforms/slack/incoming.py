@@ -157,12 +157,12 @@ def arrival(message: SlackMessage, us: Us) -> Arrival | None:
         _words(text, us.user),
         is_addressed=message.type == "app_mention" or _is_addressed(message, text, us),
         attachments=tuple(_attachment(file) for file in message.files or () if file.mode not in _UNREADABLE),
-        forwarded=_forwarded(message),
+        forwarded=_find_forwarded(message),
         sent_at=float(message.ts),
     )
 
 
-def _forwarded(message: SlackMessage) -> Quoted | None:
+def _find_forwarded(message: SlackMessage) -> Quoted | None:
     given: object = message.attachments
     for one in cast("list[object]", given) if isinstance(given, list) else ():
         shared = decode(cast("dict[str, Any]", one), Shared) if isinstance(one, dict) else None
@@ -234,10 +234,10 @@ def _is_addressed(message: SlackMessage, text: str, us: Us) -> bool:
 def _words(text: str, us: str) -> str:
     """As a person reads it, without the mention of us."""
     mention = re.compile(rf"[ \t]*<@{re.escape(us)}(?:\|[^<>]*)?>[:,]?[ \t]*")
-    return unescape(_TOKEN.sub(_shown, mention.sub(" ", text) if us else text)).strip()
+    return unescape(_TOKEN.sub(_format_token, mention.sub(" ", text) if us else text)).strip()
 
 
-def _shown(token: re.Match[str]) -> str:
+def _format_token(token: re.Match[str]) -> str:
     what, label = token[1], token[2] or ""
     if what.startswith(("@", "#")):
         return what[0] + (label or what[1:]).removeprefix(what[0])

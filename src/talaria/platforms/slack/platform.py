@@ -32,7 +32,7 @@ from talaria.platforms.base import (
     Rejected,
     SentId,
 )
-from talaria.platforms.connections import PIECE_BYTES, opened, save
+from talaria.platforms.connections import PIECE_BYTES, open_file, save
 from talaria.platforms.failures import harmless
 from talaria.platforms.slack import incoming, render
 from talaria.platforms.slack.config import SlackSettings, check
@@ -60,7 +60,7 @@ _TIMEOUT = aiohttp.ClientTimeout(total=600, sock_connect=10, sock_read=30)
 
 async def share(web: Web, message: Outbound, file: File) -> str:
     """The file's id. Only the last of the three steps is seen by anybody."""
-    async with opened(file) as content:
+    async with open_file(file) as content:
         size = os.fstat(content.fileno()).st_size
         ticket = await web.read("files_getUploadURLExternal", Ticket, filename=file.name, length=size)
         await _upload(web, ticket.upload_url, file.name, content)
@@ -85,7 +85,7 @@ async def _upload(web: Web, url: str, name: str, content: BinaryIO) -> None:
     except FAULTS as fault:
         raise harmless(failure(fault)) from fault
     if status != 200:
-        raise _unfetched(status, f"Slack does not take {name}")
+        raise _make_fetch_failure(status, f"Slack does not take {name}")
 
 
 async def fetch(web: Web, settings: SlackSettings, attachment: Attachment, to: Path, max_bytes: int) -> None:
@@ -99,13 +99,13 @@ async def fetch(web: Web, settings: SlackSettings, attachment: Attachment, to: P
         ) as answer:
             is_login = answer.content_type == "text/html" and attachment.mime != "text/html"
             if answer.status != 200 or is_login:
-                raise _unfetched(answer.status, f"Slack does not hand out {attachment.name or 'the file'}")
+                raise _make_fetch_failure(answer.status, f"Slack does not hand out {attachment.name or 'the file'}")
             await save(answer.content.iter_chunked(PIECE_BYTES), to, max_bytes)
     except FAULTS as fault:
         raise harmless(failure(fault)) from fault
 
 
-def _unfetched(status: int, sentence: str) -> PlatformFailure:
+def _make_fetch_failure(status: int, sentence: str) -> PlatformFailure:
     if status == 429 or status >= 500:
         return NotTaken(f"{sentence} now ({status}).")
     return Rejected(f"{sentence} ({status}).")
@@ -150,13 +150,13 @@ class Slack:
         if self._marks.is_first:
             yield Batch(cursor=self._marks.cursor())  # from now on nothing is missed
         while True:
-            if missed.is_due and (batch := await self._missed(missed)).items:
+            if missed.is_due and (batch := await self._fetch_missed(missed)).items:
                 yield batch
             envelopes = await self._line.take(0 if missed.is_due else self._settings.ping_s)
             if envelopes:
                 items = self._items(envelopes, missed)
                 for key in dict.fromkeys(map(_conversation, items)):
-                    if key in missed and missed.is_due and (batch := await self._missed(missed, key)).items:
+                    if key in missed and missed.is_due and (batch := await self._fetch_missed(missed, key)).items:
                         yield batch
                 yield await self._batch(items, missed, " ".join(filter(None, (one.envelope_id for one in envelopes))))
             elif self._line.is_proven_anew():
@@ -171,7 +171,7 @@ class Slack:
                 items.append(item)
         return items
 
-    async def _missed(self, missed: Missed, key: str | None = None) -> Batch:
+    async def _fetch_missed(self, missed: Missed, key: str | None = None) -> Batch:
         us = Us(self._user, self._marks)
         items: list[Arrival] = []
         for message in await missed.next(key):
@@ -190,7 +190,7 @@ class Slack:
     async def _batch(self, items: Sequence[Item], missed: Missed, token: str) -> Batch:
         for item in items:
             self._mark(item, missed)
-        named = [await self._named(item) if isinstance(item, Arrival) else item for item in items]
+        named = [await self._add_name(item) if isinstance(item, Arrival) else item for item in items]
         return Batch(tuple(named), self._marks.cursor(), token)
 
     def _mark(self, item: Item, missed: Missed) -> None:
@@ -201,7 +201,7 @@ class Slack:
         if is_followed and key not in missed:
             self._marks.advance(key, item.message_id)
 
-    async def _named(self, arrival: Arrival) -> Arrival:
+    async def _add_name(self, arrival: Arrival) -> Arrival:
         """With the sender's name; strangers are not asked about."""
         sender = arrival.sender
         if sender.name or not self._kit.is_allowed(sender):

@@ -9,7 +9,7 @@ from typing import Any
 from markdown_it.tree import SyntaxTreeNode as Node
 
 from talaria.platforms.base import Button
-from talaria.platforms.markdown import aligned, parser
+from talaria.platforms.markdown import align_table, parser
 
 Element = dict[str, Any]
 """Of Block Kit."""
@@ -28,18 +28,18 @@ _markdown = parser().disable("reference")
 
 
 def blocks(text: str, buttons: Sequence[Button] = ()) -> list[Element]:
-    elements = _merged(_rich(text))
+    elements = _merge_sections(_rich(text))
     return [*([{"type": "rich_text", "elements": elements}] if elements else []), *_actions(buttons)]
 
 
 def plain(text: str) -> str:
     """For notifications, and where the blocks are not understood; what Slack would read in it is escaped."""
-    return html.escape(_flat(_merged(_rich(text))) or text, quote=False)
+    return html.escape(_flat(_merge_sections(_rich(text))) or text, quote=False)
 
 
 def plain_blocks(text: str, buttons: Sequence[Button]) -> list[Element]:
     """What carries the buttons where the usual blocks are not understood; without buttons none is needed."""
-    words = _flat(_merged(_rich(text))) or text
+    words = _flat(_merge_sections(_rich(text))) or text
     parts = (words[start : start + _SECTION_CHARS] for start in range(0, len(words), _SECTION_CHARS))
     sections = [{"type": "section", "text": {"type": "plain_text", "text": part}} for part in parts if part.strip()]
     return [*sections, *_actions(buttons)] if buttons else []
@@ -69,14 +69,14 @@ def _block(node: Node, indent: int) -> Iterator[Element]:
         case "heading":
             yield _section(_spans(node, {"bold": True}))
         case "fence" | "code_block":
-            yield _preformatted(node.content, node.info)
+            yield _make_code_block(node.content, node.info)
         case "bullet_list" | "ordered_list":
             yield from _lists(node, indent)
         case "blockquote":
-            inner = _merged(element for child in node.children for element in _block(child, 0))
+            inner = _merge_sections(element for child in node.children for element in _block(child, 0))
             yield {"type": "rich_text_quote", "elements": [_text(_flat(inner) or " ", {})]}
         case "table":
-            yield _preformatted(_table(node), "")
+            yield _make_code_block(_table(node), "")
         case _:
             yield _section([_text("———", {})])
 
@@ -85,7 +85,7 @@ def _section(spans: Sequence[Element]) -> Element:
     return {"type": "rich_text_section", "elements": list(spans)}
 
 
-def _preformatted(content: str, info: str) -> Element:
+def _make_code_block(content: str, info: str) -> Element:
     language = info.strip().lower().partition(" ")[0]
     more = {"language": language} if _LANGUAGE.fullmatch(language) else {}
     return {"type": "rich_text_preformatted", "elements": [_text(content.rstrip("\n") or " ", {})], **more}
@@ -146,7 +146,7 @@ def _text(text: str, style: Mapping[str, bool]) -> Element:
     return {"type": "text", "text": text, **({"style": dict(style)} if style else {})}
 
 
-def _merged(elements: Iterable[Element]) -> list[Element]:
+def _merge_sections(elements: Iterable[Element]) -> list[Element]:
     """Sections that follow each other as one: Slack puts no space between them."""
     merged: list[Element] = []
     for element in elements:
@@ -162,7 +162,7 @@ def _merged(elements: Iterable[Element]) -> list[Element]:
 
 def _table(node: Node) -> str:
     rows = [[_cell(cell) for cell in row.children] for part in node.children for row in part.children]
-    return aligned(rows, between="  ", joint="  ")
+    return align_table(rows, between="  ", joint="  ")
 
 
 def _cell(node: Node) -> str:

@@ -102,7 +102,7 @@ async def open_line(settings: SlackSettings, web: Web) -> AsyncGenerator[SlackSo
     line.wss_uri = opened.url
     line.proxy = proxy_for(line.wss_uri.replace("ws", "http", 1))
     try:
-        hello = await _connected(line)
+        hello = await _connect(line)
         if hello.num_connections > 1:
             log.warning(
                 "%d programs are connected with this Slack app: each gets some of the messages.", hello.num_connections
@@ -112,7 +112,7 @@ async def open_line(settings: SlackSettings, web: Web) -> AsyncGenerator[SlackSo
         await line.close()
 
 
-async def _connected(line: SlackSocket) -> Envelope:
+async def _connect(line: SlackSocket) -> Envelope:
     try:
         async with asyncio.timeout(CONNECT_S):  # the SDK tries without end
             await line.connect()

@@ -49,13 +49,13 @@ class NotUnderstood(Rejected):
 
 def failure(fault: Exception) -> PlatformFailure:
     if isinstance(fault, SlackApiError):
-        return _answered(fault)
+        return _to_failure(fault)
     if isinstance(fault, msgspec.ValidationError):
         return Unsure("Slack's answer cannot be read.")
     return silence("Slack", fault)
 
 
-def _answered(fault: SlackApiError) -> PlatformFailure:
+def _to_failure(fault: SlackApiError) -> PlatformFailure:
     answer = cast("Any", fault.response)  # a response of aiohttp when the body is no JSON
     data = getattr(answer, "data", None)
     body = cast("dict[str, Any]", data) if isinstance(data, dict) else {}

@@ -24,7 +24,7 @@ from talaria.platforms.base import (
     Unsure,
 )
 from talaria.platforms.connections import PIECE_BYTES, certificates, open_session
-from talaria.platforms.failures import harmless, quoted, silence
+from talaria.platforms.failures import format_quote, harmless, silence
 
 with tls.skip_certificates():
     import aiohttp
@@ -153,12 +153,12 @@ class BotApi:
 
 
 @asynccontextmanager
-async def connected(base_url: str, token: str, timeout_s: float) -> AsyncGenerator[BotApi]:
+async def connect(base_url: str, token: str, timeout_s: float) -> AsyncGenerator[BotApi]:
     async with open_session(await certificates(base_url)) as session:
         yield BotApi(session, base_url, token, timeout_s)
 
 
-def mended(body: bytes) -> bytes:
+def replace_lone_surrogates(body: bytes) -> bytes:
     """One half of a sign is legal in JSON, but nobody here can read it: a question mark takes its place."""
     try:
         return json.dumps(json.loads(body), ensure_ascii=False).encode("utf-8", "replace")
@@ -190,7 +190,7 @@ def _form(parameters: Mapping[str, Any], upload: Upload | None) -> dict[str, str
 
 def _result(status: int, body: bytes) -> msgspec.Raw:
     """Raises `Declined` or, when nobody knows what was answered, `Unsure`."""
-    answer = _read(body) or _read(mended(body))
+    answer = _read(body) or _read(replace_lone_surrogates(body))
     is_good = 200 <= status < 300
     if answer is None:
         raise _unclear() if is_good else Declined(status, f"HTTP {status}")
@@ -218,7 +218,7 @@ def _read(body: bytes) -> _Answer | None:
 
 def refusal(error: Declined, where: Address | None = None) -> PlatformFailure:
     """`where`: the chat that the call was about."""
-    said = quoted(str(error.status), error.words)
+    said = format_quote(str(error.status), error.words)
     match error.status:
         case 429:
             return NotTaken(f"Telegram asks to slow down ({said}).", retry_after_s=error.retry_after_s)

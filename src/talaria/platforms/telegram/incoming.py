@@ -188,7 +188,7 @@ def _arrival(message: _Message, me: TelegramAccount) -> Arrival | None:
     person = message.from_
     if person is None or person.is_bot or message.sender_chat is not None or message.chat.type == "channel":
         return None
-    said, entities = _said(message)
+    said, entities = _read_text(message)
     attachments = tuple(_attachments(message))
     if not said and not attachments:
         return None
@@ -203,14 +203,14 @@ def _arrival(message: _Message, me: TelegramAccount) -> Arrival | None:
     if message.forward_origin is not None:  # somebody else's words are shown, and neither a command nor a call of ours
         return replace(arrival, forwarded=Quoted(said, author=_author(message.forward_origin)), is_continued=True)
     mentions = tuple(_mentions(said, entities, me))
-    answered = _answered(message)
+    answered = _find_replied_to(message)
     is_answer_to_us = answered is not None and answered.from_ is not None and answered.from_.id == me.id
     is_for_us = bool(mentions) or is_answer_to_us or _is_bare_command(said, entities)
     return replace(
         arrival,
         text=_without(said, mentions),
         is_addressed=arrival.kind == "group" and is_for_us,
-        reply_to=_quoted(message, answered, is_ours=is_answer_to_us),
+        reply_to=_read_quote(message, answered, is_ours=is_answer_to_us),
         is_continued=message.media_group_id is not None or units(message.text) >= SPLIT_UNITS,
     )
 
@@ -244,7 +244,7 @@ def _author(origin: object) -> str:
     return found.sender_user_name or chat.title or chat.username or found.author_signature
 
 
-def _said(message: _Message) -> tuple[str, tuple[_Entity, ...]]:
+def _read_text(message: _Message) -> tuple[str, tuple[_Entity, ...]]:
     if message.text:
         return message.text, message.entities
     if message.caption:
@@ -286,7 +286,7 @@ def _attachment(kind: AttachmentKind, file: _File, name: str, mime: str) -> Atta
     return Attachment(kind, file.file_id, file.file_name or name, file.mime_type or mime, file.file_size)
 
 
-def _answered(message: _Message) -> _Message | None:
+def _find_replied_to(message: _Message) -> _Message | None:
     """The message that this replies to. In a topic all that is no reply seems to reply to the topic's beginning."""
     answered = message.reply_to_message
     if answered is None or answered.forum_topic_created is not None:
@@ -294,10 +294,10 @@ def _answered(message: _Message) -> _Message | None:
     return None if message.is_topic_message and answered.message_id == message.message_thread_id else answered
 
 
-def _quoted(message: _Message, answered: _Message | None, *, is_ours: bool) -> Quoted | None:
+def _read_quote(message: _Message, answered: _Message | None, *, is_ours: bool) -> Quoted | None:
     if answered is None:
         return Quoted(message.quote.text) if message.quote is not None and message.quote.text else None
-    text = message.quote.text if message.quote is not None and message.quote.text else _said(answered)[0]
+    text = message.quote.text if message.quote is not None and message.quote.text else _read_text(answered)[0]
     if is_ours:
         return Quoted(text, is_ours=True)
     channel = answered.sender_chat.title if answered.sender_chat is not None else ""
@@ -330,12 +330,12 @@ def _without(said: str, spans: tuple[tuple[int, int], ...]) -> str:
     """The text without these parts, and without the spaces around them."""
     text, at = "", 0
     for start, end in sorted(spans):
-        text = _joined(text, cut_units(said, at, start))
+        text = _join(text, cut_units(said, at, start))
         at = max(at, end)
-    return _joined(text, cut_units(said, at, units(said))).strip() if spans else said.strip()
+    return _join(text, cut_units(said, at, units(said))).strip() if spans else said.strip()
 
 
-def _joined(text: str, more: str) -> str:
+def _join(text: str, more: str) -> str:
     if not text.strip():
         return more.lstrip(" ,:")
     return text.rstrip(" ") + more if more.startswith(" ") else text + more

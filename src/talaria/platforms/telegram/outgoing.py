@@ -59,7 +59,7 @@ class Manner(msgspec.Struct, frozen=True):
         return None
 
 
-def worded(text: str, manner: Manner, max_units: int) -> tuple[str, str | None]:
+def format_text(text: str, manner: Manner, max_units: int) -> tuple[str, str | None]:
     """The text, and the mode in which Telegram is to read it."""
     html = render(text, max_units) if manner.has_markup else None
     if html is not None:

@@ -23,7 +23,7 @@ from talaria.platforms.base import (
     Rejected,
     SentId,
 )
-from talaria.platforms.connections import opened, save
+from talaria.platforms.connections import open_file, save
 from talaria.platforms.splitting import units
 from talaria.platforms.telegram import bot_api, outgoing
 from talaria.platforms.telegram.bot_api import FAULTS, BotApi, Declined, interruption, refusal
@@ -68,7 +68,7 @@ async def open(settings: TelegramSettings, kit: Kit) -> AsyncGenerator["Telegram
     check(settings)
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(
-            bot_api.connected(settings.base_url.rstrip("/"), settings.token.reveal(), settings.timeout_s)
+            bot_api.connect(settings.base_url.rstrip("/"), settings.token.reveal(), settings.timeout_s)
         )
         try:
             me = await api.ask(TelegramAccount, "getMe")
@@ -137,31 +137,31 @@ class Telegram:
 
     async def delete(self, sent: SentId, where: Address) -> None:
         message = {"chat_id": number(where.chat), "message_id": number(sent)}
-        await _answered(self._api.call("deleteMessage", message), where)
+        await _await_answer(self._api.call("deleteMessage", message), where)
 
     async def show_typing(self, where: Address) -> None:
         thread = number(where.thread) if where.thread else None
         action = {"chat_id": number(where.chat), "action": "typing", "message_thread_id": thread}
-        await _answered(self._api.call("sendChatAction", action), where)
+        await _await_answer(self._api.call("sendChatAction", action), where)
 
     async def react(self, where: Address, message_id: str, emoji: str) -> None:
         reaction = [{"type": "emoji", "emoji": _REACTIONS.get(emoji, emoji)}] if emoji else []
         message = {"chat_id": number(where.chat), "message_id": number(message_id), "reaction": reaction}
-        await _answered(self._api.call("setMessageReaction", message), where)
+        await _await_answer(self._api.call("setMessageReaction", message), where)
 
     async def answer(self, press: Press, text: str) -> None:
         shown = text if len(text) <= _MAX_ANSWER_CHARS else text[: _MAX_ANSWER_CHARS - 1] + "…"
-        await _answered(self._api.call("answerCallbackQuery", {"callback_query_id": press.id, "text": shown}))
+        await _await_answer(self._api.call("answerCallbackQuery", {"callback_query_id": press.id, "text": shown}))
 
     async def fetch(self, attachment: Attachment, to: Path, max_bytes: int) -> None:
-        file = await _answered(self._api.ask(_RemoteFile, "getFile", {"file_id": attachment.ref}))
+        file = await _await_answer(self._api.ask(_RemoteFile, "getFile", {"file_id": attachment.ref}))
         if not file.file_path or file.file_path.startswith("/"):
             raise Rejected("Telegram does not have this file any more, or keeps it on a disk of its own.")
         try:
             async with aclosing(self._api.download(file.file_path)) as pieces:
                 await save(pieces, to, max_bytes)
         except FAULTS as error:
-            raise _undownloaded(error) from None
+            raise _to_download_failure(error) from None
 
     async def chat_info(self, where: Address) -> ChatInfo:
         """A private chat has the id of its person; those of groups are negative. All of a forum is in topics."""
@@ -171,7 +171,7 @@ class Telegram:
         if not where.thread:
             with suppress(PlatformFailure):
                 asked = self._api.ask(_ChatDetails, "getChat", {"chat_id": number(where.chat)})
-                is_forum = (await _answered(asked, where)).is_forum
+                is_forum = (await _await_answer(asked, where)).is_forum
         return ChatInfo(Address(where.platform, where.chat, GENERAL) if is_forum else where, "group")
 
     async def create_thread(self, where: Address, name: str) -> Address | None:
@@ -189,7 +189,7 @@ class Telegram:
         fitting = [
             {"command": name, "description": text[:256] or name} for name, text in menu if _COMMAND.fullmatch(name)
         ]
-        await _answered(self._api.call("setMyCommands", {"commands": fitting[:_MAX_COMMANDS]}))
+        await _await_answer(self._api.call("setMyCommands", {"commands": fitting[:_MAX_COMMANDS]}))
 
     async def _put(self, message: Outbound, manner: Manner) -> _Sent:
         options: dict[str, Any] = {
@@ -199,12 +199,12 @@ class Telegram:
             "reply_markup": outgoing.keyboard(message.buttons),
         }
         if message.file is None:
-            text, mode = outgoing.worded(message.text, manner, MAX_UNITS)
+            text, mode = outgoing.format_text(message.text, manner, MAX_UNITS)
             options |= {"text": text, "parse_mode": mode, "link_preview_options": _NO_PREVIEW}
             return await self._api.ask(_Sent, "sendMessage", options)
-        caption, mode = outgoing.worded(message.text, manner, MAX_CAPTION_UNITS)
+        caption, mode = outgoing.format_text(message.text, manner, MAX_CAPTION_UNITS)
         options |= {"caption": caption or None, "parse_mode": mode}
-        async with opened(message.file) as content:
+        async with open_file(message.file) as content:
             upload = outgoing.upload(message.file, content, manner.way)
             return await self._api.ask(_Sent, f"send{manner.way.capitalize()}", options, upload=upload)
 
@@ -215,15 +215,15 @@ class Telegram:
             "reply_markup": outgoing.keyboard(message.buttons),
         }
         if message.file is not None:
-            caption, mode = outgoing.worded(message.text, manner, MAX_CAPTION_UNITS)
+            caption, mode = outgoing.format_text(message.text, manner, MAX_CAPTION_UNITS)
             await self._api.call("editMessageCaption", {**options, "caption": caption, "parse_mode": mode})
             return
-        text, mode = outgoing.worded(message.text, manner, MAX_UNITS)
+        text, mode = outgoing.format_text(message.text, manner, MAX_UNITS)
         options |= {"text": text, "parse_mode": mode, "link_preview_options": _NO_PREVIEW}
         await self._api.call("editMessageText", options)
 
 
-async def _answered(call: Awaitable[T], where: Address | None = None) -> T:
+async def _await_answer(call: Awaitable[T], where: Address | None = None) -> T:
     try:
         return await call
     except Declined as error:
@@ -239,7 +239,7 @@ def _lesser(manner: Manner, error: Declined, where: Address) -> Manner:
     raise refusal(error, where) from None
 
 
-def _undownloaded(error: Declined | PlatformFailure) -> NotTaken | Rejected:
+def _to_download_failure(error: Declined | PlatformFailure) -> NotTaken | Rejected:
     if isinstance(error, Rejected):
         return error
     if isinstance(error, Declined) and 400 <= error.status < 500 and error.status != 429:

@@ -10,7 +10,7 @@ from html import escape, unescape
 
 from markdown_it.token import Token
 
-from talaria.platforms.markdown import aligned, parser
+from talaria.platforms.markdown import align_table, parser
 from talaria.platforms.splitting import units
 
 MAX_UNITS = 4096
@@ -121,7 +121,7 @@ def _code(token: Token) -> str:
 
 def _table(table: _Node) -> str:
     rows = [[_cell(cell) for cell in row.children] for part in table.children for row in part.children]
-    return aligned(rows)
+    return align_table(rows)
 
 
 def _cell(cell: _Node) -> str:

@@ -18,7 +18,7 @@ from talaria.net import tls
 from talaria.net.stall import StallWatch
 from talaria.platforms.base import Batch, Refused
 from talaria.platforms.telegram import incoming
-from talaria.platforms.telegram.bot_api import FAULTS, BotApi, interruption, mended
+from talaria.platforms.telegram.bot_api import FAULTS, BotApi, interruption, replace_lone_surrogates
 from talaria.platforms.telegram.config import TelegramWebhookSettings
 
 with tls.skip_certificates():
@@ -177,7 +177,7 @@ class TelegramWebhook:
                 body = await request.read()
         except TimeoutError:
             return web.Response(status=408)
-        update = incoming.update(body, self._me) or incoming.update(mended(body), self._me)
+        update = incoming.update(body, self._me) or incoming.update(replace_lone_surrogates(body), self._me)
         if update is None:
             return web.Response(status=400)
         is_kept = update.item is None or await self._keep(Batch((update.item,), str(update.id), str(update.id)))

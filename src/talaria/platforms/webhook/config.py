@@ -147,7 +147,7 @@ def proof(route: WebhookRoute, headers: Mapping[str, str]) -> Proof | None:
     return Proof(signature.removeprefix("v1="), f"{timestamp}.".encode(), float(timestamp))
 
 
-def signed(secret: Secret, body: bytes, now: float) -> dict[str, str]:
+def sign(secret: Secret, body: bytes, now: float) -> dict[str, str]:
     """The headers that go with a body of ours."""
     timestamp = f"{now:.0f}"
     return {TIMESTAMP: timestamp, SIGNATURE: f"v1={_digest(secret, f'{timestamp}.'.encode() + body)}"}

@@ -41,7 +41,7 @@ _event = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 def arrival(name: str, route: WebhookRoute, body: bytes, headers: Mapping[str, str], sent_at: float) -> Arrival:
     """`name` is the route's. Raises `BadInput`."""
-    message = _of_github(route, body, headers) if route.kind == "github" else _decoded(_message, body)
+    message = _of_github(route, body, headers) if route.kind == "github" else _decode(_message, body)
     if not message.text.strip():
         raise BadInput("The text is blank.")
     return Arrival(
@@ -61,7 +61,7 @@ def chat_of(route: str, chat: str) -> str:
 
 def _of_github(route: WebhookRoute, body: bytes, headers: Mapping[str, str]) -> _Message:
     """Known by its content: the id that GitHub gives is not signed, so that anybody could send it again as another."""
-    _decoded(_event, body)
+    _decode(_event, body)
     event = headers.get(GITHUB_EVENT, "")
     if not _EVENT.fullmatch(event):
         raise BadInput(f"{GITHUB_EVENT} must name the event.")
@@ -70,7 +70,7 @@ def _of_github(route: WebhookRoute, body: bytes, headers: Mapping[str, str]) -> 
     return _Message(hashlib.sha256(body).hexdigest(), f"{route.prompt}\n\n{event}: {shown}")
 
 
-def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     try:
         return decoder.decode(body)
     except RecursionError as fault:

@@ -19,13 +19,13 @@ from talaria.platforms.webhook import config
 from talaria.platforms.webhook.config import WebhookSettings
 
 
-def unanswered(route: str, fault: ProviderFailure) -> NotTaken | Unsure:
+def to_transport_failure(route: str, fault: ProviderFailure) -> NotTaken | Unsure:
     if isinstance(fault, CertificateRefused) or isinstance(fault.__cause__, NEVER_SENT):
         return NotTaken(f"The webhook route {route} cannot be reached: {fault}")
     return Unsure(f"The webhook route {route} did not answer: {fault}")
 
 
-def refused(route: str, status: int, retry_after: str, now: float) -> PlatformFailure:
+def to_status_failure(route: str, status: int, retry_after: str, now: float) -> PlatformFailure:
     said = f"The reply_url of the webhook route {route} answered with {status}."
     wait_s = _wait_s(retry_after, now)
     match status:
@@ -87,16 +87,16 @@ class WebhookReplies:
         return await self._post(name, route.reply_url, message.key, msgspec.json.encode(posted))
 
     async def _post(self, route: str, url: str, key: str, body: bytes) -> SentId:
-        proof = config.signed(self._settings.secret_of(route), body, self._clock.now())
+        proof = config.sign(self._settings.secret_of(route), body, self._clock.now())
         headers = {"Content-Type": "application/json", "Idempotency-Key": key, **proof}
         try:
             async with self._client.post(url, body=body, headers=headers, timeouts=_TIMEOUTS) as response:
                 if not 200 <= response.status < 300:
                     retry_after = response.headers.get("Retry-After", "")
-                    raise refused(route, response.status, retry_after, self._clock.now())
+                    raise to_status_failure(route, response.status, retry_after, self._clock.now())
                 return SentId(await _id_in(response) or key)
         except ProviderFailure as fault:
-            raise unanswered(route, fault) from fault
+            raise to_transport_failure(route, fault) from fault
         except BadConfig as fault:
             raise Refused(str(fault)) from fault
 

@@ -69,7 +69,7 @@ class ChatService(Protocol):
         """Somebody presses a button under a message of the bot."""
         ...
 
-    def seen(self, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
+    def list_messages(self, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         """What the bot has said there that has not been deleted, oldest first."""
         ...
 
@@ -117,7 +117,7 @@ class Loopback:
         await web.TCPSite(self._runner, "127.0.0.1", port).start()
         return self._runner.addresses[0][1]
 
-    def _called(self, method: str, given: Mapping[str, Any]) -> Fault | None:
+    def _record_call(self, method: str, given: Mapping[str, Any]) -> Fault | None:
         """Writes the call down; what goes wrong with it."""
         self._calls[method].append({**given, "at": time.monotonic()})
         return self._faults[method].popleft() if self._faults[method] else None
@@ -135,7 +135,7 @@ class Loopback:
             raise TimeoutError(f"waited {PATIENCE_S} s for {what}; calls so far: {made or 'none'}") from None
 
 
-async def delivered(request: web.Request, response: R, fault: Fault | None) -> R:
+async def deliver(request: web.Request, response: R, fault: Fault | None) -> R:
     """Late, or not at all, if that is the fault."""
     if isinstance(fault, Slow):
         await asyncio.sleep(fault.seconds)

@@ -44,7 +44,7 @@ class TelegramChat:
     refusal: ApiError | None = None
     """What whoever writes here is told."""
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         named = {"first_name": f"Person {self.id}"} if self.type == "private" else {"title": f"Group {self.id}"}
         return {"id": self.id, "type": self.type, **named, **({"is_forum": True} if self.is_forum else {})}
 
@@ -82,7 +82,7 @@ class TelegramChats:
         message = {
             "message_id": self._last_message,
             "from": dict(author),
-            "chat": chat.described(),
+            "chat": chat.describe(),
             "date": int(time.time()),
             **fields,
         }
@@ -180,7 +180,7 @@ def text_of(call: Mapping[str, Any], name: str = "text", limit: int = MAX_TEXT) 
     return ({name: text} if text else {}) | ({field_name: entities} if entities else {})
 
 
-def spoken(text: str) -> dict[str, Any]:
+def parse_text(text: str) -> dict[str, Any]:
     """The text of a person, with what Telegram finds in it."""
     found = [("mention", one) for one in _MENTION.finditer(text) if not text[: one.start()].endswith(_WORD_ENDS)]
     found += [("bot_command", one) for one in _COMMAND.finditer(text)]

@@ -13,7 +13,7 @@ from typing import Any, Self, cast
 
 from aiohttp import web
 
-from talaria.testing.servers.chat_service import Fault, Loopback, LostAnswer, Refusal, SeenMessage, delivered
+from talaria.testing.servers.chat_service import Fault, Loopback, LostAnswer, Refusal, SeenMessage, deliver
 from talaria.testing.servers.telegram_chats import (
     MAX_CAPTION,
     MAX_PHOTO_BYTES,
@@ -22,7 +22,7 @@ from talaria.testing.servers.telegram_chats import (
     TelegramChat,
     TelegramChats,
     bad_request,
-    spoken,
+    parse_text,
     text_of,
     without_reply,
 )
@@ -93,7 +93,7 @@ class TelegramServer(Loopback):
     async def say(
         self, text: str, *, user: str = "1001", chat: str = "", thread: str = "", reply_to: str = "", name: str = ""
     ) -> str:
-        return await self.post(spoken(text), user=user, chat=chat, thread=thread, reply_to=reply_to, name=name)
+        return await self.post(parse_text(text), user=user, chat=chat, thread=thread, reply_to=reply_to, name=name)
 
     async def post(
         self,
@@ -121,7 +121,7 @@ class TelegramServer(Loopback):
     async def change(self, message: str, text: str, *, user: str = "1001", chat: str = "") -> None:
         """Somebody edits what they said."""
         messages = self._chats.open(int(chat or user)).messages
-        messages[int(message)] |= {**spoken(text), "edit_date": int(time.time())}
+        messages[int(message)] |= {**parse_text(text), "edit_date": int(time.time())}
         self.updates.tell("edited_message", messages[int(message)])
 
     async def press(self, message: str, data: str, *, user: str = "1001", chat: str = "") -> None:
@@ -157,14 +157,14 @@ class TelegramServer(Loopback):
     def drop_topic(self, chat: str, thread: str) -> None:
         self._chats.open(int(chat)).topics.discard(int(thread))
 
-    def seen(self, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
+    def list_messages(self, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         where = self._chats.open(int(chat or user))
         ours = (message for message in where.messages.values() if message["from"]["id"] == self.bot["id"])
-        return tuple(_seen(where, message) for message in ours if "forum_topic_created" not in message)
+        return tuple(_to_seen_message(where, message) for message in ours if "forum_topic_created" not in message)
 
     async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
-        await self._until(lambda: len(self.seen(user=user, chat=chat)) >= count, f"{count} messages")
-        return self.seen(user=user, chat=chat)
+        await self._until(lambda: len(self.list_messages(user=user, chat=chat)) >= count, f"{count} messages")
+        return self.list_messages(user=user, chat=chat)
 
     def fault(self, method: str, *faults: Fault) -> None:
         """`file` is the method by which files are loaded."""
@@ -180,7 +180,7 @@ class TelegramServer(Loopback):
     async def _serve(self, request: web.Request) -> web.Response:
         method = request.match_info["method"].lower()
         call = await self._read(request)
-        fault = self._called(method, call)
+        fault = self._record_call(method, call)
         await self._tell_change()
         try:
             result = await self._perform(request, method, call, fault)
@@ -188,7 +188,7 @@ class TelegramServer(Loopback):
         except ApiError as error:
             response = _refusal(error.status, error.words, error.parameters)
         await self._tell_change()
-        return await delivered(request, response, fault)
+        return await deliver(request, response, fault)
 
     async def _perform(self, request: web.Request, method: str, call: dict[str, Any], fault: Fault | None) -> Any:
         if isinstance(fault, Refusal):
@@ -217,7 +217,7 @@ class TelegramServer(Loopback):
 
     async def _serve_file(self, request: web.Request) -> web.StreamResponse:
         path = request.match_info["path"]
-        fault = self._called("file", {"path": path})
+        fault = self._record_call("file", {"path": path})
         content = self._files.get(path)
         if isinstance(fault, Refusal) or content is None or request.match_info["token"] != self.token:
             return web.Response(status=fault.status if isinstance(fault, Refusal) else 404)
@@ -248,7 +248,7 @@ class TelegramServer(Loopback):
             "setmessagereaction": chats.react,
             "sendchataction": chats.show_typing,
             "createforumtopic": chats.create_topic,
-            "getchat": lambda call: {**chats.find(call.get("chat_id")).described(), **_FULL_INFO},
+            "getchat": lambda call: {**chats.find(call.get("chat_id")).describe(), **_FULL_INFO},
             "answercallbackquery": self._answer_press,
             "setmycommands": lambda _: True,
             "getfile": self._get_file,
@@ -325,7 +325,7 @@ def _buttons(message: Message) -> tuple[tuple[str, str], ...]:
     return tuple((button["text"], button["callback_data"]) for row in rows for button in row)
 
 
-def _seen(chat: TelegramChat, message: Message) -> SeenMessage:
+def _to_seen_message(chat: TelegramChat, message: Message) -> SeenMessage:
     number = int(message["message_id"])
     photo = message.get("photo", [{}])[0].get("file_id", "")
     return SeenMessage(

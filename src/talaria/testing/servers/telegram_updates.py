@@ -93,7 +93,7 @@ class Updates:
         self.webhook = webhook
         self._pusher = asyncio.create_task(self._push(), name="telegram webhook")
 
-    async def delivered(self) -> None:
+    async def wait_until_delivered(self) -> None:
         """Until the webhook has taken everything."""
         while self._queue:
             self._delivered.clear()

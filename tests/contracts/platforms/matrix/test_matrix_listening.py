@@ -226,7 +226,7 @@ async def test_a_thread_is_an_address_of_its_own(
         assert (heard.where, heard.is_addressed) == (Address("matrix", room, root), False)
         await matrix.send(words(room, "our answer", thread=root))
         await server.wait_for(1, chat=room)
-    assert server.seen(chat=room)[0].thread == root
+    assert server.list_messages(chat=room)[0].thread == root
 
 
 async def test_in_a_thread_that_we_began_everything_is_for_us(

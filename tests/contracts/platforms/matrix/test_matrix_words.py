@@ -124,7 +124,7 @@ def test_no_event_is_too_odd(content: Any) -> None:
     told: Mapping[str, Any]
     for told in ({**event({}), "content": content}, {"content": content}, {"unsigned": content}):
         said = incoming.message(told, ME)
-        incoming.quoted(told, ME)
+        incoming.read_quote(told, ME)
         if said is not None:
             incoming.arrival(said, GROUP, ME)
 
@@ -173,7 +173,7 @@ def test_whatever_is_said_is_shown_and_fits(text: str) -> None:
     reader.feed(render.html(text))
     assert not reader.tags & {"img", "script", "b", "iframe"}
     assert {sign for sign in text if sign.isalnum() and sign.isascii()} <= {*reader.text, *render.html(text)}
-    for content in (render.content(text), render.edited(text)):
+    for content in (render.content(text), render.format_edit(text)):
         assert len(json.dumps(content)) <= 2 * render.MAX_CONTENT_CHARS
     assert render.content(text)["body"] == text
 
