@@ -22,7 +22,7 @@ import msgspec
 from tests.port_proxies import InboxProxy, JournalProxy, OutboxProxy, StoreProxy
 
 from talaria.app.build import Application, open_application
-from talaria.app.gateway_app import wanted
+from talaria.app.gateway_app import load_wanted
 from talaria.app.settings import read_settings
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.ids import Epoch, OutboxId, SessionId
@@ -208,7 +208,7 @@ async def serve(job: Job) -> None:
     )
     async with opening as opened:
         app = _crashing(opened, points)
-        found = wanted(app.settings, app.clock)
+        found = load_wanted(app.settings, app.clock)
         doors = [msgspec.structs.replace(door, open=_watched(door, points, job.mutation)) for door in found.doors]
         await _until_settled(Gateway(app, app.settings.config.gateway, doors), app.store)
 

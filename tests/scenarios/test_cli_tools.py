@@ -14,7 +14,7 @@ import yaml
 from tests.plugin_sources import write_plugin
 
 from talaria.app.settings import Settings
-from talaria.cli.tools import looked
+from talaria.cli.tools import collect_tools
 from talaria.config.schema import Config
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call
@@ -246,6 +246,6 @@ def test_question_is_not_asked_where_nobody_is_there(talaria: Talaria, server: M
 
 def test_toolset_whose_package_is_missing_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "playwright", None)
-    browser = looked(Settings(tmp_path, Config(), {})).groups["browser"]
+    browser = collect_tools(Settings(tmp_path, Config(), {})).groups["browser"]
     assert browser.problem.startswith("needs a package that is not installed; run: ")
     assert browser.problem.endswith("-m pip install 'talaria-agent[browser]'")

@@ -143,7 +143,7 @@ class Budget:
 
             def decide(totals: Totals) -> Amount:
                 fits = call
-                for cap, spent, whose in self._shared_caps(totals):
+                for cap, spent, whose in self._list_shared_caps(totals):
                     fits = fit(fits, cap, spent, whose)
                 held.append(fits)
                 return fits.amount
@@ -168,7 +168,7 @@ class Budget:
         await self._account.spending.add(self._account.session, writes)
         self.mark_recorded(writes)
 
-    def _shared_caps(self, totals: Totals) -> Sequence[tuple[Cap, Amount, str]]:
+    def _list_shared_caps(self, totals: Totals) -> Sequence[tuple[Cap, Amount, str]]:
         limits = self._limits
         return (
             (limits.session, totals.session, "this conversation"),

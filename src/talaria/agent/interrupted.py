@@ -48,10 +48,10 @@ Declared = Callable[[ToolCall], AfterCrash]
 def resume(rows: Sequence[CallRow], declared: Declared, now: float) -> Mapping[CallId, Verdict]:
     """For a turn that goes on."""
     has_unknown = any(row.state == "started" and declared(row.call) == "once" for row in rows)
-    return {row.call.id: _resumed(row, declared, now, has_unknown) for row in rows}
+    return {row.call.id: _decide_resume(row, declared, now, has_unknown) for row in rows}
 
 
-def _resumed(row: CallRow, declared: Declared, now: float, has_unknown: bool) -> Verdict:
+def _decide_resume(row: CallRow, declared: Declared, now: float, has_unknown: bool) -> Verdict:
     if row.result is not None:
         return Ended(row.result)
     if row.state == "started":
@@ -63,10 +63,10 @@ def _resumed(row: CallRow, declared: Declared, now: float, has_unknown: bool) ->
 
 def close(rows: Sequence[CallRow]) -> Mapping[CallId, Close | Ended]:
     """For a turn that is given up: nothing runs."""
-    return {row.call.id: _closed(row) for row in rows}
+    return {row.call.id: _decide_close(row) for row in rows}
 
 
-def _closed(row: CallRow) -> Close | Ended:
+def _decide_close(row: CallRow) -> Close | Ended:
     if row.result is not None:
         return Ended(row.result)
     return unknown(row.call) if row.state == "started" else not_started(row.call)

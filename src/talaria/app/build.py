@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from talaria.agent.budget import Cap, Limits
 from talaria.app.connections import Connections, local_choice
-from talaria.app.listed_servers import ListedServers, listed
+from talaria.app.listed_servers import ListedServers, find_servers
 from talaria.app.settings import Settings
 from talaria.config import routes
 from talaria.config.project_settings import read_project_settings
 from talaria.config.schema import CapConfig, Config
-from talaria.config.secrets import known_secrets
+from talaria.config.secrets import find_secrets
 from talaria.config.selection import DEMO, ModelChoice, choose, endpoint
 from talaria.context.base import ContextKeeper
 from talaria.context.compactor import BuiltinContextKeeper
@@ -298,18 +298,18 @@ async def open_application(
             extensions = await stack.enter_async_context(_extensions(settings, clock, commands))
             config = extensions.with_providers(settings.config, settings.environment)
             settings = replace(settings, config=config)
-            settings.redactor.learn(known_secrets(extensions.secrets, config))
+            settings.redactor.learn(find_secrets(extensions.secrets, config))
         choice = choose(settings.config, settings.environment, model)
         choice = choice or await local_choice(settings.config, settings.environment, clock)
-        planned = _planned(choice or ModelChoice(DEMO), settings)
+        planned = _plan_route(choice or ModelChoice(DEMO), settings)
         connections = await stack.enter_async_context(Connections(settings.home, clock, program))
         upstream = Upstream(connections.provider, clock)
         upstream.provider(planned.route.primary)  # loads now what the first turn would wait for
         store = await stack.enter_async_context(open_store(settings.home, clock))
         owner = await store.owners.join(kind)
         stack.push_async_callback(_leave, store, owner)
-        servers = await in_thread(lambda: _listed(settings)) if tools is None else ListedServers()
-        protected = await in_thread(lambda: _protected(settings, servers))
+        servers = await in_thread(lambda: _find_servers(settings)) if tools is None else ListedServers()
+        protected = await in_thread(lambda: _find_protected(settings, servers))
         hands = None
         if tools is None:
             hands = _hands(settings, store, clock, protected, servers)
@@ -320,8 +320,8 @@ async def open_application(
             extensions.settle(frozenset(toolbox.names))
             toolbox = toolbox.without(extensions.brought.overrides)
             brought = tuple(one.tool for one in extensions.brought.tools)
-        settings.redactor.learn(known_secrets({}, servers.entries))
-        mcp = await servers.opened(settings.home, settings.config, clock, settings.environment, stack)
+        settings.redactor.learn(find_secrets({}, servers.entries))
+        mcp = await servers.open(settings.home, settings.config, clock, settings.environment, stack)
         app = Application(
             settings,
             store,
@@ -350,13 +350,13 @@ async def open_application(
         yield app
 
 
-def reconfigured(app: Application, settings: Settings) -> Application:
+def reconfigure(app: Application, settings: Settings) -> Application:
     """The same application under other settings. What was started with the old ones (plugins, MCP servers, sandboxes)
     stays as it is until a restart."""
     if app.extensions is not None:
         settings = replace(settings, config=app.extensions.with_providers(settings.config, settings.environment))
     choice = choose(settings.config, settings.environment, None)
-    planned = app.route if choice is None else _planned(choice, settings).route
+    planned = app.route if choice is None else _plan_route(choice, settings).route
     own = app.hands.tools if app.hands else app.toolbox.tools
     toolbox = Toolbox(own, settings.config.tools)
     if app.extensions is not None:
@@ -367,7 +367,7 @@ def reconfigured(app: Application, settings: Settings) -> Application:
 def with_model(app: Application, name: str) -> Application:
     """The same application with another model before all fallbacks. Raises `BadConfig`, `MissingCredential`."""
     choice = choose(app.settings.config, app.settings.environment, name) or ModelChoice(DEMO)
-    return replace(app, route=_planned(choice, app.settings).route, is_stand_in=False)
+    return replace(app, route=_plan_route(choice, app.settings).route, is_stand_in=False)
 
 
 def _extensions(settings: Settings, clock: Clock, commands: Commands) -> AbstractAsyncContextManager["Extensions"]:
@@ -376,11 +376,11 @@ def _extensions(settings: Settings, clock: Clock, commands: Commands) -> Abstrac
     return open_extensions(settings.home, settings.config, settings.environment, Path.cwd(), clock, commands)
 
 
-def _listed(settings: Settings) -> ListedServers:
-    return listed(settings.config.all_mcp_servers, settings.home, settings.environment)
+def _find_servers(settings: Settings) -> ListedServers:
+    return find_servers(settings.config.all_mcp_servers, settings.home, settings.environment)
 
 
-def _protected(settings: Settings, servers: ListedServers) -> Protected:
+def _find_protected(settings: Settings, servers: ListedServers) -> Protected:
     people = Path(settings.config.gateway.workspace).expanduser().resolve()
     terminal = settings.config.terminal
     with suppress(BadConfig):  # told when a command runs
@@ -401,7 +401,7 @@ def _hands(
 
 def builtin_tools(store: Store, settings: Settings, clock: Clock) -> Sequence[Tool]:
     """Those that every conversation begins with; nothing is started for them."""
-    return _hands(settings, store, clock, _protected(settings, ListedServers()), ListedServers()).tools
+    return _hands(settings, store, clock, _find_protected(settings, ListedServers()), ListedServers()).tools
 
 
 def builtin_names() -> frozenset[str]:
@@ -419,7 +419,7 @@ async def _leave(store: Store, owner: OwnerId) -> None:
         log.warning("owner %s not signed off: %s", owner, fault)
 
 
-def _planned(choice: ModelChoice, settings: Settings) -> routes.Planned:
+def _plan_route(choice: ModelChoice, settings: Settings) -> routes.Planned:
     if choice.provider == DEMO:
         return routes.Planned(Route(DEMO_ENDPOINT))
     primary = endpoint(choice, settings.config, settings.environment)

@@ -90,11 +90,11 @@ class Extensions:
         """Who gets which name; `taken` are those of our own tools."""
         self.brought = gather(self.host, taken, self.commands, self.clock, self._has_chosen_engine)
         for kind, sentence in _LACKING.items():
-            name, plugin = self._chosen(kind)
+            name, plugin = self._find_chosen(kind)
             if name and plugin is None:
                 self.host.notices.append(f"{sentence.format(name)} {self._hint(name)}")
 
-    def _chosen(self, kind: Single) -> tuple[str, Plugin | None]:
+    def _find_chosen(self, kind: Single) -> tuple[str, Plugin | None]:
         """What the settings name, empty if that is built in; and whose it is."""
         if kind == "engine":
             name, table = self.config.context.engine, self.brought.engines
@@ -104,11 +104,11 @@ class Extensions:
         return name, find_by_name(name, table) if name else None
 
     def _has_chosen_engine(self, plugin: Plugin) -> bool:
-        return self._chosen("engine")[1] is plugin
+        return self._find_chosen("engine")[1] is plugin
 
     def missing(self, kind: Single) -> str:
         """Why the chosen one is not there; empty if it is."""
-        name, loaded = self._chosen(kind)
+        name, loaded = self._find_chosen(kind)
         if not name or loaded:
             return ""
         plugin = next((one for one in self.host.plugins.values() if name in one.names), None)
@@ -124,7 +124,7 @@ class Extensions:
 
     def keeper(self, builtin: ContextKeeper, *, is_automatic: bool) -> ContextKeeper | None:
         """With the engine that is chosen; None: that is the built-in one."""
-        name, plugin = self._chosen("engine")
+        name, plugin = self._find_chosen("engine")
         if plugin is None:
             return None
         build = partial(self._engine, plugin)
@@ -150,24 +150,24 @@ class Extensions:
         return ApprovalHooks(self.host.hooks, session, setup.conversation or session, setup.platform)
 
     def hooks(self) -> Hooks:
-        name, plugin = self._chosen("memory")
+        name, plugin = self._find_chosen("memory")
         memory = None if plugin is None else self._memory_maker(name, plugin)
         return SessionHooks(self.host.hooks, self.brought, self.home, self.clock, memory)
 
     def _memory_maker(self, name: str, plugin: Plugin) -> MakeMemory:
         async def build() -> HostedPlugin[MemoryProvider]:
-            return (await self._hosted(plugin, is_memory, lambda registered: registered.memory))[0]
+            return (await self._host_part(plugin, is_memory, lambda registered: registered.memory))[0]
 
         return lambda tell: MemoryHost(name, build, tell)
 
     async def _engine(self, plugin: Plugin) -> HostedEngine:
-        engine, run = await self._hosted(plugin, is_engine, lambda registered: registered.engine)
+        engine, run = await self._host_part(plugin, is_engine, lambda registered: registered.engine)
         if await engine.call("is_available", seconds=BUILD_S) is False:
             raise PluginError("says that it is not available")
         commands = await run_within(lambda: commands_of(engine.instance, plugin.registered, run), BUILD_S, self.clock)
         return HostedEngine(engine.instance, engine.executor, engine.is_shared, commands)
 
-    async def _hosted(
+    async def _host_part(
         self, plugin: Plugin, is_one: Callable[[object], bool], part: Callable[[Registered], T | None]
     ) -> tuple[HostedPlugin[T], Registered]:
         """One for a live session alone or, where there is no way to that, the registered one; and what was registered
@@ -194,7 +194,7 @@ class Extensions:
         known = {**self.secrets, **environment}
         for name, profile in self.providers.items():
             try:
-                provider, others = contain(lambda profile=profile: _described(profile, known))
+                provider, others = contain(lambda profile=profile: _read_profile(profile, known))
             except PluginError as fault:
                 self.host.notices.append(f"The model provider {name!r} of a plugin is left out: reading it {fault}.")
                 continue
@@ -206,7 +206,7 @@ class Extensions:
         return msgspec.structs.replace(config, providers={**described, **config.providers})
 
 
-def _described(profile: ProviderProfile, environment: Mapping[str, str]) -> tuple[ProviderConfig, frozenset[str]]:
+def _read_profile(profile: ProviderProfile, environment: Mapping[str, str]) -> tuple[ProviderConfig, frozenset[str]]:
     """Checked as if the person had written it; and its other names. Raises whatever its fields do."""
     key = next((environment[name] for name in profile.env_vars if environment.get(name)), "")
     told = {
@@ -231,14 +231,14 @@ async def open_extensions(
     obstacle = SAFE_MODE if is_safe_mode(environment) else ""
     notices: list[str] = []
     if found and not obstacle:
-        obstacle = await in_thread(lambda: _prepared(home, environment, notices))
+        obstacle = await in_thread(lambda: _prepare_home(home, environment, notices))
     secrets = await in_thread(plugin_home.secrets)
     known = {**secrets, **environment}
     hermes_home = _hermes_home(plugin_home, environment)
     bridge = Bridge()
     own_entries = partial(_entries, config, plugin_home, known)
     services = PluginServices(bridge, config.plugins.entries, own_entries, _profile(home))
-    host = PluginHost(paths.consents_file(home), _wanted(config), services, clock)
+    host = PluginHost(paths.consents_file(home), _read_wanted(config), services, clock)
     host.notices.extend(notices)
     extensions = Extensions(config, host, services, commands, clock, hermes_home, known, secrets)
     bound = Bound(home, environment, host, bridge, services.ask, commands, extensions.providers)
@@ -256,7 +256,7 @@ async def open_extensions(
         bridge.close()
 
 
-def _prepared(home: Path, environment: Mapping[str, str], notices: list[str]) -> str:
+def _prepare_home(home: Path, environment: Mapping[str, str], notices: list[str]) -> str:
     """The home of plugins is as they expect it. Why they must not be loaded now; empty if they may."""
     moving = move_in(home)
     notices.extend(moving.notices)
@@ -279,7 +279,7 @@ def _entries(config: Config, plugin_home: PluginHome, environment: Mapping[str, 
     return merge(config.plugins.entries, theirs)
 
 
-def _wanted(config: Config) -> WantedPlugins:
+def _read_wanted(config: Config) -> WantedPlugins:
     entries = config.plugins.entries.items()
     return WantedPlugins(
         frozenset(config.plugins.enabled),

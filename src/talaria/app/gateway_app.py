@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from talaria.app.build import Application, open_application, reconfigured
+from talaria.app.build import Application, open_application, reconfigure
 from talaria.app.settings import Settings
 from talaria.compat.hermes.platforms.offered import PluginPlatform
-from talaria.config.secrets import known_secrets
+from talaria.config.secrets import find_secrets
 from talaria.core.clock import Clock
 from talaria.core.errors import BadConfig
 from talaria.gateway.service import Gateway, PlatformSpec
@@ -29,7 +29,9 @@ class WantedPlatforms:
     """Why a platform that is wanted cannot be used."""
 
 
-def wanted(settings: Settings, clock: Clock, plugins: Mapping[str, PluginPlatform] | None = None) -> WantedPlatforms:
+def load_wanted(
+    settings: Settings, clock: Clock, plugins: Mapping[str, PluginPlatform] | None = None
+) -> WantedPlatforms:
     """Loads the code of the platforms that are wanted; that of `plugins` is there already."""
     given, known, theirs = settings.config.gateway.platforms, manifests(), plugins or {}
     makers: dict[str, Callable[[], PlatformSpec]] = {}
@@ -52,15 +54,15 @@ def wanted(settings: Settings, clock: Clock, plugins: Mapping[str, PluginPlatfor
     return WantedPlatforms(tuple(doors), problems)
 
 
-async def _wanted(app: Application) -> WantedPlatforms:
-    return wanted(app.settings, app.clock, await app.extensions.platforms() if app.extensions else None)
+async def _load_wanted(app: Application) -> WantedPlatforms:
+    return load_wanted(app.settings, app.clock, await app.extensions.platforms() if app.extensions else None)
 
 
 def _plugin_door(plugin: PluginPlatform, raw: Mapping[str, Any], settings: Settings, clock: Clock) -> PlatformSpec:
     if plugin.problem:
         raise BadConfig(plugin.problem)
     found = plugin.settings(raw)
-    settings.redactor.learn(known_secrets({}, found))
+    settings.redactor.learn(find_secrets({}, found))
     folder = settings.home / "platforms" / plugin.name
 
     def open_it(is_allowed: Invites) -> AbstractAsyncContextManager[Platform]:
@@ -72,11 +74,11 @@ def _plugin_door(plugin: PluginPlatform, raw: Mapping[str, Any], settings: Setti
 
 def _door(manifest: PlatformManifest, raw: Mapping[str, Any], settings: Settings, clock: Clock) -> PlatformSpec:
     found = read_settings(manifest, raw, settings.environment)
-    settings.redactor.learn(known_secrets({}, found))
-    return PlatformSpec(manifest.name, found, partial(_opened, manifest.name, found, settings.home, clock))
+    settings.redactor.learn(find_secrets({}, found))
+    return PlatformSpec(manifest.name, found, partial(_open, manifest.name, found, settings.home, clock))
 
 
-def _opened(
+def _open(
     name: str, settings: PlatformSettings, home: Path, clock: Clock, is_allowed: Invites
 ) -> AbstractAsyncContextManager[Platform]:
     folder = home / "platforms" / name
@@ -94,8 +96,8 @@ class GatewayApp:
 
     async def reload(self, settings: Settings) -> None:
         """Raises `BadConfig`, and then all stays as it was."""
-        app = reconfigured(self.app, settings)
-        found = await _wanted(app)
+        app = reconfigure(self.app, settings)
+        found = await _load_wanted(app)
         await self.gateway.reload(app, settings.config.gateway, found.doors)
         self.app, self.problems = app, found.problems
 
@@ -103,6 +105,6 @@ class GatewayApp:
 @asynccontextmanager
 async def open_switchboard(settings: Settings, **options: Any) -> AsyncGenerator[GatewayApp]:
     async with open_application(settings, kind="gateway", **options) as app:
-        found = await _wanted(app)
+        found = await _load_wanted(app)
         gateway = Gateway(app, app.settings.config.gateway, found.doors)
         yield GatewayApp(app, gateway, found.problems)

@@ -79,7 +79,7 @@ class Agent:
 
     async def ask(self, text: str, on_event: Observer = ignore) -> Report:
         """Run one turn and answer how it ended. Raises the turn's error, if it failed."""
-        return _raised(await self._turn(lambda live: live.ask(user(text), on_event)))
+        return _raise_error(await self._turn(lambda live: live.ask(user(text), on_event)))
 
     async def stream(self, text: str) -> AsyncGenerator[Event]:
         """The turn's events as they happen; the last one is `TurnDone`. Leaving early interrupts the turn."""
@@ -90,7 +90,7 @@ class Agent:
         try:
             while (event := await events.get()) is not None:
                 yield event
-            _raised(turn.result())
+            _raise_error(turn.result())
         finally:
             turn.cancel()
             await asyncio.wait([turn])
@@ -98,7 +98,7 @@ class Agent:
     async def resume(self, on_event: Observer = ignore) -> Report | None:
         """Finish the turn that a crash left open, if there is one."""
         report = await self._turn(lambda live: live.resume(on_event))
-        return None if report is None else _raised(report)
+        return None if report is None else _raise_error(report)
 
     def steer(self, text: str) -> bool:
         """Put a note before the model at its next round; False if no turn is running."""
@@ -153,10 +153,10 @@ class Agent:
             app = await self._stack.enter_async_context(
                 open_application(settings, model=self._model, tools=self._tools, kind="library")
             )
-            self._live = await self._opened(app)
+            self._live = await self._open(app)
         return self._live
 
-    async def _opened(self, app: Application) -> LiveSession:
+    async def _open(self, app: Application) -> LiveSession:
         row = await app.store.sessions.get(self._session_id) if self._session_id else None
         return app.session(
             row,
@@ -177,7 +177,7 @@ def _as_tool(ability: Ability) -> Tool:
     return ability if isinstance(ability, Tool) else tool(ability)
 
 
-def _raised(report: Report) -> Report:
+def _raise_error(report: Report) -> Report:
     if isinstance(report.error, TalariaError):
         raise report.error
     return report

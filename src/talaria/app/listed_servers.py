@@ -42,7 +42,7 @@ class ListedServers(msgspec.Struct, frozen=True):
             earlier=self.earlier,
         )
 
-    async def opened(
+    async def open(
         self, home: Path, config: Config, clock: Clock, environment: Mapping[str, str], stack: AsyncExitStack
     ) -> "Servers | None":
         if not self.entries:
@@ -53,7 +53,7 @@ class ListedServers(msgspec.Struct, frozen=True):
         return await stack.enter_async_context(open_servers(self.entries, home, clock, environment, sandboxes))
 
 
-def listed(configured: Mapping[str, ServerEntry], home: Path, environment: Mapping[str, str]) -> ListedServers:
+def find_servers(configured: Mapping[str, ServerEntry], home: Path, environment: Mapping[str, str]) -> ListedServers:
     """Looks at the file system: not on the loop."""
     project = Path.cwd()
     if not configured and not (project / _OF_PROJECT).exists():

@@ -14,7 +14,7 @@ from talaria.config.lenient import Problem, load_leniently, read_env_leniently
 from talaria.config.load import load
 from talaria.config.schema import Config
 from talaria.config.secrets import environment as read_environment
-from talaria.config.secrets import known_secrets
+from talaria.config.secrets import find_secrets
 from talaria.core.errors import BadConfig
 from talaria.core.redaction import Redactor
 from talaria.core.secret import Secret
@@ -65,7 +65,7 @@ def read_settings(home: Path, process: Mapping[str, str] | None = None) -> Setti
         config = load(paths.config_file(home), environment)
     except BadConfig as fault:
         raise BadConfig(f"{fault} {DOCTOR}") from fault
-    return Settings(home, config, environment, Redactor(known_secrets(environment, config)))
+    return Settings(home, config, environment, Redactor(find_secrets(environment, config)))
 
 
 def read_settings_leniently(home: Path) -> Settings:
@@ -78,4 +78,4 @@ def read_settings_leniently(home: Path) -> Settings:
         check_writers(home, paths.config_file(home))
     except BadConfig as fault:
         problems.append(Problem(str(fault)))
-    return Settings(home, config, environment, Redactor(known_secrets(environment, config)), tuple(problems))
+    return Settings(home, config, environment, Redactor(find_secrets(environment, config)), tuple(problems))

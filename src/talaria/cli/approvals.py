@@ -39,12 +39,12 @@ def list_(ctx: click.Context, as_json: bool) -> None:
 def revoke(ctx: click.Context, ids: tuple[str, ...]) -> None:
     async def work(store: Store) -> None:
         for id in ids:
-            show(f"Revoked {_line(await _revoked(store, id))}")
+            show(f"Revoked {_line(await _revoke(store, id))}")
 
     with_store(home(ctx), work)
 
 
-async def _revoked(store: Store, begun: str) -> Grant:
+async def _revoke(store: Store, begun: str) -> Grant:
     fitting = [grant for grant in await store.grants.list() if grant.id.startswith(begun)]
     if len(fitting) != 1:
         raise BadInput(f"{begun!r} names {'several' if fitting else 'none'} of them; see `talaria approvals list`.")

@@ -16,7 +16,7 @@ from talaria.cli.output import print_json
 from talaria.config import paths, selection
 from talaria.config.edit import set_project_value, set_value, unset_value
 from talaria.config.load import read_yaml
-from talaria.config.project_settings import check_key, gone_projects, project_file, read_project_settings
+from talaria.config.project_settings import check_key, find_gone_projects, project_file, read_project_settings
 from talaria.config.schema import Config
 from talaria.core.errors import BadConfig, BadInput
 from talaria.core.secret import Secret
@@ -72,7 +72,7 @@ def _get_of_project(settings: Settings, key: str | None) -> None:
         print_json(getattr(terminal, key.removeprefix("terminal.")))
         return
     print_json(read_yaml(project_file(home, here)))
-    for root in gone_projects(home):
+    for root in find_gone_projects(home):
         old, new = project_file(home, root), project_file(home, here)
         say(f"{root} has settings and is not there any more. If it moved here: mkdir -p {new.parent} && cp {old} {new}")
 

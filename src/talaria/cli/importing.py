@@ -59,12 +59,12 @@ def hermes(ctx: click.Context, path: Path | None, is_dry_run: bool, with_keys: b
 def _conversations(file: Path, home: Path, *, is_dry_run: bool) -> list[Item]:
     """A store of ours that cannot be opened is told, too: what was done before it must not go unsaid."""
     try:
-        return asyncio.run(_moved(file, home, is_dry_run=is_dry_run))
+        return asyncio.run(_move_conversations(file, home, is_dry_run=is_dry_run))
     except TalariaError as fault:
         return [mark_failed(Item("conversations", file.name, "left"), fault)]
 
 
-async def _moved(file: Path, home: Path, *, is_dry_run: bool) -> list[Item]:
+async def _move_conversations(file: Path, home: Path, *, is_dry_run: bool) -> list[Item]:
     with Progress("Importing conversations") as progress:
         if is_dry_run:
             return await move(file, NoReceiver(paths.database_file(home)), progress)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 import msgspec
 
-from talaria.app.listed_servers import listed
+from talaria.app.listed_servers import find_servers
 from talaria.app.settings import Settings
 from talaria.cli import context
 from talaria.cli.command_name import runnable
@@ -73,7 +73,7 @@ command = ListingGroup("mcp", help="List, add and try MCP servers: programs that
 @click.pass_context
 def list_servers(ctx: click.Context, as_json: bool) -> None:
     settings = context.settings(ctx)
-    chosen = _chosen(settings)
+    chosen = _choose_servers(settings)
     rows = list(_rows(settings, chosen.entries))
     if as_json:
         print_json({"servers": rows, "notices": chosen.notices})
@@ -95,14 +95,14 @@ def list_servers(ctx: click.Context, as_json: bool) -> None:
 def test(ctx: click.Context, name: str, as_json: bool) -> None:
     settings = context.settings(ctx)
     began = time.monotonic()
-    trial = asyncio.run(tried(settings, name, _named(settings, name)))
+    trial = asyncio.run(try_server(settings, name, _find_server(settings, name)))
     if trial.refused and not as_json and sys.stdin.isatty() and name in settings.config.all_mcp_servers:
         say(f"{name} tried to reach {', '.join(trial.refused)}, which the sandbox refused.")
         if click.confirm("Allow?", default=False, err=True):
             _give(settings, name, network=trial.refused)
             settings = context.settings(ctx)
             began = time.monotonic()
-            trial = asyncio.run(tried(settings, name, _named(settings, name)))
+            trial = asyncio.run(try_server(settings, name, _find_server(settings, name)))
     seconds = time.monotonic() - began
     if trial.problem:
         raise OperatorError(trial.problem)
@@ -120,9 +120,9 @@ def test(ctx: click.Context, name: str, as_json: bool) -> None:
         say(f"! The sandbox refused {', '.join(trial.refused)}. To allow it: talaria mcp sandbox {name} {options}")
 
 
-async def tried(settings: Settings, name: str, entry: ServerEntry) -> ServerTrial:
+async def try_server(settings: Settings, name: str, entry: ServerEntry) -> ServerTrial:
     wanted, clock = {name: msgspec.structs.replace(entry, enabled=True)}, SystemClock()
-    found = await in_thread(lambda: listed(settings.config.all_mcp_servers, settings.home, settings.environment))
+    found = await in_thread(lambda: find_servers(settings.config.all_mcp_servers, settings.home, settings.environment))
     sandboxes = found.sandboxes(settings.home, clock, settings.config)
     async with open_servers(wanted, settings.home, clock, settings.environment, sandboxes) as servers:
         await servers.first_tries()
@@ -152,7 +152,7 @@ def trust(ctx: click.Context, yes: bool) -> None:
         if entry.command is not None:
             folder = Path(entry.cwd or ".").resolve()
             elsewhere = "" if folder == found.file.parent else f"; starts in {folder} and reads it"
-            show(visible(f"    in the sandbox: {_told_needs(entry.needs)}{elsewhere}"))
+            show(visible(f"    in the sandbox: {_format_needs(entry.needs)}{elsewhere}"))
     if not yes:
         if not sys.stdin.isatty():
             raise BadInput("Nobody is here to agree; look at the file, then: talaria mcp trust --yes")
@@ -195,19 +195,19 @@ def add(
     needs = SandboxNeeds(network=network, read=_absolute(read), write=_absolute(write))
     if not url:  # the folder is the one where its words meant something
         if needs == SandboxNeeds() and not is_outside and sys.stdin.isatty():
-            needs = _asked_needs()
+            needs = _ask_needs()
         entry = {"command": command_line[0], "args": list(command_line[1:]), "cwd": str(Path.cwd())}
         entry["sandbox"] = False if is_outside else _section(needs)
     for key, given in (("env", env), ("headers", headers)):
         if given:
-            entry[key] = dict(_kept(settings.home, name, item) for item in given)
+            entry[key] = dict(_keep_value(settings.home, name, item) for item in given)
     edit.set_value(settings.home, f"mcp_servers.{name}", msgspec.json.encode(entry).decode())
     if not url:
-        show(f"{name} runs {'outside the sandbox, with all your rights' if is_outside else _told_sandbox(needs)}.")
+        show(f"{name} runs {'outside the sandbox, with all your rights' if is_outside else _format_sandbox(needs)}.")
     show(runnable(f"Added {name}. Try it: talaria mcp test {name}"))
 
 
-def _asked_needs() -> SandboxNeeds:
+def _ask_needs() -> SandboxNeeds:
     say("It will run in the sandbox: it can read this folder, and reach and change nothing that you do not list.")
     hosts = click.prompt("Hosts it must reach (* is any, empty is none)", default="", show_default=False, err=True)
     folders = click.prompt("Folders it may change (empty is none)", default="", show_default=False, err=True)
@@ -235,7 +235,7 @@ def sandbox(
         show(f"{name} runs outside the sandbox, with all your rights.")
         return
     needs = _give(settings, name, network, _absolute(read), _absolute(write))
-    show(runnable(f"{name} runs {_told_sandbox(needs)}. Try it: talaria mcp test {name}"))
+    show(runnable(f"{name} runs {_format_sandbox(needs)}. Try it: talaria mcp test {name}"))
 
 
 def _give(
@@ -272,11 +272,11 @@ def _section(needs: SandboxNeeds) -> dict[str, list[str]]:
     return {key: [*values] for key, values in given.items() if values or key == "network"}
 
 
-def _told_sandbox(needs: SandboxNeeds) -> str:
-    return f"in the sandbox ({_told_needs(needs)})"
+def _format_sandbox(needs: SandboxNeeds) -> str:
+    return f"in the sandbox ({_format_needs(needs)})"
 
 
-def _told_needs(needs: SandboxNeeds) -> str:
+def _format_needs(needs: SandboxNeeds) -> str:
     given = {"reaches": needs.hosts, "reads": needs.read, "changes": needs.write}
     return "; ".join(
         f"{what} {', '.join(values) or 'nothing'}" for what, values in given.items() if what != "reads" or values
@@ -288,7 +288,7 @@ def _absolute(paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(path if path.startswith("~") else str(Path.cwd() / path) for path in paths)
 
 
-def _kept(home: Path, server: str, item: str) -> tuple[str, str]:
+def _keep_value(home: Path, server: str, item: str) -> tuple[str, str]:
     """A value that may be secret goes to .env, and its place to config.yaml."""
     name, equals, value = item.partition("=")
     if not equals or not name:
@@ -300,12 +300,12 @@ def _kept(home: Path, server: str, item: str) -> tuple[str, str]:
     return name, f"${{{variable}}}"
 
 
-def _chosen(settings: Settings) -> project_servers.Chosen:
+def _choose_servers(settings: Settings) -> project_servers.Chosen:
     return project_servers.choose(settings.config.all_mcp_servers, Path.cwd(), settings.home, settings.environment)
 
 
-def _named(settings: Settings, name: str) -> ServerEntry:
-    chosen = _chosen(settings)
+def _find_server(settings: Settings, name: str) -> ServerEntry:
+    chosen = _choose_servers(settings)
     entry = chosen.entries.get(name)
     if entry is None:
         known = ", ".join(chosen.entries) or "none"
@@ -315,7 +315,7 @@ def _named(settings: Settings, name: str) -> ServerEntry:
 
 def _rows(settings: Settings, entries: Mapping[str, ServerEntry]) -> Iterator[ServerRow]:
     configured = settings.config.all_mcp_servers
-    found = listed(configured, settings.home, settings.environment)
+    found = find_servers(configured, settings.home, settings.environment)
     sandboxes = found.sandboxes(settings.home, SystemClock(), settings.config)
     for name, entry in entries.items():
         listing = cache.read(cache.file_for(settings.home, name, entry))

@@ -55,7 +55,7 @@ def try_(ctx: click.Context, name: str | None, as_json: bool) -> None:
 @click.pass_context
 def set_(ctx: click.Context, name: str, is_sure: bool) -> None:
     settings = context.settings(ctx)
-    choice = _named(settings, name) if is_sure else _proven(settings, name)
+    choice = _choose_named(settings, name) if is_sure else _proven(settings, name)
     written = as_default(choice, settings.config)
     for key, value in written.items():
         set_value(settings.home, key, value)
@@ -76,7 +76,7 @@ def _proven(settings: Settings, name: str) -> ModelChoice:
     return ModelChoice(provider, model)
 
 
-def _named(settings: Settings, name: str) -> ModelChoice:
+def _choose_named(settings: Settings, name: str) -> ModelChoice:
     """The model that NAME means. A key that is missing is only mentioned."""
     choice = choose(settings.config, settings.environment, name) or ModelChoice(DEMO)
     if choice.provider == DEMO:
@@ -101,11 +101,11 @@ async def _list_providers(settings: Settings, *, as_json: bool, is_live: bool) -
         rows = [{**msgspec.structs.asdict(row), "is_default": row.name == default.provider} for row in found]
         print_json({"default": default, "providers": rows})
         return
-    cells = [(_marked(row.name, default.provider), row.state, _model_of(row, default)) for row in found]
-    show(*_aligned(cells), "", *_about(default))
+    cells = [(_mark_default(row.name, default.provider), row.state, _model_of(row, default)) for row in found]
+    show(*_align(cells), "", *_about(default))
 
 
-def _marked(name: str, default: str | None) -> str:
+def _mark_default(name: str, default: str | None) -> str:
     return f"{'*' if name == default else ' '} {name}"
 
 
@@ -135,7 +135,7 @@ async def _list_models(name: str, settings: Settings, *, as_json: bool, is_live:
     if as_json:
         print_json(found)
         return
-    show(f"{name}: {found.provider.state}", *_aligned(_model_cells(found, default)))
+    show(f"{name}: {found.provider.state}", *_align(_model_cells(found, default)))
     if found.problem is not None:
         say(found.problem)
 
@@ -144,7 +144,7 @@ def _model_cells(found: Models, default: Default) -> Sequence[Sequence[str]]:
     if not found.models:
         return ()
     usual = _model_of(found.provider, default)
-    rows = [(_marked(model.name, usual), _window(model), _prices(model)) for model in found.models]
+    rows = [(_mark_default(model.name, usual), _window(model), _prices(model)) for model in found.models]
     has_facts = any(any(row[1:]) for row in rows)
     return [("  model", "window", "$ per million tokens"), *rows] if has_facts else [row[:1] for row in rows]
 
@@ -162,7 +162,7 @@ def _prices(model: KnownModel) -> str:
     return ", ".join(f"{price:g} {what}" for what, price in (*named, *cached) if price is not None)
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _align(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -96,18 +96,18 @@ async def models(name: str, settings: Settings, *, is_live: bool) -> Models:
     if name not in names(settings.config):
         _reach(name, settings)  # raises, with the nearest name
     state = (await _states([name], settings, is_live=is_live))[0]
-    known = known_models(name, settings.config)
+    known = list_known_models(name, settings.config)
     if not is_live:
         return Models(state, known)
     if not state.is_usable:
         return Models(state, known, _problem(name, state, settings))
     try:
-        listed = await _listed(_reach(name, settings), settings)
+        listed = await _fetch_models(_reach(name, settings), settings)
     except TalariaError as error:
         return Models(state, known, str(error))
     if not listed:
         return Models(state, known, f"{name} tells no list of its models.")
-    return Models(state, _joined(known, listed))
+    return Models(state, _merge_models(known, listed))
 
 
 async def usable_models(settings: Settings) -> list[str]:
@@ -144,13 +144,13 @@ def _reach(name: str, settings: Settings) -> Endpoint:
 
 
 async def _states(names: Iterable[str], settings: Settings, *, is_live: bool) -> list[ProviderState]:
-    reached = {name: _reached(name, settings) for name in names}
+    reached = {name: _try_reach(name, settings) for name in names}
     near = {name: found for name, found in reached.items() if isinstance(found, Endpoint) and _is_near(found)}
     answering = await _answering(near) if is_live else None
     return [_state(name, found, answering, settings.config) for name, found in reached.items()]
 
 
-def _reached(name: str, settings: Settings) -> Endpoint | OperatorError:
+def _try_reach(name: str, settings: Settings) -> Endpoint | OperatorError:
     try:
         return _reach(name, settings)
     except OperatorError as error:
@@ -198,11 +198,11 @@ def _usability(
 
 def _problem(name: str, state: ProviderState, settings: Settings) -> str:
     """As a sentence, which says what to do if somebody has to do something."""
-    reached = _reached(name, settings)
+    reached = _try_reach(name, settings)
     return str(reached) if isinstance(reached, OperatorError) else f"{name} was not asked: {state.state}."
 
 
-def known_models(name: str, config: Config) -> list[KnownModel]:
+def list_known_models(name: str, config: Config) -> list[KnownModel]:
     """What config.yaml says goes before the catalog."""
     catalogued, own = _facts(name).models, config.providers.get(name, ProviderConfig()).models
     found: list[KnownModel] = []
@@ -213,7 +213,7 @@ def known_models(name: str, config: Config) -> list[KnownModel]:
     return found
 
 
-async def _listed(endpoint: Endpoint, settings: Settings) -> Sequence[str]:
+async def _fetch_models(endpoint: Endpoint, settings: Settings) -> Sequence[str]:
     clock = SystemClock()
     async with Connections(settings.home, clock) as connections:
         upstream = Upstream(connections.provider, clock)
@@ -221,7 +221,7 @@ async def _listed(endpoint: Endpoint, settings: Settings) -> Sequence[str]:
         return await upstream.provider(endpoint).models(key)
 
 
-def _joined(known: Sequence[KnownModel], listed: Sequence[str]) -> list[KnownModel]:
+def _merge_models(known: Sequence[KnownModel], listed: Sequence[str]) -> list[KnownModel]:
     """Those of which more is known than the name come first."""
     told = [msgspec.structs.replace(model, is_listed=model.name in listed) for model in known]
     names = {model.name for model in known}

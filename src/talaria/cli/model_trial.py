@@ -76,14 +76,14 @@ async def _run(endpoint: Endpoint, settings: Settings) -> ModelTrial:
 async def _short_answer(provider: Provider, request: ModelRequest) -> Assistant:
     """One token, or a few where that is refused."""
     try:
-        return await _mended(provider, request)
+        return await _ask_with_repairs(provider, request)
     except RequestRejected as refusal:
         if refusal.kind != "format_error":
             raise
-    return await _mended(provider, msgspec.structs.replace(request, max_output=A_FEW_TOKENS))
+    return await _ask_with_repairs(provider, msgspec.structs.replace(request, max_output=A_FEW_TOKENS))
 
 
-async def _mended(provider: Provider, request: ModelRequest) -> Assistant:
+async def _ask_with_repairs(provider: Provider, request: ModelRequest) -> Assistant:
     """What an endpoint cannot take is left out, as in a conversation."""
     repairs: frozenset[Repair] = frozenset()
     while True:

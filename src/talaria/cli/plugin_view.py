@@ -45,7 +45,7 @@ class PluginRow(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def opened(settings: Settings) -> AsyncGenerator[Extensions]:
+async def open_settled(settings: Settings) -> AsyncGenerator[Extensions]:
     """Loaded as a conversation would load them."""
     config, environment, clock, commands = settings.config, settings.environment, SystemClock(), builtin_commands()
     async with open_extensions(settings.home, config, environment, Path.cwd(), clock, commands) as extensions:
@@ -53,9 +53,9 @@ async def opened(settings: Settings) -> AsyncGenerator[Extensions]:
         yield extensions
 
 
-def looked(settings: Settings, look: Callable[[Extensions], T]) -> T:
+def look_at(settings: Settings, look: Callable[[Extensions], T]) -> T:
     async def run() -> T:
-        async with opened(settings) as extensions:
+        async with open_settled(settings) as extensions:
             return look(extensions)
 
     return asyncio.run(run())
@@ -86,7 +86,7 @@ def names_of(one: FoundPlugin, found: Mapping[str, FoundPlugin]) -> set[str]:
     return set(own_names(one, find_shared_names(found)))
 
 
-def named(extensions: Extensions, name: str) -> Plugin:
+def find_plugin(extensions: Extensions, name: str) -> Plugin:
     plugins = extensions.host.plugins
     return plugins[only_key(name, {key: plugin.found for key, plugin in plugins.items()})]
 
@@ -152,17 +152,17 @@ def command(name: str, help: str) -> click.Command:  # noqa: A002
 
 
 async def _run(name: str, arguments: tuple[str, ...], settings: Settings) -> int:
-    async with opened(settings) as extensions:
-        plugin, found = _found(name, extensions)
+    async with open_settled(settings) as extensions:
+        plugin, found = _find_command(name, extensions)
         try:
-            return await in_thread(lambda: contain(lambda: _ended(found, arguments, plugin.background)))
+            return await in_thread(lambda: contain(lambda: _run_command(found, arguments, plugin.background)))
         except PluginError as fault:
             log.warning("command %s of plugin %s %s", name, plugin.key, fault, exc_info=True)
             complain(f"The command {name} of plugin {plugin.key} {fault}.")
             return exits.BUG
 
 
-def _found(name: str, extensions: Extensions) -> tuple[Plugin, PluginCli]:
+def _find_command(name: str, extensions: Extensions) -> tuple[Plugin, PluginCli]:
     plugin = extensions.host.plugins.get(extensions.brought.cli.get(name, ""))
     found = None if plugin is None else next((one for one in plugin.registered.cli if one.name == name), None)
     if plugin is None or found is None:
@@ -170,23 +170,23 @@ def _found(name: str, extensions: Extensions) -> tuple[Plugin, PluginCli]:
     return plugin, found
 
 
-def _ended(found: PluginCli, arguments: tuple[str, ...], background: BackgroundLoop) -> int:
+def _run_command(found: PluginCli, arguments: tuple[str, ...], background: BackgroundLoop) -> int:
     """The exit code."""
     try:
-        code = call_or_await(lambda: _called(found, arguments), background)
+        code = call_or_await(lambda: _call_handler(found, arguments), background)
     except SystemExit as leaving:  # argparse and people's habits
-        return _left(leaving.code)
+        return _to_exit_code(leaving.code)
     return code if isinstance(code, int) and not isinstance(code, bool) else exits.DONE
 
 
-def _left(code: object) -> int:
+def _to_exit_code(code: object) -> int:
     if code is None or isinstance(code, int):
         return code or exits.DONE
     complain(as_text(code))
     return exits.BUG
 
 
-def _called(found: PluginCli, arguments: tuple[str, ...]) -> object:
+def _call_handler(found: PluginCli, arguments: tuple[str, ...]) -> object:
     parser = argparse.ArgumentParser(prog=f"talaria {found.name}", description=found.help)
     found.setup(parser)
     parsed = parser.parse_args(arguments)

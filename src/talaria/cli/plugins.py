@@ -18,9 +18,9 @@ from talaria.cli.plugin_view import (
     about,
     all_found,
     choices,
+    find_plugin,
     keys_called,
-    looked,
-    named,
+    look_at,
     names_of,
     next_steps,
     only_key,
@@ -60,7 +60,7 @@ def command(ctx: click.Context) -> None:
 @click.pass_context
 def list_plugins(ctx: click.Context, as_json: bool) -> None:
     settings = context.lenient_settings(ctx)
-    listed, offered = looked(settings, lambda extensions: (list(rows(extensions)), choices(extensions)))
+    listed, offered = look_at(settings, lambda extensions: (list(rows(extensions)), choices(extensions)))
     if as_json:
         print_json({"plugins": listed, "choices": offered})
         return
@@ -70,7 +70,7 @@ def list_plugins(ctx: click.Context, as_json: bool) -> None:
         show(f"{row.status:<10}  {row.name} {row.version}  ({row.source})  {brief(row.description, ABOUT_CHARS)}")
         show(*(runnable(f"            ! {problem}") for problem in row.problems))
     for kind, known in offered.items():
-        chosen = _chosen(settings, kind)
+        chosen = _read_chosen(settings, kind)
         marks = ", ".join(f"{name}{' (chosen)' if name == chosen else ''}" for name, _ in known)
         if marks:
             show(f"{_TITLE[kind]}: {marks}")
@@ -81,7 +81,7 @@ def list_plugins(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def info(ctx: click.Context, name: str) -> None:
     settings = context.lenient_settings(ctx)
-    show(*looked(settings, lambda extensions: list(about(named(extensions, name)))))
+    show(*look_at(settings, lambda extensions: list(about(find_plugin(extensions, name)))))
 
 
 @command.command(
@@ -117,7 +117,7 @@ def install(ctx: click.Context, source: str, force: bool, is_enabling: bool) -> 
 def enable(ctx: click.Context, name: str) -> None:
     settings = context.lenient_settings(ctx)
     _check_editable(settings, name)
-    found = _found(settings, name)
+    found = _find_plugin(settings, name)
     _check_enabling(settings, found)
     _tell_moving(settings)
     file, enabled = paths.consents_file(settings.home), settings.config.plugins.enabled
@@ -125,7 +125,7 @@ def enable(ctx: click.Context, name: str) -> None:
     consent.write(file, {**before, found.key: PluginConsent(_content(found))})
     if found.key not in enabled:
         edit.set_value(settings.home, "plugins.enabled", _flow([*enabled, found.key]))
-    plugin = looked(read_settings_leniently(settings.home), lambda extensions: extensions.host.plugins[found.key])
+    plugin = look_at(read_settings_leniently(settings.home), lambda extensions: extensions.host.plugins[found.key])
     if plugin.status == "failed":
         consent.write(file, before)
         edit.set_value(settings.home, "plugins.enabled", _flow(enabled))
@@ -193,7 +193,7 @@ def disable(ctx: click.Context, name: str) -> None:
 @click.pass_context
 def remove(ctx: click.Context, name: str) -> None:
     settings = context.lenient_settings(ctx)
-    found = _found(settings, name)
+    found = _find_plugin(settings, name)
     if found.folder is None and found.behind is not None:
         found = found.behind
     if found.folder is None or not found.folder.is_relative_to(settings.home / "plugins"):
@@ -213,22 +213,22 @@ def remove(ctx: click.Context, name: str) -> None:
 @click.pass_context
 def choose(ctx: click.Context, kind: Kind, name: str | None = None) -> None:
     settings = context.lenient_settings(ctx)
-    offered, before = looked(settings, choices)[kind], _chosen(settings, kind)
-    picked = name if name is not None else _picked(kind, offered, before)
+    offered, before = look_at(settings, choices)[kind], _read_chosen(settings, kind)
+    picked = name if name is not None else _pick(kind, offered, before)
     if picked is None or picked == before:
         return
     if picked not in [known for known, _ in offered]:
         known = ", ".join(known for known, _ in offered) or "none"
         raise BadInput(f"There is no {_TITLE[kind].lower()} {picked!r}; there are: {known}.")
     _choose(settings, kind, picked)
-    missing = looked(read_settings_leniently(settings.home), lambda extensions: extensions.missing(kind))
+    missing = look_at(read_settings_leniently(settings.home), lambda extensions: extensions.missing(kind))
     if missing:
         _choose(settings, kind, before)
         raise BadInput(f"{_TITLE[kind]} {picked} cannot be used: {missing}")
     show(f"{_TITLE[kind]}: {picked}.")
 
 
-def _picked(kind: Kind, offered: list[Choice], chosen: str) -> str | None:
+def _pick(kind: Kind, offered: list[Choice], chosen: str) -> str | None:
     """By number; None keeps what is chosen."""
     if not offered or [name for name, _ in offered] == [chosen]:
         return None
@@ -251,12 +251,12 @@ def _choose(settings: Settings, kind: Kind, name: str) -> None:
     edit.set_value(settings.home, _SETTING[kind], json.dumps(name, ensure_ascii=False) if name else "")
 
 
-def _chosen(settings: Settings, kind: Kind) -> str:
+def _read_chosen(settings: Settings, kind: Kind) -> str:
     config = settings.config
     return config.context.engine if kind == "engine" else config.memory.provider or ""
 
 
-def _found(settings: Settings, name: str) -> FoundPlugin:
+def _find_plugin(settings: Settings, name: str) -> FoundPlugin:
     found = all_found(settings)
     return found[only_key(name, found)]
 
@@ -266,7 +266,7 @@ def _let_go(settings: Settings, names: set[str], known: PluginConsent) -> None:
     if settings.config.context.engine in names | {known.engine}:
         _choose(settings, "engine", BUILTIN_ENGINE)
         show("The context engine is the built-in one again.")
-    if _chosen(settings, "memory") in names | {known.memory} - {""}:
+    if _read_chosen(settings, "memory") in names | {known.memory} - {""}:
         _choose(settings, "memory", "")
         show("No memory provider is chosen any more.")
 

@@ -44,7 +44,7 @@ def command(
     Whatever changed them: tools, or commands inside the project. Without SESSION it is the latest one at the terminal.
     What is replaced is kept as a checkpoint, too.
     """
-    name, wanted = _meant(session, number)
+    name, wanted = _parse_arguments(session, number)
     settings = context.lenient_settings(ctx)
     id = context.with_store(settings.home, lambda store: _session(store, name))
     recorder = ChangeRecorder(SqliteUndoStore(undo_file(settings.home)), settings.home, settings.config.checkpoints)
@@ -63,7 +63,7 @@ def command(
         recorder.close()
 
 
-def _meant(session: str | None, number: str | None) -> tuple[str | None, int | None]:
+def _parse_arguments(session: str | None, number: str | None) -> tuple[str | None, int | None]:
     """One word alone is a number if it looks like one."""
     if session is not None and number is None and _is_number(session):
         return None, int(session)

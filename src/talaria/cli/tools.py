@@ -58,7 +58,7 @@ class ToolList(msgspec.Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-def looked(settings: Settings) -> ToolList:
+def collect_tools(settings: Settings) -> ToolList:
     return asyncio.run(_look(settings, SystemClock()))
 
 
@@ -88,11 +88,11 @@ async def _of_plugins(settings: Settings, clock: Clock) -> tuple[list[Tool], set
     """Their tools, those of ours that give way to them, and why some cannot be used now."""
     if not settings.config.wants_plugins:
         return [], set(), {}
-    from talaria.cli.plugin_view import opened  # noqa: PLC0415  (who has no plugins does not pay for them)
+    from talaria.cli.plugin_view import open_settled  # noqa: PLC0415  (who has no plugins does not pay for them)
     from talaria.plugins.contributions import usable  # noqa: PLC0415
     from talaria.plugins.session_hooks import skill_tool  # noqa: PLC0415
 
-    async with opened(settings) as extensions:
+    async with open_settled(settings) as extensions:
         brought = extensions.brought
         there = {tool.spec.name for tool in await usable(brought.tools, clock)}
         unusable = {
@@ -132,21 +132,21 @@ command = ListingGroup("tools", help="List tools, and choose which of them the m
 @json_option
 @click.pass_context
 def list_tools(ctx: click.Context, as_json: bool) -> None:
-    view = looked(context.settings(ctx))
+    view = collect_tools(context.settings(ctx))
     shown = [group for group in view.groups.values() if group.tools or group.problem]
     if as_json:
         print_json({"toolsets": shown, "notices": view.notices})
         return
     for group in shown:
-        show(runnable(f"{group.name}{_told(group.problem)}"))
+        show(runnable(f"{group.name}{_format_problem(group.problem)}"))
         for tool in group.tools:
             about = brief(tool.description.partition("\n\n")[0], ABOUT_CHARS)
-            show(runnable(f"  {'on' if tool.is_on else 'off':<3}  {tool.name}  {about}{_told(tool.problem)}"))
+            show(runnable(f"  {'on' if tool.is_on else 'off':<3}  {tool.name}  {about}{_format_problem(tool.problem)}"))
     for notice in view.notices:
         say(f"! {notice}")
 
 
-def _told(problem: str) -> str:
+def _format_problem(problem: str) -> str:
     return f"  ! {problem}" if problem else ""
 
 
@@ -166,19 +166,19 @@ def disable(ctx: click.Context, names: tuple[str, ...]) -> None:
 
 def _turn(ctx: click.Context, names: tuple[str, ...], *, on: bool) -> None:
     settings = context.settings(ctx)
-    groups, before = looked(settings).groups, settings.config.tools
+    groups, before = collect_tools(settings).groups, settings.config.tools
     after: ToolSwitches = before
     for name in names:
-        after = _turned(after, name, groups, on=on)
+        after = _switch(after, name, groups, on=on)
     for setting, given in (("disabled", after.disabled), ("enabled", after.enabled)):
         if given != getattr(before, setting):
             edit.set_value(settings.home, f"tools.{setting}", json.dumps(given, ensure_ascii=False))
     for name in names:
         problem = groups[name].problem if on and name in groups else ""
-        show(runnable(f"{'Enabled' if on else 'Disabled'} {name}.{_told(problem)}"))
+        show(runnable(f"{'Enabled' if on else 'Disabled'} {name}.{_format_problem(problem)}"))
 
 
-def _turned(switches: ToolSwitches, name: str, groups: Mapping[str, Group], *, on: bool) -> ToolSwitches:
+def _switch(switches: ToolSwitches, name: str, groups: Mapping[str, Group], *, on: bool) -> ToolSwitches:
     """A name that a toolset and a tool share means the toolset."""
     toolsets = {tool.name: group.name for group in groups.values() for tool in group.tools}
     if name == ALL:

@@ -78,7 +78,7 @@ def _table(by: UsageKey, rows: Sequence[UsageRow], titles: dict[str, str | None]
     """Names that leave no room beside them stand above their figures."""
     whole = total(rows)
     names = ["", by, *(_name(row, titles) for row in rows), "total"]
-    figures = _aligned([*_HEADS, *(_cells(row) for row in (*rows, whole))])
+    figures = _align([*_HEADS, *(_cells(row) for row in (*rows, whole))])
     width = max(map(len, names))
     if width + len(_GAP) + len(figures[0]) <= SCREEN_COLUMNS:
         yield from (f"{name.ljust(width)}{_GAP}{line}".rstrip() for name, line in zip(names, figures, strict=True))
@@ -90,7 +90,7 @@ def _table(by: UsageKey, rows: Sequence[UsageRow], titles: dict[str, str | None]
         yield f"+ {calls(whole.unpriced_calls)} without a known price ({_PRICES})"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def _align(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [_GAP.join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 

@@ -17,7 +17,7 @@ from talaria.config import paths
 from talaria.config.lenient import decode_leniently, read_env_leniently
 from talaria.config.load import parse_yaml, read_yaml
 from talaria.config.project_settings import check_key, note_project, project_file
-from talaria.config.secrets import unquoted
+from talaria.config.secrets import strip_quotes
 from talaria.core.errors import BadConfig, BadInput, OperatorError
 from talaria.core.fs import replace_file
 
@@ -59,7 +59,7 @@ def _change(home: Path, file: Path, key: str, value: str | None) -> Path:
     if value is None:
         _drop(document, key, file)
     else:
-        _put(document, key, _quoted(_scalar(value)))
+        _put(document, key, _quote_misread(_scalar(value)))
     written = _dump(yaml, document) if document else ""
     text = written if known_settings else _comments(before) + written
     known = {**read_env_leniently(paths.secrets_file(home))[0], **os.environ}
@@ -132,12 +132,12 @@ def _scalar(value: str) -> Any:
         return value
 
 
-def _quoted(value: Any) -> Any:
+def _quote_misread(value: Any) -> Any:
     """What is written here as YAML 1.2 is read as 1.1, where also `on` and `no` are no text."""
     import ruamel.yaml.scalarstring  # noqa: PLC0415
 
     if isinstance(value, list):
-        return [_quoted(item) for item in cast("list[Any]", value)]
+        return [_quote_misread(item) for item in cast("list[Any]", value)]
     is_misread = isinstance(value, str) and _scalar(value) != value
     return ruamel.yaml.scalarstring.DoubleQuotedScalarString(value) if is_misread else value
 
@@ -164,7 +164,7 @@ def _set_secret(file: Path, name: str, value: str) -> Path:
 
 def with_secret(before: str, name: str, value: str, file: Path) -> str:
     """The content of .env with one line changed; `file` is its name in sentences. Raises `BadInput`."""
-    written = next((form for form in (value, f'"{value}"', f"'{value}'") if unquoted(form.strip()) == value), None)
+    written = next((form for form in (value, f'"{value}"', f"'{value}'") if strip_quotes(form.strip()) == value), None)
     if not name.isidentifier() or written is None or len(value.splitlines()) > 1:
         raise BadInput(f"{name} cannot be kept in {file}: a name is letters, digits and _, a value is one line.")
     lines = before.splitlines()

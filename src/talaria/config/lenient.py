@@ -69,12 +69,12 @@ def decode_leniently(
 ) -> tuple[Config, list[Problem]]:
     problems: list[Problem] = []
     try:
-        left = _filled(document, environment, file, (), problems)
+        left = _fill(document, environment, file, (), problems)
         while left:
             try:
                 return decode(left, file), problems
             except BadConfig as fault:
-                problem = _located(left, fault, file)
+                problem = _locate(left, fault, file)
                 problems.append(problem)
                 left = _without(left, problem.key)
     except RecursionError:  # an anchor inside of itself
@@ -82,15 +82,15 @@ def decode_leniently(
     return Config(), problems
 
 
-def _filled(value: Any, environment: Mapping[str, str], file: Path, path: Key, problems: list[Problem]) -> Any:
+def _fill(value: Any, environment: Mapping[str, str], file: Path, path: Key, problems: list[Problem]) -> Any:
     """As `expand`; a value that names what is not set is left out."""
     if isinstance(value, Mapping):
         inner = cast("Mapping[Any, Any]", value)
-        found = {str(key): _filled(one, environment, file, (*path, str(key)), problems) for key, one in inner.items()}
+        found = {str(key): _fill(one, environment, file, (*path, str(key)), problems) for key, one in inner.items()}
         return {key: one for key, one in found.items() if one is not None}
     if isinstance(value, list):
         items = cast("list[Any]", value)
-        filled = [_filled(one, environment, file, (*path, n), problems) for n, one in enumerate(items)]
+        filled = [_fill(one, environment, file, (*path, n), problems) for n, one in enumerate(items)]
         return [new for new, old in zip(filled, items, strict=True) if new is not None or old is None]
     try:
         return expand(value, environment, file, ".".join(map(str, path)))
@@ -99,7 +99,7 @@ def _filled(value: Any, environment: Mapping[str, str], file: Path, path: Key, p
         return None
 
 
-def _located(document: dict[str, Any], fault: BadConfig, file: Path) -> Problem:
+def _locate(document: dict[str, Any], fault: BadConfig, file: Path) -> Problem:
     """The key in the document that the fault is about: at least one at its top."""
     said = str(fault.__cause__)
     at, unknown = _AT.search(said), _UNKNOWN.search(said)

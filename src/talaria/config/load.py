@@ -199,13 +199,13 @@ def _readable(path: str) -> str:
 
 
 def _unknown_key(key: str, path: str) -> str:
-    known = _known_keys(path)
+    known = _list_known_keys(path)
     near = get_close_matches(key, known, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"it may be one of: {', '.join(known)}."
     return f"there is no setting {f'{_readable(path)}.{key}'.lstrip('.')!r}; {hint}"
 
 
-def _known_keys(path: str) -> list[str]:
+def _list_known_keys(path: str) -> list[str]:
     """The settings that may stand at `path`."""
     struct: Any = Config
     for name in re.split(r"[.\[\]]+", path):

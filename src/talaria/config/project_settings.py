@@ -53,7 +53,7 @@ def note_project(home: Path, project: Path) -> None:
     replace_file(folder / _ROOT, f"{project.resolve()}\n".encode(), mode=0o600)
 
 
-def gone_projects(home: Path) -> list[Path]:
+def find_gone_projects(home: Path) -> list[Path]:
     """Those that have settings and are not where they were."""
     files = sorted((home / "projects").glob(f"*/{_ROOT}"))
     roots = (

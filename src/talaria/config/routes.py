@@ -59,10 +59,10 @@ def _helper(named: str, main: Route, config: Config, environment: Mapping[str, s
 
 
 def _entries(config: Config) -> Sequence[Fallback]:
-    return [_parsed(entry, config) if isinstance(entry, str) else entry for entry in config.fallbacks]
+    return [_parse_fallback(entry, config) if isinstance(entry, str) else entry for entry in config.fallbacks]
 
 
-def _parsed(named: str, config: Config) -> Fallback:
+def _parse_fallback(named: str, config: Config) -> Fallback:
     provider, model = split(named, config)
     if provider is None:
         check_colon(named, None, config, {})

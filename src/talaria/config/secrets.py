@@ -60,16 +60,16 @@ def parse_line(line: str, number: int, file: Path) -> tuple[str, str]:
     name, equals, value = line.strip().removeprefix("export ").partition("=")
     if not equals or not name.strip().isidentifier():
         raise BadConfig(f"{file}, line {number}: expected NAME=value.")
-    return name.strip(), unquoted(value.strip())
+    return name.strip(), strip_quotes(value.strip())
 
 
-def unquoted(value: str) -> str:
+def strip_quotes(value: str) -> str:
     """What stands behind NAME=, without quotes and without a comment after it."""
     quoted = _QUOTED.fullmatch(value)
     return quoted[2] if quoted else re.split(r"(?:^|\s)#", value, maxsplit=1)[0].rstrip()
 
 
-def known_secrets(environment: Mapping[str, str], settings: object) -> frozenset[str]:
+def find_secrets(environment: Mapping[str, str], settings: object) -> frozenset[str]:
     """What nobody may be shown: told by its name, by its type in the settings, or by its place in an address."""
     named = (*environment.items(), *_texts(settings))
     return frozenset(secret for name, value in named for secret in _secrets_in(name, value) if is_secret(secret))

@@ -33,7 +33,7 @@ def choose(config: Config, environment: Mapping[str, str], wanted: str | None = 
     provider, model = split(named, config) if named is not None else (None, None)
     if named == DEMO:
         return ModelChoice(DEMO)
-    chosen = provider or _configured(config) or _provider_at_hand(config, environment)
+    chosen = provider or _find_configured(config) or _provider_at_hand(config, environment)
     if named is not None and provider is None:
         check_colon(named, chosen, config, environment)
     if provider is None and chosen == DEMO:
@@ -51,7 +51,7 @@ def as_default(choice: ModelChoice, config: Config) -> dict[str, str]:
     if choice.provider == DEMO:
         return {"model.default": DEMO}
     named = {"model.default": f"{choice.provider}:{choice.model or ''}"}
-    general, owner = config.model, _configured(config)
+    general, owner = config.model, _find_configured(config)
     if owner is None or owner == choice.provider:
         return named
     if any((general.base_url, general.api_key, general.wire, general.context_length, general.max_tokens)):
@@ -59,7 +59,7 @@ def as_default(choice: ModelChoice, config: Config) -> dict[str, str]:
     return {**named, "model.provider": choice.provider} if general.provider else named
 
 
-def _configured(config: Config) -> str | None:
+def _find_configured(config: Config) -> str | None:
     """The provider that the settings under `model:` are about; None: whichever is chosen."""
     general = config.model
     by_default = split(general.default, config)[0] if general.default else None
@@ -134,7 +134,7 @@ def endpoint(
         raise BadConfig(f"No model is set for {facts.label}: set model.default in config.yaml, or use -m.")
     base_url = _address(facts, general.base_url or own.base_url, environment)
     wire = general.wire or own.wire or _wire(facts, base_url)
-    known, override = _known(facts, model), own.models.get(model)
+    known, override = _find_facts(facts, model), own.models.get(model)
     prices = (override and override.prices) or known.prices
     if config.limits.are_in_money and prices is None and not facts.is_local:
         raise BadConfig(
@@ -165,7 +165,7 @@ def endpoint(
 
 def general_for(provider: str, config: Config) -> ModelConfig:
     """The settings under `model:` if they are about this provider; else its address and key are somebody else's."""
-    return config.model if _configured(config) in (None, provider) else ModelConfig()
+    return config.model if _find_configured(config) in (None, provider) else ModelConfig()
 
 
 def is_streaming(provider: str, config: Config) -> bool:
@@ -213,7 +213,7 @@ def _facts(name: str, config: Config) -> tuple[ProviderFacts, ProviderConfig]:
     return facts or ProviderFacts(name, name, ""), own or ProviderConfig()
 
 
-def _known(facts: ProviderFacts, model: str) -> ModelFacts:
+def _find_facts(facts: ProviderFacts, model: str) -> ModelFacts:
     """By exact name, or by the name without a date (`claude-sonnet-4-5-20250929`)."""
     if model in facts.models:
         return facts.models[model]

@@ -115,25 +115,25 @@ def _describe_reach(state: SandboxState, most: int | None) -> Iterator[str]:
     def paths(some: Sequence[Path]) -> list[str]:
         return [_with_home(str(path), state.home) for path in some]
 
-    def named(some: Sequence[str]) -> str:
+    def join_some(some: Sequence[str]) -> str:
         return _join_names(some, most)
 
     places = (state.project, *state.writes, *state.opened)
-    yield f"Commands can write: {named(paths(places))}, and a /tmp of their own"
+    yield f"Commands can write: {join_some(paths(places))}, and a /tmp of their own"
     readable = ["the programs of the system", *paths(state.reads)]
-    yield f"They can also read: {named(readable)}"
+    yield f"They can also read: {join_some(readable)}"
     if state.toolchains:
-        yield f"Toolchains: {named(paths(state.toolchains))}"
+        yield f"Toolchains: {join_some(paths(state.toolchains))}"
     if state.level != "landlock":
-        yield f"Hosts that are not asked about: {named(state.hosts) if state.hosts else 'none'}"
+        yield f"Hosts that are not asked about: {join_some(state.hosts) if state.hosts else 'none'}"
     if state.ports:
-        yield f"Ports of this machine: {named([*map(str, state.ports)])}"
+        yield f"Ports of this machine: {join_some([*map(str, state.ports)])}"
     if state.published:
         links = [f"port {port} at http://127.0.0.1:{outside}/" for port, outside in state.published.items()]
         yield f"Open on this machine: {', '.join(links)}"
     if state.variables:
         unset = [f"{name} (not set)" if name in state.unset else name for name in state.variables]
-        yield f"Variables: {named(unset)}"
+        yield f"Variables: {join_some(unset)}"
     if state.cache_limit:
         total = sum(state.caches.values())
         largest = sorted((one for one in state.caches.items() if one[1] >= LEAST_CACHE_BYTES), key=lambda one: -one[1])

@@ -210,13 +210,13 @@ class LiveSession:
 
         `carry_over`: it is the same conversation that goes on.
         """
-        async with self._left():
+        async with self._leave():
             history = tuple(self._state.transcript.history)
             await self.services.leave_for(successor.services, history, carry_over=carry_over)
 
     async def close(self, reason: LeaveReason = "end") -> None:
         """The conversation is left; it can be opened again."""
-        async with self._left():
+        async with self._leave():
             await self.services.close(tuple(self._state.transcript.history), reason)
 
     def unload(self) -> None:
@@ -292,7 +292,7 @@ class LiveSession:
             yield self._factory.recorder(await self._state.seize(known), observer)
 
     @asynccontextmanager
-    async def _left(self) -> AsyncGenerator[None]:
+    async def _leave(self) -> AsyncGenerator[None]:
         """Not in the middle of a turn; the lease is released at the end."""
         self.check_idle()
         try:

@@ -11,7 +11,7 @@ from tests.contracts.handoff.conftest import FORUM, Terminal, house, in_chat, in
 from tests.scenarios.gateway.house import OWNER
 from tests.security.chats import logged
 
-from talaria.app.gateway_app import wanted
+from talaria.app.gateway_app import load_wanted
 from talaria.cli.gateway import log as gateway_log
 from talaria.core.entries import MessageAdded
 from talaria.core.ids import SessionId
@@ -272,7 +272,7 @@ class _Odd:
 async def test_any_exception_ends_it_as_failed_and_the_gateway_goes_on(terminal: Terminal) -> None:
     house = terminal.house
     async with house.open() as board:
-        (door,) = wanted(board.app.settings, terminal.clock).doors
+        (door,) = load_wanted(board.app.settings, terminal.clock).doors
 
         @asynccontextmanager
         async def opened(is_allowed: Callable[[Sender], bool]) -> AsyncGenerator[Platform]:

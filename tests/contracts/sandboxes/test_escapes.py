@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from talaria.cli.health.escapes.escape_trial import attempted
+from talaria.cli.health.escapes.escape_trial import try_escapes
 from talaria.cli.health.escapes.link_trial import LINKS
 from talaria.cli.health.escapes.policy_trial import POLICY
 from talaria.cli.health.escapes.probes import ATTEMPTS, ProbeResult
@@ -33,7 +33,7 @@ async def findings(backend: Backend, tmp_path: Path) -> list[ProbeResult]:
     home = tmp_path / "home"
     home.mkdir()
     if backend not in _FOUND:
-        _FOUND[backend] = await attempted(sandboxes[backend], home, TerminalSettings())
+        _FOUND[backend] = await try_escapes(sandboxes[backend], home, TerminalSettings())
     return _FOUND[backend]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from talaria.cli.health.escapes.escape_trial import attempted
+from talaria.cli.health.escapes.escape_trial import try_escapes
 from talaria.cli.health.escapes.probes import ProbeResult
 from talaria.core.aio import in_threads
 from talaria.core.clock import SystemClock
@@ -87,7 +87,7 @@ async def tried(backend: Backend, folder: Path) -> list[ProbeResult]:
     with socket.create_server(("127.0.0.1", 0)) as service:
         opened = Opened(sandbox, folder / "granted", folder / "state", service.getsockname()[1])
         settings = TerminalSettings(env=("LANG",))
-        found = await attempted(opened, folder / "home", settings)
+        found = await try_escapes(opened, folder / "home", settings)
     told = {told.strip() for told in opened.was_open if told}  # with little memory no shell begins
     assert told == {"folder\nport"}
     return found

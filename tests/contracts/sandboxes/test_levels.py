@@ -33,11 +33,11 @@ import asyncio, json, sys
 from pathlib import Path
 from talaria.tools.sandbox.chooser import SandboxChooser
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
-from talaria.cli.health.escapes.escape_trial import attempted
+from talaria.cli.health.escapes.escape_trial import try_escapes
 
 settings = TerminalSettings(backend=sys.argv[1])
 sandbox = SandboxChooser(settings).sandbox
-findings = asyncio.run(attempted(sandbox, Path(sys.argv[2]), settings))
+findings = asyncio.run(try_escapes(sandbox, Path(sys.argv[2]), settings))
 print(json.dumps({one.name: [one.verdict(sandbox.level), one.has_succeeded, one.detail] for one in findings}))
 """
 ONLY_ROOT_COULD = {

@@ -21,7 +21,7 @@ from tests.servers.synapse import Synapse
 
 import talaria
 from talaria.app.build import open_store
-from talaria.app.gateway_app import wanted
+from talaria.app.gateway_app import load_wanted
 from talaria.app.settings import read_settings
 from talaria.core.clock import SystemClock
 from talaria.core.secret import Secret
@@ -228,7 +228,7 @@ def test_the_settings_of_the_how_tos_are_understood(tmp_path: Path, name: str) -
     (tmp_path / ".env").chmod(0o600)
     for shown in blocks(f"how-to/connect-{name}.md", "yaml"):
         (tmp_path / "config.yaml").write_text(shown)
-        found = wanted(read_settings(tmp_path), SystemClock())
+        found = load_wanted(read_settings(tmp_path), SystemClock())
         assert found.problems == {}
         assert name.removeprefix("a-") in [door.name for door in found.doors]
 

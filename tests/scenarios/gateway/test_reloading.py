@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import msgspec
 from tests.scenarios.gateway.house import House
 
-from talaria.app.gateway_app import wanted
+from talaria.app.gateway_app import load_wanted
 from talaria.platforms.base import Platform, Sender
 
 
@@ -16,7 +16,7 @@ async def test_after_a_reload_a_platform_is_opened_again_only_when_it_is_closed(
     happened: list[str] = []
     is_closing, may_close = asyncio.Event(), asyncio.Event()
     async with house.open() as board:
-        (door,) = wanted(board.app.settings, board.app.clock).doors
+        (door,) = load_wanted(board.app.settings, board.app.clock).doors
 
         @asynccontextmanager
         async def opened(is_allowed: Callable[[Sender], bool]) -> AsyncGenerator[Platform]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from talaria.cli.sessions.export import ExportFormat, exported
+from talaria.cli.sessions.export import ExportFormat, export_session
 from talaria.core.entries import MessageAdded, Recorded
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import Assistant, Outcome, ToolCall, ToolResult, user
@@ -17,7 +17,7 @@ ACTING = "\x9b\u202e\u200b"
 def test_nothing_in_an_export_acts_on_a_terminal(format: ExportFormat) -> None:
     said = f"a{ACTING}b"
     row = Session(SessionId("talk"), "cli", "demo:demo", "/", "", "[]", "t", None, 1.0, 1.0, None, 1)
-    written = exported(row, [Recorded(1, 1.0, MessageAdded(user(said)))], format).decode()
+    written = export_session(row, [Recorded(1, 1.0, MessageAdded(user(said)))], format).decode()
     assert not set(ACTING) & set(written)
     assert "u202e" in written
     if format == "lines":
@@ -36,4 +36,4 @@ def test_a_command_that_failed_is_no_plain_result(format: ExportFormat, said: st
     entries = [
         Recorded(place, 1.0, MessageAdded(one)) for place, one in enumerate((Assistant((call,), "calls"), result))
     ]
-    assert said in exported(row, entries, format).decode()
+    assert said in export_session(row, entries, format).decode()

@@ -125,4 +125,4 @@ def test_what_is_written_later_is_followed_also_into_a_new_file(home: Path) -> N
 
 
 def test_a_line_that_is_no_json_is_shown_as_it_is() -> None:
-    assert gateway_log.told("what is\x1b[31m this\n") == "what is[31m this"
+    assert gateway_log.format_line("what is\x1b[31m this\n") == "what is[31m this"

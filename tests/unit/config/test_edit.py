@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from talaria.config.edit import set_value
 from talaria.config.load import load
-from talaria.config.secrets import read_env, unquoted
+from talaria.config.secrets import read_env, strip_quotes
 from talaria.core.errors import BadConfig, BadInput, OperatorError
 
 COMMENTED = """\
@@ -125,7 +125,7 @@ def test_secret_replaces_its_line_and_leaves_the_others(home: Path) -> None:
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Zl", "Zp"])))
 def test_any_line_that_can_be_kept_is_read_back_as_it_was(value: str) -> None:
     forms = (value, f'"{value}"', f"'{value}'")
-    assert any(unquoted(form.strip()) == value for form in forms) or {"'", '"'} <= set(value)
+    assert any(strip_quotes(form.strip()) == value for form in forms) or {"'", '"'} <= set(value)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from talaria.config.load import decode
 from talaria.config.schema import Config
-from talaria.config.secrets import known_secrets
+from talaria.config.secrets import find_secrets
 
 KEY = "4fT9xQz7WmB2kLpR8sVd"
 
@@ -36,7 +36,7 @@ KEY = "4fT9xQz7WmB2kLpR8sVd"
     ],
 )
 def test_a_name_tells_that_its_value_is_secret(name: str) -> None:
-    assert known_secrets({name: "blue whale"}, Config()) == {"blue whale"}
+    assert find_secrets({name: "blue whale"}, Config()) == {"blue whale"}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_name_tells_that_its_value_is_secret(name: str) -> None:
     ],
 )
 def test_what_only_looks_like_a_secret_is_none(name: str, value: str) -> None:
-    assert known_secrets({name: value}, Config()) == frozenset()
+    assert find_secrets({name: value}, Config()) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -88,24 +88,24 @@ def test_what_only_looks_like_a_secret_is_none(name: str, value: str) -> None:
     ],
 )
 def test_a_password_in_an_address_is_secret_whatever_its_name(value: str, found: set[str]) -> None:
-    assert known_secrets({"PLACE": value}, Config()) == found
+    assert find_secrets({"PLACE": value}, Config()) == found
 
 
 @pytest.mark.parametrize("name", ["AWS_BEARER_TOKEN_BEDROCK", "API_KEY_OF_MINE", "SECRET_KEY_BASE"])
 def test_a_name_that_hints_is_believed_if_the_value_looks_like_a_key(name: str) -> None:
-    assert known_secrets({name: KEY}, Config()) == {KEY}
-    assert known_secrets({name: "0123456789abcdef" * 2}, Config()) == {"0123456789abcdef" * 2}
-    assert known_secrets({name: "three hundred seconds"}, Config()) == frozenset()
+    assert find_secrets({name: KEY}, Config()) == {KEY}
+    assert find_secrets({name: "0123456789abcdef" * 2}, Config()) == {"0123456789abcdef" * 2}
+    assert find_secrets({name: "three hundred seconds"}, Config()) == frozenset()
 
 
 def test_a_key_that_begins_with_a_slash_is_no_path() -> None:
-    assert known_secrets({"AWS_SECRET_ACCESS_KEY": "/wJalrXUtnFEMI/K7MDENG"}, Config()) == {"/wJalrXUtnFEMI/K7MDENG"}
+    assert find_secrets({"AWS_SECRET_ACCESS_KEY": "/wJalrXUtnFEMI/K7MDENG"}, Config()) == {"/wJalrXUtnFEMI/K7MDENG"}
 
 
 def test_each_of_several_is_secret_and_each_line_of_a_key() -> None:
-    assert known_secrets({"KEYS": f"{KEY}, {KEY[::-1]}"}, Config()) == {f"{KEY}, {KEY[::-1]}", KEY, KEY[::-1]}
+    assert find_secrets({"KEYS": f"{KEY}, {KEY[::-1]}"}, Config()) == {f"{KEY}, {KEY[::-1]}", KEY, KEY[::-1]}
     pem = f"-----BEGIN PRIVATE KEY-----\\n{KEY}\\n-----END PRIVATE KEY-----"
-    assert known_secrets({"DEPLOY_KEY": pem}, Config()) == {pem, KEY}
+    assert find_secrets({"DEPLOY_KEY": pem}, Config()) == {pem, KEY}
 
 
 def settings(**document: Any) -> Config:
@@ -129,9 +129,9 @@ def settings(**document: Any) -> Config:
     ],
 )
 def test_secrets_are_found_anywhere_in_the_settings(document: dict[str, Any]) -> None:
-    assert known_secrets({}, settings(**document)) - {"blue%20whale"} == {"blue whale"}
+    assert find_secrets({}, settings(**document)) - {"blue%20whale"} == {"blue whale"}
 
 
 def test_a_setting_of_a_secret_type_counts_under_any_name_if_it_looks_like_a_key() -> None:
     env = {"SERVICE": KEY, "LOG_LEVEL": "debugging", "VERSION": "prompt-caching-2024-07-31"}
-    assert known_secrets({}, settings(mcp_servers={"x": {"command": "c", "env": env}})) == {KEY}
+    assert find_secrets({}, settings(mcp_servers={"x": {"command": "c", "env": env}})) == {KEY}

@@ -102,7 +102,7 @@ def unpack(archive: Path, folder: Path, show: Progress) -> BackupManifest:
                         bounded.left_bytes = MAX_HEADER_BYTES
         except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError, OverflowError) as fault:
             raise _unsound(f"it cannot be read to its end ({fault})") from fault
-    return reading.checked()
+    return reading.check()
 
 
 class _Bounded:
@@ -153,8 +153,8 @@ class _Reading:
         if size_bytes + RESERVE_BYTES > disk.f_bavail * disk.f_frsize:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def checked(self) -> BackupManifest:
-        manifest = _decoded(self._manifest)
+    def check(self) -> BackupManifest:
+        manifest = _decode_manifest(self._manifest)
         wrong = sorted({*self._files.items()} ^ {*manifest.files.items()})
         if wrong:
             raise _unsound(f"{wrong[0][0]!r} in it is missing or changed")
@@ -188,7 +188,7 @@ def _inside(name: str) -> str:
     return str(PurePosixPath(*parts))
 
 
-def _decoded(content: bytes | None) -> BackupManifest:
+def _decode_manifest(content: bytes | None) -> BackupManifest:
     if content is None:
         raise _unsound("it breaks off before its end")
     try:

@@ -154,7 +154,7 @@ def command(ctx: click.Context, file: Path | None, with_secrets: bool, as_json: 
     target = file or Path(time.strftime("talaria-%Y-%m-%d-%H%M%S.tar.gz"))
     _check(home, target)
     try:
-        manifest, links = _written(home, target, with_secrets=with_secrets)
+        manifest, links = _write_archive(home, target, with_secrets=with_secrets)
     except OSError as fault:
         raise OperatorError(f"Cannot write {target}: {fault.strerror or fault}. No backup was made.") from fault
     left_out = [] if with_secrets else secrets_in(home)
@@ -185,11 +185,11 @@ def _check(home: Path, target: Path) -> None:
         )
 
 
-def _written(home: Path, target: Path, *, with_secrets: bool) -> tuple[BackupManifest, list[str]]:
+def _write_archive(home: Path, target: Path, *, with_secrets: bool) -> tuple[BackupManifest, list[str]]:
     """The conversations first: the files that they mention are older, and still there."""
     with TemporaryDirectory(prefix=".talaria-backup-", dir=target.parent) as folder:
         copy, archive = Path(folder) / DATABASE, Path(folder) / "archive"
-        asyncio.run(_copied(home, copy))
+        asyncio.run(_copy_database(home, copy))
         total_bytes = copy.stat().st_size + _size(home, with_secrets=with_secrets)
         descriptor = os.open(archive, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file, Progress("Writing the backup") as show:
@@ -204,7 +204,7 @@ def _written(home: Path, target: Path, *, with_secrets: bool) -> tuple[BackupMan
     return manifest, writing.links
 
 
-async def _copied(home: Path, copy: Path) -> None:
+async def _copy_database(home: Path, copy: Path) -> None:
     async with open_store(home) as store:
         with Progress("Copying the conversations") as show:
             await store.copy_to(copy, show)

@@ -55,8 +55,8 @@ class Findings(msgspec.Struct, frozen=True):
 def command(ctx: click.Context, person: str, is_dry_run: bool, yes: bool, as_json: bool) -> int:
     settings = context.settings(ctx)
     known = _Known(person)
-    found = asyncio.run(_found(settings, known))
-    gone, stays = list(_gone(found)), list(_stays(found, settings))
+    found = asyncio.run(_find_traces(settings, known))
+    gone, stays = list(_describe_findings(found)), list(_stays(found, settings))
     if is_dry_run:
         _show(person, gone, stays, is_dry_run=True, as_json=as_json)
         return exits.DONE
@@ -64,7 +64,7 @@ def command(ctx: click.Context, person: str, is_dry_run: bool, yes: bool, as_jso
     if gone and not yes and not confirm(question, f"{person} may be forgotten", as_json=as_json):
         say("Nothing was deleted.")
         return exits.DONE
-    rest = asyncio.run(_forgotten(settings, known, found))
+    rest = asyncio.run(_forget(settings, known, found))
     _show(person, gone, stays, is_dry_run=False, as_json=as_json)
     if rest:
         complain(f"Older copies of what was deleted may be left in the store: {rest} Then run this once more.")
@@ -118,7 +118,7 @@ def _is_private(key: str) -> bool:
     return key.split(":")[3:4] == ["dm"]
 
 
-async def _found(settings: Settings, known: _Known) -> Findings:
+async def _find_traces(settings: Settings, known: _Known) -> Findings:
     async with open_store(settings.home) as store:
         traces = await store.forgetting.traces(known.whose)
     known.names.update(traces.names)
@@ -136,7 +136,7 @@ def _folders(settings: Settings, whose: PersonQuery, traces: Traces) -> Iterator
             yield folder
 
 
-async def _forgotten(settings: Settings, known: _Known, found: Findings) -> str:
+async def _forget(settings: Settings, known: _Known, found: Findings) -> str:
     """Why something may be left; mostly nothing."""
     async with open_store(settings.home) as store:
         traces = await store.forgetting.forget(known.whose)
@@ -152,7 +152,7 @@ async def _forgotten(settings: Settings, known: _Known, found: Findings) -> str:
     return "" if is_erased else "another process reads it; stop the gateway."
 
 
-def _gone(found: Findings) -> Iterator[str]:
+def _describe_findings(found: Findings) -> Iterator[str]:
     traces = found.traces
     if traces.conversations:
         yield f"{_many(len(traces.conversations), 'conversation', 'conversations')} with {traces.messages:,} messages"
@@ -169,11 +169,11 @@ def _stays(found: Findings, settings: Settings) -> Iterator[str]:
     if traces.spending:
         yield f"{_many(traces.spending, 'model call', 'model calls')}, counted without the name"
     if traces.shared:
-        yield f"what they said in conversations of others: {_listed(traces.shared)}"
+        yield f"what they said in conversations of others: {_join_names(traces.shared)}"
     if shared_folder is not None and traces.conversations:
         yield f"files that they sent to {shared_folder}, where everybody's are"
     if found.mentions:
-        yield f"files that mention them, for you to look at: {_listed(found.mentions)}"
+        yield f"files that mention them, for you to look at: {_join_names(found.mentions)}"
     yield "backups that were made before"
 
 
@@ -192,6 +192,6 @@ def _many(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
     return f"{', '.join(names[:SHOWN])}{more}"

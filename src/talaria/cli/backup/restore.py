@@ -89,9 +89,9 @@ RUNNING = "A gateway runs on this home; stop it first: talaria gateway stop"
 def command(ctx: click.Context, file: Path, yes: bool, as_json: bool) -> None:
     home = context.home(ctx).resolve()
     with _alone(home), _beside(home) as new:
-        manifest = _unpacked(file, new)
-        may_go_on = yes or not home.exists() or _confirmed(home, manifest, as_json=as_json)
-        aside = _replaced(home, new) if may_go_on else None
+        manifest = _unpack_and_check(file, new)
+        may_go_on = yes or not home.exists() or _confirm_replacement(home, manifest, as_json=as_json)
+        aside = _replace(home, new) if may_go_on else None
     if not may_go_on:
         say("Nothing was changed.")
     elif as_json:
@@ -138,7 +138,7 @@ def _beside(home: Path) -> Generator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _unpacked(file: Path, new: Path) -> BackupManifest:
+def _unpack_and_check(file: Path, new: Path) -> BackupManifest:
     try:
         with Progress("Unpacking the backup") as show:
             manifest = unpack(file, new, show)
@@ -152,7 +152,7 @@ def _unpacked(file: Path, new: Path) -> BackupManifest:
     return manifest
 
 
-def _confirmed(home: Path, manifest: BackupManifest, *, as_json: bool) -> bool:
+def _confirm_replacement(home: Path, manifest: BackupManifest, *, as_json: bool) -> bool:
     question = (
         f"Put the backup of {when(manifest.created_at)} ({len(manifest.files):,} files, Talaria {manifest.version}) "
         f"in the place of {home}? What is there now is kept beside it."
@@ -160,7 +160,7 @@ def _confirmed(home: Path, manifest: BackupManifest, *, as_json: bool) -> bool:
     return confirm(question, f"{home} may be replaced", as_json=as_json)
 
 
-def _replaced(home: Path, new: Path) -> Path | None:
+def _replace(home: Path, new: Path) -> Path | None:
     """Where the old one is; None: there was none."""
     unpacked = new.stat()
     try:

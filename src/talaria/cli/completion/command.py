@@ -88,13 +88,13 @@ def command(shell: Shell, line: str | None, breaks: str) -> None:
     if line is None:
         click.echo(_SCRIPTS[shell], nl=False)
         return
-    *arguments, word = _typed(line)
-    for item in _completed(arguments, word):
+    *arguments, word = _split_line(line)
+    for item in _complete(arguments, word):
         if answer := _answer(item, shell, line, word, breaks):
             click.echo(answer)
 
 
-def _typed(line: str) -> list[str]:
+def _split_line(line: str) -> list[str]:
     """The words behind `talaria`; the last one is where the cursor stands."""
     words = split_arg_string(line + _CURSOR)
     while "=" in words[0]:  # variables for this one command
@@ -126,7 +126,7 @@ def _is_quoted(line: str) -> bool:
     return False
 
 
-def _completed(arguments: Sequence[str], word: str) -> Sequence[Item]:
+def _complete(arguments: Sequence[str], word: str) -> Sequence[Item]:
     """Without a command, options are those of `chat`, too."""
     from talaria.cli.command_tree import talaria  # noqa: PLC0415  (it loads us)
 
@@ -140,13 +140,13 @@ def _completed(arguments: Sequence[str], word: str) -> Sequence[Item]:
     try:
         whole = add_default_command(arguments, known) if len(arguments) > start else arguments
         lines = (whole, [*arguments, "chat"]) if is_first else (whole,)
-        found = [item for line in lines for item in _asked(talaria, line, word)]
+        found = [item for line in lines for item in _ask_command(talaria, line, word)]
     except (TalariaError, click.ClickException):
         return ()
     return list({item.value: item for item in found}.values())
 
 
-def _asked(talaria: "LazyGroup", arguments: Sequence[str], word: str) -> list[Item]:
+def _ask_command(talaria: "LazyGroup", arguments: Sequence[str], word: str) -> list[Item]:
     from talaria.cli.completion.values import equip  # noqa: PLC0415  (loads what knows sessions, models, settings)
 
     equip(talaria)

@@ -38,7 +38,7 @@ def models(home: Path) -> Found:
     for name in model_status.names(config):
         usual = model_status.default_model(name, config)
         known = dict.fromkeys(
-            (*(model.name for model in model_status.known_models(name, config)), *filter(None, [usual]))
+            (*(model.name for model in model_status.list_known_models(name, config)), *filter(None, [usual]))
         )
         yield from ((f"{name}:{model}", "its usual one" if model == usual else "") for model in known)
     yield DEMO, "a scripted stand-in"

@@ -190,26 +190,26 @@ class ModelCandidates(NamedTuple):
 @click.pass_context
 def command(ctx: click.Context, provider: str | None, model: str | None, base_url: str | None, is_silent: bool) -> int:
     settings = context.settings(ctx)
-    wanted = _wanted(provider, model, base_url, settings)
+    wanted = _read_options(provider, model, base_url, settings)
     kept: list[str] = []
     if is_silent or not sys.stdin.isatty():
-        kept += _unasked(wanted, settings)
-        return _ended(kept, settings)
+        kept += _keep_unasked(wanted, settings)
+        return _finish(kept, settings)
     try:
-        settings = _offered_import(ctx, settings, kept)
-        chosen = _chosen(wanted, settings)
+        settings = _offer_import(ctx, settings, kept)
+        chosen = _choose(wanted, settings)
         if chosen is not None:
-            with _undisturbed():
+            with _block_interrupt():
                 kept += chosen.keep(settings)
     except (EOFError, KeyboardInterrupt) as leaving:
         say("")
         _tell(kept)
         return exits.DONE if isinstance(leaving, EOFError) else exits.INTERRUPTED
-    return _ended(kept, settings)
+    return _finish(kept, settings)
 
 
 @contextmanager
-def _undisturbed() -> Generator[None]:
+def _block_interrupt() -> Generator[None]:
     """Ctrl-C waits until all is written."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -218,7 +218,9 @@ def _undisturbed() -> Generator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _wanted(provider: str | None, model: str | None, base_url: str | None, settings: Settings) -> Candidate | None:
+def _read_options(
+    provider: str | None, model: str | None, base_url: str | None, settings: Settings
+) -> Candidate | None:
     """As the options say; None: they say nothing. Raises `BadConfig`."""
     named, rest = split(model, settings.config) if model and provider is None else (None, model)
     name = provider or named or ("custom" if base_url else None)
@@ -230,7 +232,7 @@ def _wanted(provider: str | None, model: str | None, base_url: str | None, setti
     return None
 
 
-def _ended(kept: Sequence[str], settings: Settings) -> int:
+def _finish(kept: Sequence[str], settings: Settings) -> int:
     _tell(kept)
     sandbox = SandboxChooser(settings.config.terminal).sandbox
     say(f"Sandbox for commands: {sandbox.level} ({sandbox.about}); `talaria doctor --security` tries it.")
@@ -247,7 +249,7 @@ def _tell(kept: Sequence[str]) -> None:
         say("Nothing was changed; `talaria setup` can be called again at any time.")
 
 
-def _offered_import(ctx: click.Context, settings: Settings, kept: list[str]) -> Settings:
+def _offer_import(ctx: click.Context, settings: Settings, kept: list[str]) -> Settings:
     """The settings after it. Offered on the first run only; later it is a command like others."""
     root = _hermes_home(settings.home)
     if root is None or paths.config_file(settings.home).exists():
@@ -279,7 +281,7 @@ def _look(settings: Settings) -> ModelCandidates:
     return found
 
 
-def _unasked(wanted: Candidate | None, settings: Settings) -> list[str]:
+def _keep_unasked(wanted: Candidate | None, settings: Settings) -> list[str]:
     """What was kept. Raises if nothing is clear, or if it does not answer."""
     candidate = wanted or _clear(settings)
     candidate = msgspec.structs.replace(candidate, model=next(iter(_models(candidate, settings)), None))
@@ -302,7 +304,7 @@ def _clear(settings: Settings) -> Candidate:
     )
 
 
-def _chosen(wanted: Candidate | None, settings: Settings) -> Candidate | None:
+def _choose(wanted: Candidate | None, settings: Settings) -> Candidate | None:
     """What is to be kept; None: nothing."""
     found = _look(settings)
     candidate = wanted
@@ -312,10 +314,10 @@ def _chosen(wanted: Candidate | None, settings: Settings) -> Candidate | None:
             return None
         candidate = found.clear if answer == "yes" else None
     while True:
-        candidate = candidate or _picked(found.providers, settings)
+        candidate = candidate or _pick(found.providers, settings)
         if candidate is None:
             return None
-        complete = _completed(candidate, settings)
+        complete = _complete(candidate, settings)
         if complete is None:
             candidate = None
             continue
@@ -332,7 +334,7 @@ def _chosen(wanted: Candidate | None, settings: Settings) -> Candidate | None:
         return complete
 
 
-def _picked(rows: Sequence[ProviderState], settings: Settings) -> Candidate | None:
+def _pick(rows: Sequence[ProviderState], settings: Settings) -> Candidate | None:
     """One that the person names; None: none."""
     for number, row in enumerate(rows, 1):
         say(f"{number:>4}  {row.name:<12}{row.state}")
@@ -352,7 +354,7 @@ def _picked(rows: Sequence[ProviderState], settings: Settings) -> Candidate | No
     return None
 
 
-def _completed(candidate: Candidate, settings: Settings) -> Candidate | None:
+def _complete(candidate: Candidate, settings: Settings) -> Candidate | None:
     """With the address, key and model that it lacks, from the person; None: back."""
     if candidate.lacks_address(settings.config):
         address = line("Its address, such as http://host:8000/v1 (Enter: back) ")

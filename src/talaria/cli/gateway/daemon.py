@@ -47,17 +47,17 @@ def unit(home: Path, command: Sequence[str], environment: Mapping[str, str], dra
     words = (str(home), *command, *environment.values())
     if any(ord(sign) < 32 for word in words for sign in word):
         raise BadInput("A path with line breaks or the like in it cannot stand in a unit.")
-    variables = "".join(f"Environment={_quoted(f'{name}={value}')}\n" for name, value in environment.items())
+    variables = "".join(f"Environment={_quote(f'{name}={value}')}\n" for name, value in environment.items())
     return f"""\
 [Unit]
-Description=Talaria gateway ({_specified(str(home))})
+Description=Talaria gateway ({_escape_percent(str(home))})
 StartLimitIntervalSec=0
 
 [Service]
 Type=exec
-ExecStart={" ".join(_quoted(word).replace("$", "$$") for word in command)}
+ExecStart={" ".join(_quote(word).replace("$", "$$") for word in command)}
 ExecReload=/bin/kill -HUP $MAINPID
-WorkingDirectory={_specified(str(home))}
+WorkingDirectory={_escape_percent(str(home))}
 {variables}Restart=always
 RestartSec=2
 KillMode=mixed
@@ -68,12 +68,12 @@ WantedBy=default.target
 """
 
 
-def _specified(text: str) -> str:
+def _escape_percent(text: str) -> str:
     return text.replace("%", "%%")
 
 
-def _quoted(word: str) -> str:
-    escaped = _specified(word).replace("\\", r"\\").replace('"', r"\"")
+def _quote(word: str) -> str:
+    escaped = _escape_percent(word).replace("\\", r"\\").replace('"', r"\"")
     return f'"{escaped}"'
 
 

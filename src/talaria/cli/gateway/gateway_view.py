@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from talaria.app.gateway_app import wanted
+from talaria.app.gateway_app import load_wanted
 from talaria.app.settings import Settings
 from talaria.core.clock import SystemClock
 from talaria.gateway.envelope import read_body
@@ -108,7 +108,7 @@ def _health(health: Health) -> str:
 
 def platform_rows(settings: Settings, status: GatewayStatus | None) -> Iterator[PlatformRow]:
     """Loads the code of those that are wanted."""
-    found = wanted(settings, SystemClock())
+    found = load_wanted(settings, SystemClock())
     doors = {door.name for door in found.doors}
     connected: Mapping[str, str] = {one.name: one.state for one in status.platforms} if status else {}
     for name, manifest in manifests().items():

@@ -57,13 +57,13 @@ def keep(home: Path, redactor: Redactor, *, is_shown: bool) -> None:
 
 def lines(home: Path, count: int, *, is_followed: bool) -> Iterator[str]:
     """The last ones, for people; and all that are yet to come, also when the file is put aside meanwhile."""
-    with _opened(home) as stream:
-        yield from map(told, deque(stream, count))
+    with _open_file(home) as stream:
+        yield from map(format_line, deque(stream, count))
         if is_followed:
-            yield from map(told, _later(stream, home))
+            yield from map(format_line, _later(stream, home))
     while is_followed:
-        with _opened(home) as stream:
-            yield from map(told, _later(stream, home))
+        with _open_file(home) as stream:
+            yield from map(format_line, _later(stream, home))
 
 
 def _later(stream: TextIOWrapper, home: Path) -> Iterator[str]:
@@ -81,7 +81,7 @@ def _later(stream: TextIOWrapper, home: Path) -> Iterator[str]:
             time.sleep(LOOK_S)
 
 
-def told(line: str) -> str:
+def format_line(line: str) -> str:
     try:
         found = msgspec.json.decode(line, type=LogLine)
     except msgspec.DecodeError:
@@ -92,7 +92,7 @@ def told(line: str) -> str:
     return printable(f"{moment:%Y-%m-%d %H:%M:%S} {found.level} {found.logger}: {found.message}{where}{error}")
 
 
-def _opened(home: Path) -> TextIOWrapper:
+def _open_file(home: Path) -> TextIOWrapper:
     return file(home).open(encoding="utf-8", errors="replace")
 
 

@@ -62,7 +62,7 @@ def command(
     platform, _, chat = target.partition(":")
     _check_platform(platform, settings)
     words = settings.redactor.text(_words(text, may_be_none=bool(files)))
-    sent = asyncio.run(_send(settings, platform, chat, words, [_found(file) for file in files], wait_s))
+    sent = asyncio.run(_send(settings, platform, chat, words, [_resolve_file(file) for file in files], wait_s))
     return _tell(sent, files, as_json=as_json, is_waited_for=wait_s > 0)
 
 
@@ -113,7 +113,7 @@ def _words(text: str | None, *, may_be_none: bool) -> str:
     return words
 
 
-def _found(file: Path) -> Path:
+def _resolve_file(file: Path) -> Path:
     try:
         found = file.resolve(strict=True)
     except (OSError, RuntimeError) as fault:
@@ -131,7 +131,7 @@ async def _send(
         rows = list(_rows(where, words, files))
         await store.outbox.add(NO_SESSION, rows)
         is_running = find_holder(gateway_file(settings.home)) is not None
-        state, error = await _awaited(store, rows, wait_s if is_running else 0)
+        state, error = await _await_delivery(store, rows, wait_s if is_running else 0)
         if state == "waiting":
             due = await store.outbox.list_due(str(where))  # what was said there before goes before it
             error = _obstacle(settings.home, platform, next((row.error for row in due if row.error), ""))
@@ -157,7 +157,7 @@ def _rows(where: Address, words: str, files: Sequence[Path]) -> Iterator[Outgoin
         yield replies.row(f"{key}:file:{number}", OutgoingBody(file=str(file), file_name=file.name))
 
 
-async def _awaited(
+async def _await_delivery(
     store: Store, rows: Sequence[Outgoing], wait_s: float
 ) -> tuple[Literal["delivered", "waiting", "failed"], str]:
     deadline = time.monotonic() + wait_s

@@ -16,7 +16,7 @@ from talaria.app.settings import read_settings
 from talaria.cli import context
 from talaria.cli.gateway import log as gateway_log
 from talaria.cli.notices import complain, say
-from talaria.config.secrets import known_secrets
+from talaria.config.secrets import find_secrets
 from talaria.core.aio import in_thread
 from talaria.core.errors import BadConfig, OperatorError, TalariaError
 from talaria.gateway.claims import claim, find_holder, gateway_file
@@ -113,13 +113,17 @@ async def _run(board: GatewayApp, home: Path, signals: Signals, process: Mapping
             is_stopping=signals.stop.is_set(),
         )
 
-    beside = [_stopped(board, signals), _reloaded(board, home, signals, process), keep_status(home, look, clock)]
+    beside = [
+        _stop_on_signal(board, signals),
+        _reload_on_signal(board, home, signals, process),
+        keep_status(home, look, clock),
+    ]
     port = board.app.settings.config.gateway.metrics_port
     if port is not None:
         from talaria.gateway import metrics  # noqa: PLC0415  (loads a web server)
 
         numbers = metrics.MetricsServer(look, gateway.counts, board.app.store.outbox, clock)
-        beside.append(_told(numbers, port))
+        beside.append(_serve_metrics(numbers, port))
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one) for one in beside]
         log.info("gateway %s runs with %s", __version__, ", ".join(gateway.platforms))
@@ -130,7 +134,7 @@ async def _run(board: GatewayApp, home: Path, signals: Signals, process: Mapping
             task.cancel()
 
 
-async def _told(numbers: "MetricsServer", port: int) -> None:
+async def _serve_metrics(numbers: "MetricsServer", port: int) -> None:
     """A gateway that cannot be watched is better than none."""
     try:
         await numbers.serve(port)
@@ -138,13 +142,13 @@ async def _told(numbers: "MetricsServer", port: int) -> None:
         log.error("no numbers: %s", fault)  # noqa: TRY400  (it says what is wrong)
 
 
-async def _stopped(board: GatewayApp, signals: Signals) -> None:
+async def _stop_on_signal(board: GatewayApp, signals: Signals) -> None:
     await signals.stop.wait()
     log.info("gateway is being stopped; %d turns run", board.gateway.running)
     board.gateway.stop()
 
 
-async def _reloaded(board: GatewayApp, home: Path, signals: Signals, process: Mapping[str, str]) -> None:
+async def _reload_on_signal(board: GatewayApp, home: Path, signals: Signals, process: Mapping[str, str]) -> None:
     while True:
         await signals.reload.wait()
         signals.reload.clear()
@@ -161,7 +165,7 @@ async def _reloaded(board: GatewayApp, home: Path, signals: Signals, process: Ma
 async def _reload(board: GatewayApp, home: Path, process: Mapping[str, str]) -> None:
     settings = await in_thread(lambda: read_settings(home, process))
     redactor = board.app.settings.redactor  # the log has it, and so does whatever runs
-    redactor.learn(known_secrets(settings.environment, settings.config))
+    redactor.learn(find_secrets(settings.environment, settings.config))
     await board.reload(replace(settings, redactor=redactor))
     for name, problem in board.problems.items():
         log.error("%s is left out: %s", name, problem)

@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 from talaria.app.build import Application, open_application
-from talaria.app.gateway_app import wanted
+from talaria.app.gateway_app import load_wanted
 from talaria.app.settings import Settings
 from talaria.cli import model_status
 from talaria.cli.health.checks import Finding
@@ -60,11 +60,11 @@ async def _route(settings: Settings) -> list[Finding]:
     async with open_application(settings) as app:
         primary, *others = app.route.endpoints
         answers = await asyncio.gather(*(_answer(endpoint, app) for endpoint in (primary, *others)))
-        told = await _told_time(primary) if primary.provider != DEMO and answers[0] is None else None
+        told = await _fetch_date(primary) if primary.provider != DEMO and answers[0] is None else None
     return [
         _primary(app, answers[0]),
         *(_fallback(endpoint, error) for endpoint, error in zip(others, answers[1:], strict=True)),
-        *_left_out(app),
+        *_report_left_out(app),
         clock(app.clock.now(), told, urlsplit(primary.base_url).netloc),
     ]
 
@@ -96,7 +96,7 @@ def _fallback(endpoint: Endpoint, error: TalariaError | None) -> Finding:
     return Finding("fallback", "ok", f"{endpoint.label} answers at {endpoint.base_url}")
 
 
-def _left_out(app: Application) -> Iterator[Finding]:
+def _report_left_out(app: Application) -> Iterator[Finding]:
     for sentence in app.left_out:
         yield Finding("left out", "warn", sentence, "set what it names, or take it out of config.yaml")
 
@@ -115,7 +115,7 @@ def _remedy(error: TalariaError) -> str:
             return "`talaria model try` tells more, `talaria setup` chooses another"
 
 
-async def _told_time(endpoint: Endpoint) -> str | None:
+async def _fetch_date(endpoint: Endpoint) -> str | None:
     """The date on its answer; no key goes there for that."""
     try:
         async with (
@@ -153,7 +153,7 @@ OF_A_PLUGIN = "not one of ours: a plugin may bring it"
 
 
 def check_platforms(settings: Settings) -> Iterator[Finding]:
-    found = wanted(settings, SystemClock())
+    found = load_wanted(settings, SystemClock())
     if not found.doors and not found.problems:
         return
     yield _process(settings)

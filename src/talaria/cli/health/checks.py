@@ -50,7 +50,7 @@ class Finding(msgspec.Struct, frozen=True):
     """`--fix` has done something about it."""
 
 
-def mended(found: Finding, mend: Callable[[], str], *, is_fixing: bool) -> Finding:
+def mend_if_fixing(found: Finding, mend: Callable[[], str], *, is_fixing: bool) -> Finding:
     """The finding as it is, or as it is after `mend`, which answers what it did."""
     if not is_fixing:
         return found
@@ -93,7 +93,7 @@ def _open_home(home: Path, *, is_fixing: bool) -> Finding:
     if _mode(home) & stat.S_ISVTX or home.resolve() in (Path.home().resolve(), Path("/")):
         return Finding("home", "warn", text, "it holds more than Talaria: set TALARIA_HOME to a folder of its own")
     found = Finding("home", "warn", text, FIX.format("makes it yours alone"))
-    return mended(found, lambda: _closed(home, 0o700), is_fixing=is_fixing)
+    return mend_if_fixing(found, lambda: _set_mode(home, 0o700), is_fixing=is_fixing)
 
 
 def _open_files(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
@@ -102,7 +102,7 @@ def _open_files(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
         if path.is_file() and _mode(path) & _OPEN:
             text = f"others can get at {path} ({_mode(path):04o})"
             found = Finding(path.name, "warn", text, FIX.format("makes it yours alone"))
-            yield mended(found, lambda path=path: _closed(path, 0o600), is_fixing=is_fixing)
+            yield mend_if_fixing(found, lambda path=path: _set_mode(path, 0o600), is_fixing=is_fixing)
 
 
 def _changeable(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
@@ -110,15 +110,15 @@ def _changeable(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
     file = paths.config_file(home)
     if file.is_file() and can_others_write(file.stat()):
         found = Finding(file.name, "fail", f"others can change {file} ({_mode(file):04o})", FIX.format("forbids it"))
-        yield mended(found, lambda: _closed_for_writing(file), is_fixing=is_fixing)
+        yield mend_if_fixing(found, lambda: _forbid_writing(file), is_fixing=is_fixing)
 
 
-def _closed_for_writing(path: Path) -> str:
+def _forbid_writing(path: Path) -> str:
     path.chmod(_mode(path) & ~(stat.S_IWGRP | stat.S_IWOTH))
     return f"only you can change {path} now"
 
 
-def _closed(path: Path, mode: int) -> str:
+def _set_mode(path: Path, mode: int) -> str:
     before = _mode(path)
     path.chmod(mode)
     return f"{path} was {before:04o} and is {mode:04o} now: only you can read it"
@@ -134,7 +134,7 @@ def _leftovers(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
     if found:
         names = ", ".join(path.name for path in found)
         told = Finding("leftovers", "warn", f"half-written files in {home}: {names}", FIX.format("removes them"))
-        yield mended(told, lambda: _removed(found), is_fixing=is_fixing)
+        yield mend_if_fixing(told, lambda: _remove(found), is_fixing=is_fixing)
 
 
 def _is_leftover(path: Path) -> bool:
@@ -144,7 +144,7 @@ def _is_leftover(path: Path) -> bool:
     return path.is_file() and time.time() - path.stat().st_mtime > OLD_S
 
 
-def _removed(found: list[Path]) -> str:
+def _remove(found: list[Path]) -> str:
     for path in found:
         path.unlink(missing_ok=True)
     return f"removed {', '.join(path.name for path in found)}"
@@ -164,7 +164,9 @@ CORRECT = "correct that; `talaria config check` says whether it is right"
 def check_settings(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
     settings = read_settings_leniently(home)
     if foreign := [problem for problem in settings.problems if _is_foreign(problem)]:
-        yield mended(_told(settings, foreign), lambda: _moved(settings, foreign), is_fixing=is_fixing)
+        yield mend_if_fixing(
+            _report_foreign(settings, foreign), lambda: _move_foreign(settings, foreign), is_fixing=is_fixing
+        )
     yield from problems(settings, without=foreign)
     file = paths.config_file(home)
     if not settings.problems:
@@ -182,14 +184,14 @@ def _is_foreign(problem: Problem) -> bool:
     return problem.is_unknown and len(problem.key) == 1 and "did you mean" not in problem.sentence
 
 
-def _told(settings: Settings, foreign: Sequence[Problem]) -> Finding:
+def _report_foreign(settings: Settings, foreign: Sequence[Problem]) -> Finding:
     text = " ".join(problem.sentence for problem in foreign)
     theirs = paths.config_file(PluginHome(settings.home).path)
     remedy = f"take it out; if a plugin wrote it, `talaria doctor --fix` moves it to the settings of plugins, {theirs}"
     return Finding(SUBJECT, "fail", text, remedy)
 
 
-def _moved(settings: Settings, foreign: Sequence[Problem]) -> str:
+def _move_foreign(settings: Settings, foreign: Sequence[Problem]) -> str:
     """First written there, then taken out here: whatever happens, it is in one of the two."""
     plugin_home, keys = PluginHome(settings.home), [str(problem.key[0]) for problem in foreign]
     document = read_yaml(paths.config_file(settings.home))
@@ -205,7 +207,7 @@ async def check_store(home: Path, *, is_fixing: bool) -> list[Finding]:
             problems = await store.check()
             waiting = await store.journal.list_interrupted()
             grants = await store.grants.list() if not problems else ()
-            entries = await _indexed(store, home) if is_fixing and not problems else None
+            entries = await _rebuild_index(store, home) if is_fixing and not problems else None
     except TalariaError as error:
         is_passing = isinstance(error, StoreUnavailable)
         remedy = "see to what it names, then try again" if is_passing else "restore a backup"
@@ -236,7 +238,7 @@ def _find_grants_of_gone_projects(grants: Sequence[Grant]) -> Iterator[Finding]:
         )
 
 
-async def _indexed(store: SqliteStore, home: Path) -> int | None:
+async def _rebuild_index(store: SqliteStore, home: Path) -> int | None:
     """How many entries the index has, made anew; None: there was none, and the first search makes it."""
     if not (home / "search.db").exists():
         return None
@@ -252,7 +254,7 @@ _MEANS: dict[str, Callable[[list[int], list[int]], bool]] = {">=": ge, "<": lt}
 def check_versions() -> Iterator[Finding]:
     yield Finding("talaria", "ok", f"{__version__} on Python {sys.version.split()[0]}")
     for name, bounds in sorted(_bounds()):
-        installed = _installed(name)
+        installed = _find_version(name)
         if installed is not None and not _is_within(installed, bounds):
             remedy = f"pip install '{name}{bounds}'"
             yield Finding(f"package {name}", "warn", f"{installed} is installed, and {bounds} is needed", remedy)
@@ -268,7 +270,7 @@ def _bounds() -> set[tuple[str, str]]:
     return {(match[1], match[2].strip()) for match in read}
 
 
-def _installed(name: str) -> str | None:
+def _find_version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -15,7 +15,7 @@ from talaria.cli.health import checks
 from talaria.cli.health.checks import Finding
 from talaria.cli.notices import show
 from talaria.cli.output import json_option, print_json
-from talaria.config.project_settings import gone_projects, project_file, read_project_settings
+from talaria.config.project_settings import find_gone_projects, project_file, read_project_settings
 from talaria.core.errors import BadInput, TalariaError
 from talaria.tools.mcp.server_entries import ServerEntry
 
@@ -84,15 +84,15 @@ def _of(settings: Settings) -> Iterator[Finding]:
 
     yield from asyncio.run(check_models.check_models(settings))
     yield from _sandbox(settings)
-    yield from _gone_projects(settings)
+    yield from _report_gone_projects(settings)
     if settings.config.wants_plugins:
         yield from _plugins(settings)
     yield from _mcp(settings)
     yield from check_models.check_platforms(settings)
 
 
-def _gone_projects(settings: Settings) -> Iterator[Finding]:
-    for root in gone_projects(settings.home):
+def _report_gone_projects(settings: Settings) -> Iterator[Finding]:
+    for root in find_gone_projects(settings.home):
         yield Finding(
             "projects",
             "warn",
@@ -141,10 +141,10 @@ def _useless_at_landlock(settings: Settings) -> Iterator[Finding]:
 
 def _plugins(settings: Settings) -> Iterator[Finding]:
     """Loaded as a conversation would load them."""
-    from talaria.cli.plugin_view import looked  # noqa: PLC0415  (who has none does not wait for it)
+    from talaria.cli.plugin_view import look_at  # noqa: PLC0415  (who has none does not wait for it)
 
     try:
-        loaded, problems = looked(settings, lambda some: ([one.key for one in some.host.loaded], some.problems()))
+        loaded, problems = look_at(settings, lambda some: ([one.key for one in some.host.loaded], some.problems()))
     except TalariaError as error:
         yield Finding("plugins", "fail", str(error), "`talaria plugins list` names them all")
         return
@@ -176,11 +176,11 @@ def _mcp(settings: Settings) -> Iterator[Finding]:
 
 
 async def _server(settings: Settings, name: str, entry: ServerEntry) -> Finding:
-    from talaria.cli.mcp import tried  # noqa: PLC0415
+    from talaria.cli.mcp import try_server  # noqa: PLC0415
 
     subject, remedy = f"mcp {name}", f"see to it, then `talaria mcp test {name}`"
     try:
-        trial = await tried(settings, name, entry)
+        trial = await try_server(settings, name, entry)
     except TalariaError as error:
         return Finding(subject, "fail", str(error), remedy)
     if trial.problem:

@@ -30,11 +30,11 @@ _END = "the very end"
 
 
 def examine() -> Iterator[Finding]:
-    yield _judged(HIDDEN, asyncio.run(_hides_something()))
-    yield _judged(LOST, _loses_a_home())
+    yield _judge(HIDDEN, asyncio.run(_hides_something()))
+    yield _judge(LOST, _loses_a_home())
 
 
-def _judged(name: str, has_succeeded: bool) -> Finding:
+def _judge(name: str, has_succeeded: bool) -> Finding:
     return Finding(name, "fail" if has_succeeded else "ok", "SUCCEEDS" if has_succeeded else "fails")
 
 

@@ -10,7 +10,7 @@ from talaria.app.settings import Settings
 from talaria.cli.health import own_trial
 from talaria.cli.health.checks import Finding, Verdict
 from talaria.cli.health.escapes import probes
-from talaria.cli.health.escapes.escape_trial import attempted
+from talaria.cli.health.escapes.escape_trial import try_escapes
 from talaria.config import paths
 from talaria.core.errors import TalariaError
 from talaria.core.text import show_size
@@ -56,7 +56,7 @@ def _attempts(sandbox: Sandbox, settings: Settings) -> Iterator[Finding]:
         return
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        findings = asyncio.run(attempted(sandbox, settings.home.resolve(), settings.config.terminal))
+        findings = asyncio.run(try_escapes(sandbox, settings.home.resolve(), settings.config.terminal))
     except TalariaError as error:
         yield Finding("escapes", "fail", str(error))
         return

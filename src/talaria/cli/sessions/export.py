@@ -27,7 +27,7 @@ def _format_of(file: Path) -> ExportFormat:
 def write_as_named(file: str, row: Session, entries: Sequence[Recorded]) -> Path:
     """Where it was written to: a file of its own, if none is named."""
     path = Path(file or f"{row.id}.html").expanduser()
-    write(path, exported(row, entries, _format_of(path)))
+    write(path, export_session(row, entries, _format_of(path)))
     return path
 
 
@@ -38,7 +38,7 @@ def write(file: Path, content: bytes) -> None:
         raise BadInput(f"Cannot write {file}: {fault.strerror}; give another file.") from fault
 
 
-def exported(row: Session, entries: Sequence[Recorded], format: ExportFormat) -> bytes:
+def export_session(row: Session, entries: Sequence[Recorded], format: ExportFormat) -> bytes:
     match format:
         case "lines":
             return escape_json(b"\n".join(map(msgspec.json.encode, (row, *entries)))) + b"\n"

@@ -122,7 +122,7 @@ def _model_part(part: Text | Thinking | ToolCall, results: Results) -> str:
         case Text(text):
             return f'<div class="text" dir="auto">{_markdown(text)}</div>' if text.strip() else ""
         case Thinking(text):
-            return _folded("Thinking", _plain(text), "thinking") if text.strip() else ""
+            return _fold("Thinking", _plain(text), "thinking") if text.strip() else ""
         case ToolCall():
             return _call(part, results.get(part.id))
         case _:
@@ -135,10 +135,10 @@ def _call(call: ToolCall, result: ToolResult | None) -> str:
     mark = "" if how.kind == "done" else f' <span class="wrong">{_plain(f"{how.kind}{words}")}</span>'
     told = "" if result is None else f"<pre>{_plain(result.text)}</pre>{''.join(map(_picture, result.images))}"
     summary = f"<b>{_plain(call.name)}</b>{mark} {_plain(visible(brief(call.arguments, MAX_SUMMARY_CHARS)))}"
-    return _folded(summary, f"<pre>{_plain(visible(call.arguments))}</pre>{told}", "call")
+    return _fold(summary, f"<pre>{_plain(visible(call.arguments))}</pre>{told}", "call")
 
 
-def _folded(summary: str, content: str, kind: str) -> str:
+def _fold(summary: str, content: str, kind: str) -> str:
     return f'<details class="{kind}"><summary>{summary}</summary><div dir="auto">{content}</div></details>'
 
 

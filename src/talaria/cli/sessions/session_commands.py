@@ -14,7 +14,7 @@ import msgspec
 from talaria.cli.context import home, with_store
 from talaria.cli.notices import Progress, say, show
 from talaria.cli.output import confirm, json_option, print_json, yes_option
-from talaria.cli.sessions.export import ExportFormat, exported, write
+from talaria.cli.sessions.export import ExportFormat, export_session, write
 from talaria.cli.sessions.remarks import remark_on, remove_files, when
 from talaria.core.entries import MessageAdded, Recorded
 from talaria.core.errors import BadInput
@@ -53,7 +53,7 @@ def prune(
     if may_go and not yes and not confirm(f"Delete {_amount(stale)} for good?", "they may go", as_json=as_json):
         say("Nothing was deleted.")
         return
-    gone = with_store(folder, lambda store: _gone(store, folder, stale)) if may_go else []
+    gone = with_store(folder, lambda store: _discard(store, folder, stale)) if may_go else []
     if as_json:
         print_json({"ok": True, "dry_run": is_dry_run, "sessions": stale if is_dry_run else gone})
     elif is_dry_run:
@@ -81,7 +81,7 @@ def _amount(stale: Sequence[Stale]) -> str:
     return f"{len(stale):,} {noun} ({messages:,} messages, {size / 1e6:,.1f} MB)"
 
 
-async def _gone(store: SqliteStore, home: Path, stale: Sequence[Stale]) -> list[Stale]:
+async def _discard(store: SqliteStore, home: Path, stale: Sequence[Stale]) -> list[Stale]:
     """One after the other, so that who else writes does not wait long. What has come to life meanwhile stays."""
     gone: list[Stale] = []
     with Progress("Deleting conversations") as progress:
@@ -167,12 +167,12 @@ def reindex(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def export(ctx: click.Context, name: str, format: ExportFormat | None, output: Path | None, as_json: bool) -> None:
     row, entries = with_store(home(ctx), lambda store: _read(store, name))
-    content = exported(row, entries, format or "lines")
+    content = export_session(row, entries, format or "lines")
     if output is None:
         click.echo(content, nl=False)
         return
     write(output, content)
-    _done(as_json, f"Wrote {len(entries)} entries to {output}.", session=row.id, file=str(output))
+    _report_done(as_json, f"Wrote {len(entries)} entries to {output}.", session=row.id, file=str(output))
 
 
 @command.command("rename", help="Give a conversation a title.")
@@ -187,7 +187,7 @@ def rename(ctx: click.Context, name: str, title: str, as_json: bool) -> None:
         return row
 
     row = with_store(home(ctx), work)
-    _done(as_json, f"{row.id} is called {title}.", session=row.id, title=title)
+    _report_done(as_json, f"{row.id} is called {title}.", session=row.id, title=title)
 
 
 @command.command("delete", help="Delete a conversation for good.")
@@ -203,7 +203,7 @@ def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
         return
     with_store(home(ctx), lambda store: store.sessions.delete(row.id))
     remove_files(home(ctx), row.id)
-    _done(as_json, f"Deleted {row.id}.", session=row.id)
+    _report_done(as_json, f"Deleted {row.id}.", session=row.id)
 
 
 @command.command("fork", help="Copy a conversation, up to its last finished turn, under a new id.")
@@ -217,7 +217,7 @@ def fork(ctx: click.Context, name: str, title: str | None, as_json: bool) -> Non
         return await store.sessions.fork(row.id, new_session_id(time.time()), title)
 
     copy = with_store(home(ctx), work)
-    _done(as_json, f"Forked to {copy.id}; go on with `talaria -r {copy.id}`.", session=copy.id)
+    _report_done(as_json, f"Forked to {copy.id}; go on with `talaria -r {copy.id}`.", session=copy.id)
 
 
 async def _read(store: Store, name: str) -> tuple[Session, Sequence[Recorded]]:
@@ -225,7 +225,7 @@ async def _read(store: Store, name: str) -> tuple[Session, Sequence[Recorded]]:
     return row, await store.journal.entries(row.id)
 
 
-def _done(as_json: bool, sentence: str, **facts: str) -> None:
+def _report_done(as_json: bool, sentence: str, **facts: str) -> None:
     if as_json:
         print_json({"ok": True, **facts})
     else:

@@ -21,7 +21,7 @@ from talaria.config import paths
 from talaria.config.edit import with_secret
 from talaria.config.lenient import decode_leniently
 from talaria.config.load import expand, parse_yaml, read_yaml
-from talaria.config.secrets import known_secrets, parse_line, says_something
+from talaria.config.secrets import find_secrets, parse_line, says_something
 from talaria.core.errors import BadConfig, BadInput
 from talaria.core.secret import Secret
 from talaria.core.trees import open_in, replace_in
@@ -190,7 +190,7 @@ def _strip_secrets(ours: Document, file: Path) -> dict[str, Any]:
     """Without secrets; a name that stands for one (`${NAME}`) is none."""
     config, _ = decode_leniently(ours, _Lenient({}), file)
     typed = msgspec.to_builtins(config, enc_hook=_mask)
-    return _without(ours, typed, known_secrets({}, dict(ours)))
+    return _without(ours, typed, find_secrets({}, dict(ours)))
 
 
 def _mask(value: object) -> object:

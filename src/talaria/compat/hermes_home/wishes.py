@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from talaria.compat.hermes_home.report import ImportStep, make_left_step, make_taken_step, there
 from talaria.config.edit import set_value
-from talaria.config.secrets import unquoted
+from talaria.config.secrets import strip_quotes
 from talaria.core.fs import read_text
 from talaria.providers.catalog import catalog
 
@@ -26,7 +26,7 @@ def read_keys(file: Path) -> dict[str, str]:
         line.strip().removeprefix("export ").partition("=")
         for line in (read_text(file, MAX_FILE_BYTES) or "").splitlines()
     )
-    found = {name.strip(): unquoted(value.strip()) for name, equals, value in pairs if equals}
+    found = {name.strip(): strip_quotes(value.strip()) for name, equals, value in pairs if equals}
     return {name: value for name, value in found.items() if name.isidentifier() and name.isupper() and value}
 
 

@@ -294,7 +294,7 @@ class Canaries:
         listener = self._listeners.get(name)
         while listener is not None and name not in self._heard:
             try:
-                heard = _received(listener)
+                heard = _receive(listener)
             except OSError:
                 break
             if self._mark.encode() in heard:
@@ -339,7 +339,7 @@ def _way(listener: socket.socket) -> str:
     return "send" if listener.type == socket.SOCK_DGRAM else "connect"
 
 
-def _received(listener: socket.socket) -> bytes:
+def _receive(listener: socket.socket) -> bytes:
     if listener.type == socket.SOCK_DGRAM:
         return listener.recv(100)
     with listener.accept()[0] as stream:

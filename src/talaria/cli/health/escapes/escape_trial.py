@@ -23,9 +23,9 @@ from talaria.tools.sandbox.system import PYTHON
 LIMITS = SandboxLimits(processes=256, scratch_bytes=32 << 20, file_bytes=64 << 20)
 
 
-async def attempted(sandbox: Sandbox, home: Path, settings: TerminalSettings) -> list[ProbeResult]:
+async def try_escapes(sandbox: Sandbox, home: Path, settings: TerminalSettings) -> list[ProbeResult]:
     """All attempts, one after the other. `home` is Talaria's own: something to go for is put there meanwhile."""
-    async with in_threads(_planted(home, settings)) as (canaries, view), sandbox.open(view) as host:
+    async with in_threads(_plant(home, settings)) as (canaries, view), sandbox.open(view) as host:
         output = CapturedOutput(view.project.with_name("spill") / "trial" / "output", Redactor())
         command = SandboxCommand(program=(PYTHON, "-I", "-S", *canaries.arguments))
         await host.start(command, output).wait()
@@ -40,7 +40,7 @@ async def attempted(sandbox: Sandbox, home: Path, settings: TerminalSettings) ->
 
 
 @contextmanager
-def _planted(home: Path, settings: TerminalSettings) -> Generator[tuple[Canaries, SandboxPolicy]]:
+def _plant(home: Path, settings: TerminalSettings) -> Generator[tuple[Canaries, SandboxPolicy]]:
     """Around a project that is there for that only."""
     with TemporaryDirectory(prefix="talaria-trial-") as folder:
         project = Path(folder).resolve() / "project"

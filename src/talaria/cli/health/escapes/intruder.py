@@ -220,13 +220,13 @@ def open_disks() -> str:
 
 
 def _disks() -> Iterator[str]:
-    for name in {*_listed("/dev"), *_listed("/sys/class/block"), "sda", "vda", "nvme0n1"}:
+    for name in {*_list_folder("/dev"), *_list_folder("/sys/class/block"), "sda", "vda", "nvme0n1"}:
         with suppress(OSError):
             if stat.S_ISBLK(os.stat(f"/dev/{name}").st_mode):
                 yield f"/dev/{name}"
 
 
-def _listed(folder: str) -> list[str]:
+def _list_folder(folder: str) -> list[str]:
     with suppress(OSError):
         return os.listdir(folder)
     return []

@@ -43,7 +43,7 @@ async def try_policy(
     sandbox: Sandbox, home: Path, settings: TerminalSettings, environment: Mapping[str, str]
 ) -> list[ProbeResult]:
     """In a project of its own, as a session works in it when nobody can be asked."""
-    async with in_threads(_planted()) as project:
+    async with in_threads(_plant()) as project:
         folder = project.parent
 
         def look(_: Sequence[Path]) -> SandboxPolicy:
@@ -66,7 +66,7 @@ async def try_policy(
             await run(_append(".git/config"))
         finally:
             await workspace.close()
-        return await in_thread(lambda: _judged(project))
+        return await in_thread(lambda: _judge(project))
 
 
 def _append(path: str) -> str:
@@ -74,7 +74,7 @@ def _append(path: str) -> str:
 
 
 @contextmanager
-def _planted() -> Generator[Path]:
+def _plant() -> Generator[Path]:
     with TemporaryDirectory(prefix="talaria-trial-") as name:
         project = Path(name).resolve() / "project"
         for path, content in _FILES.items():
@@ -92,7 +92,7 @@ def _replace(file: Path) -> None:
     new.rename(file)
 
 
-def _judged(project: Path) -> list[ProbeResult]:
+def _judge(project: Path) -> list[ProbeResult]:
     made = [path for path in _MADE if (project / path).exists()]
     return [
         ProbeResult(DEEP, _holds_evil(project / _DEEP), _DEEP),

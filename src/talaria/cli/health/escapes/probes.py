@@ -148,7 +148,7 @@ class ProbeLine(msgspec.Struct, frozen=True):
 def judge(lines: Iterable[str], canaries: Canaries) -> list[ProbeResult]:
     """What the intruder wrote, line by line, beside what the canaries show. They have to be there still."""
     told = {one.name: one for one in map(decode_line, lines) if one is not None}
-    return [_judged(attempt, told.get(attempt.name), canaries) for attempt in ATTEMPTS]
+    return [_judge_attempt(attempt, told.get(attempt.name), canaries) for attempt in ATTEMPTS]
 
 
 def decode_line(line: str) -> ProbeLine | None:
@@ -159,8 +159,8 @@ def decode_line(line: str) -> ProbeLine | None:
         return None
 
 
-def _judged(attempt: Attempt, told: ProbeLine | None, canaries: Canaries) -> ProbeResult:
-    shown = _shown(attempt, told, canaries)
+def _judge_attempt(attempt: Attempt, told: ProbeLine | None, canaries: Canaries) -> ProbeResult:
+    shown = _find_evidence(attempt, told, canaries)
     if told is None and not shown:
         if canaries.is_missing(attempt.name):
             return ProbeResult(attempt, None, "there is nothing here to try it on", is_tried=False)
@@ -174,7 +174,7 @@ def _judged(attempt: Attempt, told: ProbeLine | None, canaries: Canaries) -> Pro
     return ProbeResult(attempt, shown, claim.detail + idle)
 
 
-def _shown(attempt: Attempt, told: ProbeLine | None, canaries: Canaries) -> bool | None:
+def _find_evidence(attempt: Attempt, told: ProbeLine | None, canaries: Canaries) -> bool | None:
     """None: nothing could show it."""
     match attempt.evidence:
         case "word":
