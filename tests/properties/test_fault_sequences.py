@@ -41,9 +41,9 @@ from talaria.core.secret import Secret
 from talaria.providers.base import Delta, Endpoint, ModelRequest, Route
 from talaria.providers.provider_failures import TREATMENTS
 from talaria.providers.upstream import Upstream
-from talaria.runtime.services import SessionServices
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig, TurnOptions
+from talaria.runtime.session_services import SessionServices
 from talaria.runtime.turn_runner import Report
 from talaria.store.base import Store
 from talaria.store.memory import MemoryStore

@@ -25,9 +25,9 @@ from talaria.core.ids import CallId, Epoch, OwnerId, SessionId
 from talaria.core.messages import Assistant, Image, StopReason, Text, ToolCall, user
 from talaria.providers.base import Route, WireName
 from talaria.providers.upstream import Upstream
-from talaria.runtime.services import SessionServices
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig, TurnOptions
+from talaria.runtime.session_services import SessionServices
 from talaria.runtime.turn_runner import Report
 from talaria.store.base import Held, Journal, NewSession, Session, Sessions, Write
 from talaria.store.memory import MemoryStore

@@ -27,9 +27,9 @@ from talaria.app.settings import read_settings
 from talaria.core.ids import new_session_id
 from talaria.core.messages import user
 from talaria.core.redaction import Redactor
-from talaria.runtime.services import SessionServices
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig
+from talaria.runtime.session_services import SessionServices
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Reply

@@ -31,9 +31,9 @@ from talaria.runtime.auxiliary import Auxiliary, SessionSummariser
 from talaria.runtime.builtin_commands import builtin_commands
 from talaria.runtime.chat import Purpose
 from talaria.runtime.commands import Commands
-from talaria.runtime.services import SessionServices
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig, TurnOptions
+from talaria.runtime.session_services import SessionServices
 from talaria.store.base import Session, Store
 from talaria.store.sqlite.store import SqliteStore
 from talaria.tools.base import Gate, Tool

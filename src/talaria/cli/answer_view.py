@@ -14,9 +14,9 @@ from typing import Protocol, TextIO
 
 import msgspec
 
+from talaria.cli.command_output import error_document, print_json
 from talaria.cli.notices import say
 from talaria.cli.options import Format
-from talaria.cli.output import error_document, print_json
 from talaria.cli.safe import PrintableStream, brief, printable, visible
 from talaria.cli.tool_outcomes import CHECKLIST_TOOL, Excerpt, outcome, read_steps, refusal
 from talaria.core.events import (

@@ -4,9 +4,9 @@ from datetime import datetime
 
 import click
 
+from talaria.cli.command_output import json_option, print_json
 from talaria.cli.context import home, with_store
 from talaria.cli.notices import say, show
-from talaria.cli.output import json_option, print_json
 from talaria.cli.safe import brief, visible
 from talaria.core.errors import BadInput
 from talaria.runtime.sandbox_report import describe_grant, place_of

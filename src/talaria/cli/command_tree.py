@@ -22,13 +22,13 @@ from talaria.core.errors import BadConfig, BadInput, TalariaError
 log = logging.getLogger(__name__)
 
 _COMMANDS = {
-    "chat": ("chat", "Talk to the model (the default)."),
+    "chat": ("chat_command", "Talk to the model (the default)."),
     "setup": ("first_run.setup", "Find or choose a model, try it, and make it the default."),
     "model": ("model", "List and try models, and choose the default."),
     "sessions": ("sessions.session_commands", "List, show, search, export and edit conversations."),
-    "rollback": ("rollback", "Put files back as they were before a turn changed them."),
+    "rollback": ("rollback_command", "Put files back as they were before a turn changed them."),
     "usage": ("usage", "Show what model calls have used and cost."),
-    "config": ("config", "Show and change settings."),
+    "config": ("config_command", "Show and change settings."),
     "profiles": ("profiles", "List, create and delete profiles; each has a home of its own."),
     "import": ("importing", "Import your data from another program."),
     "backup": ("backup.backup", "Write everything in your home to one file."),
@@ -220,7 +220,7 @@ def profile_length(arguments: Sequence[str]) -> int:
 
 def _chat_arguments(arguments: Sequence[str], commands: Container[str]) -> Sequence[str]:
     """Without the word `chat`, if it comes after some of them."""
-    from talaria.cli.chat import command  # noqa: PLC0415  (it is what will run)
+    from talaria.cli.chat_command import command  # noqa: PLC0415  (it is what will run)
 
     flags = {name: one.is_flag for one in command.params if isinstance(one, click.Option) for name in one.opts}
     found = next(_words(arguments, flags), None)

@@ -12,8 +12,8 @@ from talaria.app.build import builtin_tools, open_store
 from talaria.app.settings import read_settings
 from talaria.cli import context, exits
 from talaria.cli.command_name import runnable
+from talaria.cli.command_output import json_option, print_json
 from talaria.cli.notices import Progress, say, show
-from talaria.cli.output import json_option, print_json
 from talaria.compat.hermes_home.conversation_import import move
 from talaria.compat.hermes_home.receivers import NoReceiver, StoreReceiver
 from talaria.compat.hermes_home.report import Item, Verdict, mark_failed

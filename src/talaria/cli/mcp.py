@@ -16,9 +16,9 @@ from talaria.app.listed_servers import find_servers
 from talaria.app.settings import Settings
 from talaria.cli import context
 from talaria.cli.command_name import runnable
+from talaria.cli.command_output import json_option, print_json, yes_option
 from talaria.cli.command_tree import ListingGroup
 from talaria.cli.notices import say, show
-from talaria.cli.output import json_option, print_json, yes_option
 from talaria.cli.safe import brief, visible
 from talaria.config import edit
 from talaria.core.aio import in_thread

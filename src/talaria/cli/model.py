@@ -8,11 +8,11 @@ import msgspec
 
 from talaria.app.settings import Settings
 from talaria.cli import context, model_status, model_trial
+from talaria.cli.command_output import json_option, print_json
 from talaria.cli.command_tree import ListingGroup
 from talaria.cli.model_status import Default, KnownModel, Models, ProviderState
 from talaria.cli.model_trial import ModelTrial
 from talaria.cli.notices import say, show
-from talaria.cli.output import json_option, print_json
 from talaria.config import paths
 from talaria.config.edit import set_value
 from talaria.config.selection import DEMO, ModelChoice, as_default, choose, endpoint

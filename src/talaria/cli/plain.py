@@ -19,11 +19,11 @@ import click
 from talaria.app.settings import Settings
 from talaria.cli import exits
 from talaria.cli.answer_view import AnswerView, view_for
+from talaria.cli.command_output import print_failure
 from talaria.cli.context import settings
 from talaria.cli.conversation import INTERRUPTED, Conversation, open_conversation
 from talaria.cli.notices import complain, discard_output, say
 from talaria.cli.options import CliOptions, Format
-from talaria.cli.output import print_failure
 from talaria.cli.references import is_piped, read_image, read_stdin, refuse_binary_lines, with_references
 from talaria.cli.safe import decidable
 from talaria.core.entries import Recorded

@@ -11,8 +11,8 @@ import click
 from talaria.app.settings import Settings, read_settings_leniently
 from talaria.cli import context
 from talaria.cli.command_name import runnable
+from talaria.cli.command_output import json_option, print_json
 from talaria.cli.notices import Progress, say, show
-from talaria.cli.output import json_option, print_json
 from talaria.cli.plugin_view import (
     Kind,
     about,

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from talaria.cli import context
+from talaria.cli.command_output import confirm, json_option, print_json, yes_option
 from talaria.cli.notices import say, show
-from talaria.cli.output import confirm, json_option, print_json, yes_option
 from talaria.config import paths
 from talaria.core.errors import BadInput, OperatorError
 from talaria.core.fs import replace_file

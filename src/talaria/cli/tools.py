@@ -20,9 +20,9 @@ from talaria.app.build import builtin_tools
 from talaria.app.settings import Settings
 from talaria.cli import context
 from talaria.cli.command_name import runnable
+from talaria.cli.command_output import json_option, print_json
 from talaria.cli.command_tree import ListingGroup
 from talaria.cli.notices import say, show
-from talaria.cli.output import json_option, print_json
 from talaria.cli.safe import brief
 from talaria.config import edit
 from talaria.core.clock import Clock, SystemClock

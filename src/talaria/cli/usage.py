@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 import click
 import msgspec
 
+from talaria.cli.command_output import json_option, print_json
 from talaria.cli.context import home, with_store
 from talaria.cli.model_trial import TRIALS
 from talaria.cli.notices import say, show
-from talaria.cli.output import json_option, print_json
 from talaria.cli.safe import brief, printable
 from talaria.core.ids import SessionId
 from talaria.runtime.accounts import cache_share, calls, dollars, midnight, total

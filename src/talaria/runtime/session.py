@@ -16,7 +16,6 @@ from talaria.core.messages import Assistant, User
 from talaria.providers.base import prompt_tokens
 from talaria.providers.upstream import Upstream
 from talaria.runtime.lease import NEVER_HELD, Observer, Recorder, SessionLease, SessionState
-from talaria.runtime.services import SessionServices
 from talaria.runtime.session_config import (
     Asker,
     CurrentSession,
@@ -25,6 +24,7 @@ from talaria.runtime.session_config import (
     TurnOptions,
     current_session,
 )
+from talaria.runtime.session_services import SessionServices
 from talaria.runtime.turn_runner import Report, RunningTurn, TurnFactory
 from talaria.store.base import Session, Store
 from talaria.tools.executor import Executor

@@ -27,8 +27,8 @@ from talaria.providers.message_history import History
 from talaria.providers.upstream import Upstream
 from talaria.runtime import prompt
 from talaria.runtime.lease import Observer, Recorder, SessionState
-from talaria.runtime.services import SessionServices
 from talaria.runtime.session_config import TurnMail, TurnOptions, TurnResult
+from talaria.runtime.session_services import SessionServices
 from talaria.store.base import (
     Amount,
     CallEnded,

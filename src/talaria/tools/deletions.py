@@ -27,8 +27,8 @@ from talaria.tools.shell_commands import (
 )
 from talaria.tools.shell_expansion import (
     UNKNOWN,
-    ShellState,
-    Snapshot,
+    ExpansionSnapshot,
+    ExpansionState,
     as_path,
     find_target_directory,
     parse_find_tests,
@@ -84,7 +84,7 @@ def find_losses(
 class _Shell:
     def __init__(self, files: ProjectFiles, place: str, home: str) -> None:
         self._files = files
-        self._state = ShellState(place, home, files.losses.unknown)
+        self._state = ExpansionState(place, home, files.losses.unknown)
         self._place_before: str | None = None
         self._places_if_failed: tuple[str | None, ...] = ()
         """Where commands run if the last `cd` has failed."""
@@ -119,7 +119,7 @@ class _Shell:
         except TooDeep:
             self._files.losses.unknown["commands that are nested too deeply"] = None
             steps = []
-        stack: list[Snapshot] = []
+        stack: list[ExpansionSnapshot] = []
         before: SimpleCommand | None = None
         for step in steps:
             match step:

@@ -88,14 +88,14 @@ def as_path(pattern: tuple[str, ...] | None) -> str | None:
     return f"/{'/'.join(map(unescape, pattern))}"
 
 
-class Snapshot(NamedTuple):
+class ExpansionSnapshot(NamedTuple):
     """What a subshell forgets at its end."""
 
     places: tuple[str | None, ...]
     variables: dict[str, tuple[Word, ...]]
 
 
-class ShellState:
+class ExpansionState:
     """What a shell knows after the commands that were read so far."""
 
     def __init__(self, place: str, home: str, unknown: dict[str, None]) -> None:
@@ -106,10 +106,10 @@ class ShellState:
         self.variables: dict[str, tuple[Word, ...]] = {}
         self._unknown = unknown
 
-    def save(self) -> Snapshot:
-        return Snapshot(self.places, dict(self.variables))
+    def save(self) -> ExpansionSnapshot:
+        return ExpansionSnapshot(self.places, dict(self.variables))
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: ExpansionSnapshot) -> None:
         self.places, self.variables = snapshot
 
     def expand(self, words: Sequence[Word]) -> list[Word]:

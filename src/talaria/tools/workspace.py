@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from talaria.core.aio import complete, in_thread, in_threads
 from talaria.core.errors import ToolFailed
-from talaria.tools.consent import SessionConsent
 from talaria.tools.git_settings import GIT_LOGIN, PROGRAM_HOST, GitSettings
 from talaria.tools.processes import BackgroundProcesses
 from talaria.tools.project_guard import ProjectGuard
@@ -29,6 +28,7 @@ from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.egress_proxy import EgressProxy
 from talaria.tools.sandbox.running_command import ExitStatus, OutputSink, RunningCommand, SandboxCommand
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
+from talaria.tools.sandbox_consent import SessionConsent
 from talaria.tools.sandbox_permissions import Permission
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from talaria.core.ids import OwnerId, SessionId
 from talaria.core.messages import Message
 from talaria.providers.base import Route
 from talaria.providers.upstream import Upstream
-from talaria.runtime.services import SessionServices
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig, TurnOptions
+from talaria.runtime.session_services import SessionServices
 from talaria.store.base import Journal
 from talaria.store.memory import MemoryStore
 from talaria.testing.manual_clock import ManualClock

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from talaria.cli import chat, options
+from talaria.cli import chat_command, options
 from talaria.cli.command_tree import add_default_command
 from talaria.cli.options import CliOptions
 
@@ -13,7 +13,7 @@ def by_click(arguments: list[str]) -> tuple[str | None, CliOptions]:
     profile = None
     if given[0] == "-p":
         profile, given = given[1], given[2:]
-    context = chat.command.make_context("chat", given[1:])
+    context = chat_command.command.make_context("chat", given[1:])
     found = context.params
     options = CliOptions(
         model=found["model"], resume=found["resume"], is_continuing=found["is_continuing"], yolo=found["yolo"]
@@ -48,5 +48,5 @@ def test_whatever_is_not_plain_is_left_to_click(arguments: list[str]) -> None:
 
 
 def test_click_knows_every_option_of_it() -> None:
-    known = {name for one in chat.command.params if isinstance(one, click.Option) for name in one.opts}
+    known = {name for one in chat_command.command.params if isinstance(one, click.Option) for name in one.opts}
     assert {"-c", "--continue", "--yolo", "-m", "--model", "-r", "--resume", "-p", "--profile"} <= known

@@ -18,7 +18,7 @@ COMMAND = re.compile(rf"(?<![\w/.-])talaria (?:{COMMANDS})\b")
 NOT_SENTENCES = {
     "cli/completion/command.py": "a script for the shell",
     "cli/completion/values.py": "a key of a table",
-    "cli/rollback.py": "a part of a sentence that is put together elsewhere",
+    "cli/rollback_command.py": "a part of a sentence that is put together elsewhere",
     "cli/usage.py": "the title of calls that are nobody's conversation",
     "gateway/authorization.py": "hashed",
 }

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from talaria.cli.output import print_json
+from talaria.cli.command_output import print_json
 from talaria.cli.safe import PrintableStream, brief, decidable, escape_json, printable, readable, visible
 from talaria.cli.screen.menu import Menu, MenuItem
 

@@ -34,8 +34,8 @@ from talaria.cli.backup.archive import (
     is_secret,
     secrets_in,
 )
+from talaria.cli.command_output import json_option, print_json
 from talaria.cli.notices import Progress, say
-from talaria.cli.output import json_option, print_json
 from talaria.core.errors import BadInput, OperatorError
 from talaria.core.trees import FOLDER as ENTERING
 from talaria.core.trees import open_in

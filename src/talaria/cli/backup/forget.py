@@ -12,8 +12,8 @@ import msgspec
 from talaria.app.build import open_store
 from talaria.app.settings import Settings
 from talaria.cli import context, exits
+from talaria.cli.command_output import confirm, json_option, print_json, yes_option
 from talaria.cli.notices import Progress, complain, say, show
-from talaria.cli.output import confirm, json_option, print_json, yes_option
 from talaria.cli.sessions.remarks import remove_files
 from talaria.core.errors import BadInput, StoreUnavailable
 from talaria.core.fs import read_text

@@ -20,8 +20,8 @@ import click
 
 from talaria.cli import context
 from talaria.cli.backup.archive import BackupManifest, secrets_in, unpack
+from talaria.cli.command_output import confirm, json_option, print_json, yes_option
 from talaria.cli.notices import Progress, say
-from talaria.cli.output import confirm, json_option, print_json, yes_option
 from talaria.cli.sessions.remarks import when
 from talaria.core.errors import BadInput, OperatorError, SessionBusy, StoreDamaged
 from talaria.gateway.claims import claim, gateway_file

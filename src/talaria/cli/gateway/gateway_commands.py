@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from talaria.cli import context, exits
+from talaria.cli.command_output import json_option, print_json
 from talaria.cli.gateway import daemon, gateway_view
 from talaria.cli.gateway import log as gateway_log
 from talaria.cli.notices import complain, say, show
-from talaria.cli.output import json_option, print_json
 from talaria.config import paths
 from talaria.config.secrets import read_env
 from talaria.core.errors import BadInput, OperatorError, StoreUnavailable

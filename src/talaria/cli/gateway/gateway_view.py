@@ -21,7 +21,7 @@ LEAST_FREE_BYTES = 64 << 10
 """With less than that on the disk nothing can be kept."""
 
 
-class Mail(msgspec.Struct, frozen=True):
+class MailCounts(msgspec.Struct, frozen=True):
     """What is in the store, whether or not a gateway runs."""
 
     waiting_sessions: int = 0
@@ -34,7 +34,7 @@ class Overview(msgspec.Struct, frozen=True):
     is_running: bool
     is_healthy: bool
     complaints: tuple[str, ...]
-    mail: Mail
+    mail: MailCounts
     status: GatewayStatus | None = None
     pid: int | None = None
 
@@ -61,7 +61,7 @@ class OutboxReply(msgspec.Struct, frozen=True):
     text: str
 
 
-def overview(pid: int | None, status: GatewayStatus | None, mail: Mail, troubles: Sequence[str] = ()) -> Overview:
+def overview(pid: int | None, status: GatewayStatus | None, mail: MailCounts, troubles: Sequence[str] = ()) -> Overview:
     """`troubles` are those that we have seen ourselves."""
     if pid is None:
         complaint = "No gateway runs here; `talaria gateway start` starts one."

@@ -6,9 +6,9 @@ from datetime import datetime
 
 import click
 
+from talaria.cli.command_output import json_option, print_json
 from talaria.cli.context import home, with_store
 from talaria.cli.notices import say
-from talaria.cli.output import json_option, print_json
 from talaria.cli.safe import visible
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, OperatorError

@@ -14,8 +14,8 @@ import msgspec
 from talaria.app.build import open_store
 from talaria.app.settings import Settings
 from talaria.cli import context, exits, references
+from talaria.cli.command_output import error_document, json_option, print_json
 from talaria.cli.notices import complain, say
-from talaria.cli.output import error_document, json_option, print_json
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, UserFacing
 from talaria.gateway.claims import find_holder, gateway_file

@@ -10,11 +10,11 @@ import click
 from talaria.app.settings import Settings, read_settings_leniently
 from talaria.cli import context, exits
 from talaria.cli.command_name import runnable
+from talaria.cli.command_output import json_option, print_json
 from talaria.cli.context import BUBBLEWRAP, WITHOUT_BUBBLEWRAP
 from talaria.cli.health import checks
 from talaria.cli.health.checks import Finding
 from talaria.cli.notices import show
-from talaria.cli.output import json_option, print_json
 from talaria.config.project_settings import find_gone_projects, project_file, read_project_settings
 from talaria.core.errors import BadInput, TalariaError
 from talaria.tools.mcp.server_entries import ServerEntry

@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 import msgspec
 
+from talaria.cli.command_output import confirm, json_option, print_json, yes_option
 from talaria.cli.context import home, with_store
 from talaria.cli.notices import Progress, say, show
-from talaria.cli.output import confirm, json_option, print_json, yes_option
 from talaria.cli.sessions.export import ExportFormat, export_session, write
 from talaria.cli.sessions.remarks import remark_on, remove_files, when
 from talaria.core.entries import MessageAdded, Recorded

@@ -5,7 +5,7 @@ import re
 from talaria.core.errors import BadConfig
 from talaria.core.secret import Secret
 from talaria.platforms.base import PlatformSettings
-from talaria.platforms.ids import IdForm, check_ids
+from talaria.platforms.id_settings import IdForm, check_ids
 
 _WHERE = "gateway.platforms.discord"
 _HOW = (

@@ -14,9 +14,9 @@ import msgspec
 
 from talaria.net.urls import proxy_for
 from talaria.platforms.base import AccessLost, File, NotTaken, PlatformFailure, Refused, Rejected, Unsure
-from talaria.platforms.connections import PIECE_BYTES, certificates, open_file, open_session, save
 from talaria.platforms.discord.incoming import read
 from talaria.platforms.failures import pause_s, silence
+from talaria.platforms.http_sessions import PIECE_BYTES, certificates, open_file, open_session, save
 
 _CONNECT_S = 10.0
 _ANSWER_S = 30.0

@@ -16,8 +16,8 @@ from nio.crypto import ENCRYPTION_ENABLED  # pyright: ignore[reportMissingTypeSt
 from talaria.core.aio import in_thread
 from talaria.core.fs import read_bytes, replace_file
 from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Refused, Rejected, Unsure
-from talaria.platforms.connections import certificates
 from talaria.platforms.failures import format_quote, harmless, silence
+from talaria.platforms.http_sessions import certificates
 from talaria.platforms.matrix.config import MatrixSettings
 
 TRANSPORT = (aiohttp.ClientError, TimeoutError, OSError)

@@ -18,8 +18,8 @@ from Crypto.Cipher import AES
 from Crypto.Util import Counter
 
 from talaria.platforms.base import PICTURES, AccessLost, Attachment, File, Rejected
-from talaria.platforms.connections import PIECE_BYTES, save
 from talaria.platforms.failures import harmless, silence
+from talaria.platforms.http_sessions import PIECE_BYTES, save
 from talaria.platforms.matrix import matrix_client
 from talaria.platforms.matrix.incoming import Media
 from talaria.platforms.matrix.matrix_client import API, SERVER, MatrixClient, read

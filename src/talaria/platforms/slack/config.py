@@ -9,7 +9,7 @@ import msgspec
 from talaria.core.errors import BadConfig
 from talaria.core.secret import NO_SECRET, Secret
 from talaria.platforms.base import PlatformSettings
-from talaria.platforms.ids import IdForm, check_ids
+from talaria.platforms.id_settings import IdForm, check_ids
 
 API_URL = "https://slack.com/api/"
 

@@ -32,8 +32,8 @@ from talaria.platforms.base import (
     Rejected,
     SentId,
 )
-from talaria.platforms.connections import PIECE_BYTES, open_file, save
 from talaria.platforms.failures import harmless
+from talaria.platforms.http_sessions import PIECE_BYTES, open_file, save
 from talaria.platforms.slack import incoming, render
 from talaria.platforms.slack.config import SlackSettings, check
 from talaria.platforms.slack.history import Marks, Missed

@@ -14,8 +14,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from talaria.net.urls import proxy_for
 from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Refused, Rejected, Unsure
-from talaria.platforms.connections import certificates, open_session
 from talaria.platforms.failures import harmless, pause_s, silence
+from talaria.platforms.http_sessions import certificates, open_session
 from talaria.platforms.slack.config import SlackSettings
 
 FAULTS = (SlackApiError, aiohttp.ClientError, TimeoutError, OSError, msgspec.ValidationError)

@@ -23,8 +23,8 @@ from talaria.platforms.base import (
     Rejected,
     Unsure,
 )
-from talaria.platforms.connections import PIECE_BYTES, certificates, open_session
 from talaria.platforms.failures import format_quote, harmless, silence
+from talaria.platforms.http_sessions import PIECE_BYTES, certificates, open_session
 
 with tls.skip_certificates():
     import aiohttp

@@ -8,7 +8,7 @@ import msgspec
 from talaria.core.errors import BadConfig
 from talaria.core.secret import NO_SECRET, Secret
 from talaria.platforms.base import PlatformSettings
-from talaria.platforms.ids import IdForm, check_ids
+from talaria.platforms.id_settings import IdForm, check_ids
 
 _WHERE = "gateway.platforms.telegram"
 _TOKEN = re.compile(r"\d+:[\w-]+", re.ASCII)

@@ -23,7 +23,7 @@ from talaria.platforms.base import (
     Rejected,
     SentId,
 )
-from talaria.platforms.connections import open_file, save
+from talaria.platforms.http_sessions import open_file, save
 from talaria.platforms.splitting import units
 from talaria.platforms.telegram import bot_api, outgoing
 from talaria.platforms.telegram.bot_api import FAULTS, BotApi, Declined, interruption, refusal

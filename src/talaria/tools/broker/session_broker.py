@@ -8,12 +8,12 @@ from pathlib import Path
 
 from talaria.core.errors import Denied
 from talaria.tools.broker.broker import BrokerContext, CredentialBroker, Settings
-from talaria.tools.consent import SessionConsent
 from talaria.tools.git_program import list_settings, read_person_settings
 from talaria.tools.git_settings import GitSettings
 from talaria.tools.sandbox.base import ToolHost
 from talaria.tools.sandbox.egress_proxy import EgressProxy
 from talaria.tools.sandbox.local import is_in, outside_environment
+from talaria.tools.sandbox_consent import SessionConsent
 
 _OF_REPOSITORY = frozenset(("user.name", "user.email", "user.signingkey", "gpg.format"))
 _PLAIN_SSH = re.compile(r"ssh(?: -i [^\s'\"\\$`;|&<>]+| -o ?IdentitiesOnly=yes)*")

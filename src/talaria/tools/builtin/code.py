@@ -14,13 +14,13 @@ from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall
 from talaria.tools.base import EXCLUSIVE, Claim, RichResult, Run, Scope, Tool
 from talaria.tools.command_results import describe_blocked, show_live
-from talaria.tools.consent import ask_about_held
 from talaria.tools.function import tool
 from talaria.tools.output import CapturedOutput
 from talaria.tools.person import Proposal
 from talaria.tools.processes import make_result
 from talaria.tools.sandbox.host import script
 from talaria.tools.sandbox.running_command import RunningCommand, SandboxCommand
+from talaria.tools.sandbox_consent import ask_about_held
 from talaria.tools.workspaces import Workspaces
 
 MAX_TIMEOUT_S = 600

@@ -13,7 +13,6 @@ from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import Outcome
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Claim, Effect, RichResult, Run, Scope, Tool
 from talaria.tools.command_results import describe_blocked, show_live
-from talaria.tools.consent import ask_about_held, shorten_reason
 from talaria.tools.function import FunctionTool, is_outside, tool
 from talaria.tools.output import CapturedOutput
 from talaria.tools.person import Proposal
@@ -21,6 +20,7 @@ from talaria.tools.processes import BackgroundProcess, describe_end, make_outcom
 from talaria.tools.sandbox.host.shell import MAX_COMMAND_BYTES
 from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
+from talaria.tools.sandbox_consent import ask_about_held, shorten_reason
 from talaria.tools.sandbox_permissions import FORMS, Permission, parse_need
 from talaria.tools.workspace import Workspace
 from talaria.tools.workspaces import Workspaces

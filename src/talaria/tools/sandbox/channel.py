@@ -91,11 +91,11 @@ class HostChannel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for kind, number, content in self._frames.feed(data):
-                self._heed(kind, self._commands.get(number), number, content)
+                self._handle(kind, self._commands.get(number), number, content)
         except BrokenStream:
             self._give_up()
 
-    def _heed(self, kind: bytes, started: RunningCommand | None, number: int, content: bytes) -> None:
+    def _handle(self, kind: bytes, started: RunningCommand | None, number: int, content: bytes) -> None:
         if started is None:
             return
         if kind == OUTPUT:

@@ -62,7 +62,7 @@ class CommandLoop:
             os.set_inheritable(descriptor, False)  # commands have no business here
         self._greet()
         while True:
-            self._heed(self._poll())
+            self._handle(self._poll())
             self._collect()
             self._tick()
 
@@ -107,7 +107,7 @@ class CommandLoop:
             poll.register(descriptor, events)
         return dict(poll.poll(self._tick_s * 1000 if self._commands else None))
 
-    def _heed(self, ready: dict[int, int]) -> None:
+    def _handle(self, ready: dict[int, int]) -> None:
         readable = select.POLLIN | select.POLLHUP | select.POLLERR
         if ready.get(self._woken):
             with suppress(BlockingIOError):

@@ -1,6 +1,5 @@
 """What works for one live session beside its turns: context keeper, hooks, tools, and the session's own resources
-(a shell, background processes, a browser).
-"""
+(a shell, background processes, a browser)."""
 
 from collections.abc import Sequence
 from functools import lru_cache

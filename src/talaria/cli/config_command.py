@@ -10,9 +10,9 @@ import msgspec
 
 from talaria.app.settings import Settings, read_settings_leniently
 from talaria.cli import context, exits
+from talaria.cli.command_output import print_json
 from talaria.cli.context import BUBBLEWRAP
 from talaria.cli.notices import say
-from talaria.cli.output import print_json
 from talaria.config import paths, selection
 from talaria.config.edit import set_project_value, set_value, unset_value
 from talaria.config.load import read_yaml

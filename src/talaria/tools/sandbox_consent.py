@@ -1,8 +1,7 @@
 """Asks the person to open the sandbox, and about the changes that commands made to guarded files.
 
 What a command needs is asked before it runs, what it tries to reach while it waits for the answer, and changes to files
-that other programs obey after it has ended.
-"""
+that other programs obey after it has ended."""
 
 import asyncio
 import hashlib

@@ -7,8 +7,8 @@ import msgspec
 
 from talaria.cli import context, exits
 from talaria.cli.command_name import runnable
+from talaria.cli.command_output import json_option, print_json
 from talaria.cli.notices import show
-from talaria.cli.output import json_option, print_json
 from talaria.core.errors import BadInput, UnknownSession
 from talaria.core.ids import SessionId
 from talaria.core.messages import FileChange
