@@ -229,6 +229,7 @@ ALLOWED = {
         for name in ("open", "scandir", "stat")
     },
     ("tools/undo/scan.py", ".stat"): "of what was listed, without following it",
+    ("tools/workspace.py", ".open"): "the sandbox, not a file",
     ("tools/workspaces.py", ".resolve"): "the project's own path, the home's, and what the settings name",
     ("tools/workspaces.py", ".expanduser"): "looks at no file",
 }

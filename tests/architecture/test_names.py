@@ -25,7 +25,7 @@ VERBS = {"embed", "exceed", "feed", "need", "proceed", "seed", "shed", "succeed"
 IRREGULAR = """
 beaten begun bound bought broken brought built caught chosen dealt done drawn driven eaten fallen felt forgotten found
 frozen given gone got grown heard held hidden kept known laid led left lent lost made meant met paid rung said seen sent
-shown sold spent split spoken stolen stood stuck sunk swept taken taught thought thrown told torn understood woken won
+shown sold spent spoken stolen stood stuck sunk swept taken taught thought thrown told torn understood woken won
 worn wrapped written
 """
 

@@ -74,7 +74,7 @@ def _tell(status: GatewayStatus) -> None:
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> int:
     home = context.home(ctx)
-    mail, troubles = gateway_view.Mail(), list(gateway_view.disk_troubles(home)) if home.exists() else []
+    mail, troubles = gateway_view.MailCounts(), list(gateway_view.disk_troubles(home)) if home.exists() else []
     if paths.database_file(home).exists():
         try:
             mail = context.with_store(home, _mail)
@@ -88,8 +88,8 @@ def status(ctx: click.Context, as_json: bool) -> int:
     return exits.DONE if seen.is_healthy else exits.BAD_INPUT
 
 
-async def _mail(store: Store) -> gateway_view.Mail:
-    return gateway_view.Mail(len(await store.inbox.list_sessions()), *await count_due_and_failed(store.outbox))
+async def _mail(store: Store) -> gateway_view.MailCounts:
+    return gateway_view.MailCounts(len(await store.inbox.list_sessions()), *await count_due_and_failed(store.outbox))
 
 
 @command.command("platforms", help="Every platform: whether it is set up, and what it needs.")
