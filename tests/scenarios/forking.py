@@ -105,7 +105,7 @@ def _serve(path: str) -> None:
         "net.client",
         "app.builtin_tools",
         "store.sqlite.store",
-        "providers.wires",
+        "providers.http_provider",
         "tools.browser.browser_tools",
     ):
         import_module(f"talaria.{name}")

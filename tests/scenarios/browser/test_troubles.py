@@ -95,7 +95,7 @@ async def test_page_that_hangs_is_closed(impatient: Visitor, site: Site) -> None
 async def test_site_that_does_not_answer_is_given_up(impatient: Visitor, site: Site) -> None:
     await works(impatient, site)
     with socket.create_server((PUBLIC, 0)) as silent:
-        with pytest.raises(ToolFailed, match=f"{PUBLIC} did not finish its answer within 1.5 s"):
+        with pytest.raises(ToolFailed, match=f"{PUBLIC} did not answer in full within 1.5 s"):
             await impatient.open(f"http://{PUBLIC}:{silent.getsockname()[1]}/")
         assert "it works" in await impatient.call("snapshot")
 

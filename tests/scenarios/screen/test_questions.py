@@ -502,7 +502,7 @@ def test_what_was_allowed_is_seen_and_revoked_and_asked_about_again(
         see_quiet(screen)
         if then == "Once.":
             screen.say("/sandbox")
-            shown = screen.see("takes a yes back")
+            shown = screen.see("takes a permission back")
             assert "Commands can write: ~/work, ~/beside, and a /tmp of their own" in shown
             screen.say(f"/sandbox revoke {listed_id(screen, 'in this project')}")
             screen.see("You will be asked again.")
@@ -535,7 +535,7 @@ def test_a_folder_is_revoked_while_a_command_writes_to_it(
     screen.type(f"s{ENTER}")
     screen.wait((beside / "x").exists, "the first write")
     screen.say("/sandbox")
-    screen.see("takes a yes back")
+    screen.see("takes a permission back")
     found = re.search(
         r"- (\w{8}): read, change and delete everything in ~/beside \(in this conversation, ", joined(screen)
     )
