@@ -44,7 +44,7 @@ def typed(command: str, environment: dict[str, str]) -> subprocess.CompletedProc
 def test_hints_work_as_they_are_printed_after_make_run(environment: dict[str, str], home: Path) -> None:
     first = typed(".venv/bin/talaria -q hello", environment)
     assert first.returncode == 0
-    assert "`.venv/bin/talaria setup` chooses a real one." in first.stderr
+    assert "Run `.venv/bin/talaria setup` to choose a real model." in first.stderr
     assert "- run `.venv/bin/talaria setup`, which asks" in first.stdout
     unknown = typed(".venv/bin/talaria -r nope", environment)
     (home / "config.yaml").write_text("modle: {}\n")

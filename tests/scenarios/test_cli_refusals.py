@@ -105,7 +105,7 @@ def test_plain_lines_are_honest(talaria: Talaria, server: ModelServer) -> None:
 
 def test_the_codes_are_told_by_help(talaria: Talaria) -> None:
     told = " ".join(talaria("chat", "--help").stdout.split())
-    assert "6 answered, but a call was refused because nobody could be asked to allow it" in told
+    assert "6 answered, but a call was refused because nobody could be asked to approve it" in told
 
 
 @pytest.mark.parametrize(
