@@ -251,6 +251,6 @@ def test_damaged_store_is_told_and_not_touched(talaria: Talaria, home: Path) -> 
         ended = talaria(*command)
         assert ended.returncode == 4
         assert f"{home}/state.db is damaged" in sentence(ended)
-        assert "put a backup in its place" in sentence(ended)
+        assert "restore a backup" in sentence(ended)
         assert_told_as_json(ended)
     assert (home / "state.db").read_bytes() == damage

@@ -17,11 +17,11 @@ WORDS = "Your answer (Enter: no answer): "
 SCRIPT = """
 import asyncio
 from talaria.cli.plain import TerminalPerson
-from talaria.cli.plain import interruptible
+from talaria.cli.plain import run_interruptible
 
 with asyncio.Runner() as runner:
     try:
-        runner.run(interruptible(TerminalPerson().choose("Why?", ()), lambda: False))
+        runner.run(run_interruptible(TerminalPerson().choose("Why?", ()), lambda: False))
     except asyncio.CancelledError:
         print("interrupted", flush=True)
     print(input("then? ").upper())

@@ -116,7 +116,9 @@ def test_a_file_of_somebody_else_is_not_replaced_by_the_link(environment: dict[s
     (bins / "talaria").write_text("mine")
     assert typed(command, environment).returncode != 0
     assert (bins / "talaria").read_text() == "mine"
-    assert typed(ADVICE, environment).stdout == f"~/.local/bin/talaria is another program. This one is: {SCRIPT}\n"
+    assert (
+        typed(ADVICE, environment).stdout == f"~/.local/bin/talaria is a different program. To run this one: {SCRIPT}\n"
+    )
 
 
 @pytest.mark.usefixtures("checkout")

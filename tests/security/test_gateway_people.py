@@ -55,7 +55,12 @@ async def answer(house: House, speaker: Speaker, text: str, thread: str = "") ->
     """To this; nothing else must be under way there."""
     before = len(texts(house, user=speaker.user, chat=speaker.chat))
     await say(house, speaker, text, thread)
-    await house.until(lambda: len(texts(house, user=speaker.user, chat=speaker.chat)) > before)
+
+    def is_answered() -> bool:
+        shown = texts(house, user=speaker.user, chat=speaker.chat)
+        return len(shown) > before and not shown[-1].startswith("⚙")  # a draft while tools run
+
+    await house.until(is_answered)
     return texts(house, user=speaker.user, chat=speaker.chat)[-1]
 
 
@@ -200,7 +205,7 @@ async def test_what_is_said_together_is_worked_on_in_a_place_of_its_own(house: H
         await say(house, together, "SAY mine", thread="7")
         await house.until(lambda: texts(house, chat=LISTED)[-1] == "mine")
         refused, done, mine = texts(house, chat=LISTED)[2:]
-    assert refused.startswith("The turn that runs belongs to somebody else")
+    assert refused.startswith("The turn that runs is somebody else's")
     assert (done, mine) == ("Done.", "mine")
     assert "SAY steered" not in told_to_model(house.model.requests)
 

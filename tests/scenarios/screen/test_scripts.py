@@ -36,7 +36,9 @@ def test_joiners_are_printed_in_prose_and_shown_in_latin_words_commands_and_ques
     screen.wait(lambda: screen.raw.decode().rpartition("is called")[2].count(FAMILY) > 1, "the title in the status")
     screen.type("/new\r/resume\r")
     screen.see("Which conversation?")
-    screen.wait(lambda: f" {FAMILY}" in screen.raw.decode().rpartition("Which conversation?")[2], "the title in the list")
+    screen.wait(
+        lambda: f" {FAMILY}" in screen.raw.decode().rpartition("Which conversation?")[2], "the title in the list"
+    )
 
 
 def test_joiners_reach_a_plain_terminal_wherever_the_answer_is_cut(
