@@ -18,6 +18,7 @@ ELSEWHERE = {
         "arrival",
         "command_loop",
         "confining",
+        "connection_notes",
         "descendants",
         "landlock",
         "memory_use",

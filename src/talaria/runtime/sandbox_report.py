@@ -128,6 +128,8 @@ def _describe_reach(state: SandboxState, most: int | None) -> Iterator[str]:
         yield f"Hosts that are not asked about: {join_some(state.hosts) if state.hosts else 'none'}"
     if state.ports:
         yield f"Ports of this machine: {join_some([*map(str, state.ports)])}"
+    if state.sockets:
+        yield f"Sockets of this machine: {join_some(paths(state.sockets))}"
     if state.published:
         links = [f"port {port} at http://127.0.0.1:{outside}/" for port, outside in state.published.items()]
         yield f"Open on this machine: {', '.join(links)}"

@@ -1,6 +1,7 @@
 """What is shown of a command: its last lines while it runs, and afterwards what the sandbox blocked.
 
-Blocked hosts are known exactly; paths and ports only as far as the output of the program says.
+Hosts are known exactly, and at the strict level ports and sockets, too; paths only as far as the output of the program
+says.
 """
 
 import asyncio
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from talaria.tools.base import LiveOutput
 from talaria.tools.output import CapturedOutput
-from talaria.tools.sandbox.running_command import OutputSink
+from talaria.tools.sandbox.running_command import ExitStatus, OutputSink
+from talaria.tools.sandbox_permissions import explain_closed_socket
 
 if TYPE_CHECKING:
     from talaria.tools.workspace import Workspace
@@ -105,10 +107,13 @@ _BY_ITSELF = re.compile(
     re.IGNORECASE,
 )
 """What programs say that connect without the proxy."""
+_NAME_LOOKUP = re.compile("name resolution|name or service not known", re.IGNORECASE)
+"""Of a host that they do not name."""
 _PATH = f"/[^\\s:,;(){_MARKS}]+"
 _SOCKET = re.compile(
     rf"\bsocket\s+[{_MARKS}]?({_PATH})|\bunix(?:://|:|\s+)({_PATH})|(?<![^\s:=({_MARKS}])({_PATH}\.sock(?:et)?)\b"
 )
+_ASKED_BY_LIBRARIES = ("/run/nscd/", "/var/run/nscd/", "/run/systemd/", "/var/run/systemd/", "/dev/")
 _NOT_THERE = re.compile(
     r"no such file|cannot connect|can't connect|could not connect|failed|refused|not permitted|ENOENT|EPERM",
     re.IGNORECASE,
@@ -127,10 +132,6 @@ _NO_SERVICES = "services cannot be reached at the landlock level; with bubblewra
 _NO_SOCKET = (
     "no socket of this machine is reached at the landlock level; ask to run the command outside the sandbox with "
     'needs: ["unsandboxed"]'
-)
-_OTHER_THAN_SOCKET = (
-    "sockets of this machine are not there. If that service listens on a port, too, ask for it with needs: "
-    '["port NUMBER"]; else ask to run the command outside the sandbox with needs: ["unsandboxed"]'
 )
 _ONLY_BY_PROXY = (
     "only programs that use the proxy of HTTP_PROXY and HTTPS_PROXY reach hosts, and this one connects by itself; ask "
@@ -151,16 +152,51 @@ _AT_LANDLOCK = (
 """What programs say there, and what it means."""
 
 
-def describe_blocked(workspace: "Workspace", output: str, code: int | None) -> str:
+def describe_blocked(workspace: "Workspace", output: str, end: ExitStatus | None) -> str:
     """What follows the output of a command; empty: nothing was in its way, as far as can be told."""
+    code, tried = (end.code, end.unreachable) if end is not None else (None, None)
     lines = [f"{host} was blocked: {_explain_refusal(reason)}" for host, reason in workspace.egress.take_refused()]
     unreachable = workspace.egress.take_unreachable()
     lines += [
         f"{host} is allowed, so the sandbox is not in the way: {reason}" for host, reason in unreachable if code != 0
     ]
     if code != 0 and workspace.is_confined:
-        lines += _find_probably_blocked(output[-SCANNED_CHARS:], workspace)
+        known = [*_find_blocked(tried or (), workspace)]
+        lines += known
+        probably = _find_probably_blocked(output[-SCANNED_CHARS:], workspace, has_notes=tried is not None)
+        lines += probably[: max(0, MAX_SENTENCES - len(known))]
     return "".join(f"\n[sandbox: {line}]" for line in lines)
+
+
+def _find_blocked(tried: Sequence[str], workspace: "Workspace") -> Iterator[str]:
+    """By what the command tried to connect to, and is not in the sandbox."""
+    told: dict[str, str] = {}
+    for one in tried:
+        kind, _, what = one.partition(" ")
+        if kind == "port":
+            told[one] = (
+                f"port {what} of this machine was blocked, and nothing in the sandbox listens on its own port {what}; "
+                f'if a service of the person listens there, ask for it with needs: ["port {what}"]'
+            )
+        elif kind == "socket" and _is_socket_outside(Path(what), workspace):
+            closed = explain_closed_socket(Path(what).resolve())
+            how = closed if closed is not None else f'ask for it with needs: ["socket {what}"]'
+            told[one] = f"the socket {what} was blocked; {how}"
+        elif kind == "host":
+            told[what] = f"{what} was blocked: {_ONLY_BY_PROXY}"
+    workspace.consent.blocked.extend(told)
+    yield from [*told.values()][:MAX_SENTENCES]
+
+
+def _is_socket_outside(path: Path, workspace: "Workspace") -> bool:
+    """What is not there either is not the sandbox's doing, and whatever is private is nobody's business. Libraries
+    look for some by themselves."""
+    if any(str(path).startswith(place) for place in _ASKED_BY_LIBRARIES) or workspace.is_secret(path):
+        return False
+    try:
+        return path.is_socket() and not workspace.is_secret(path.resolve())
+    except (OSError, RuntimeError):
+        return False
 
 
 def _find_folder_to_open(folder: Path, workspace: "Workspace") -> str:
@@ -193,8 +229,9 @@ def _follow_inside(path: Path, roots: Sequence[Path]) -> Path:
     return path
 
 
-def _find_probably_blocked(output: str, workspace: "Workspace") -> list[str]:
-    """The kernel does not tell which file it was, so this is what the program has said."""
+def _find_probably_blocked(output: str, workspace: "Workspace", *, has_notes: bool) -> list[str]:
+    """The kernel does not tell which file it was, so this is what the program has said. `has_notes`: what it tried to
+    connect to is known otherwise."""
     at_landlock = workspace.level in ("landlock", "seatbelt")
     told = [sentence for sign, sentence in _AT_LANDLOCK if workspace.level == "landlock" and sign.search(output)]
     if workspace.level == "strict" and _BUSY.search(output):
@@ -211,15 +248,16 @@ def _find_probably_blocked(output: str, workspace: "Workspace") -> list[str]:
             if not any(path.is_relative_to(root) for root in workspace.roots):
                 wanted = path if _MAKES_FOLDER.search(line) else path.parent
                 paths[str(path)] = "" if _OWN_HOME.match(str(path)) else _find_folder_to_open(wanted, workspace)
-    refused = filter(None, map(_REFUSED.search, lines))
+    refused = [] if has_notes else [*filter(None, map(_REFUSED.search, lines))]
     ports = {port for found in refused for port in found.groups() if port is not None}
-    sockets = dict.fromkeys(_find_sockets(lines, workspace))
+    sockets = {} if has_notes else dict.fromkeys(_find_sockets(lines, workspace))
     by_itself = [*filter(None, map(_BY_ITSELF.search, lines))] if workspace.level == "strict" else []
     hosts = dict.fromkeys(host for found in by_itself for host in found.groups() if host)
-    if by_itself:
+    is_name_lookup = any(_NAME_LOOKUP.search(found.group()) for found in by_itself)
+    if hosts or is_name_lookup or (by_itself and not has_notes):
         told.append(f"{' and '.join(hosts) or 'a host'} was probably blocked: {_ONLY_BY_PROXY}")
     asked_for = (*(f"port {port}" for port in sorted(ports)), *(f"socket {path}" for path in sockets), *hosts)
-    workspace.consent.blocked.extend((*paths, *asked_for))
+    workspace.consent.probably_blocked.extend((*paths, *asked_for))
     by_folder: dict[str, list[str]] = {}
     for path, folder in paths.items():
         by_folder.setdefault(folder, []).append(path)
@@ -236,8 +274,12 @@ def _find_probably_blocked(output: str, workspace: "Workspace") -> list[str]:
         f'with needs: ["port {port}"]'
         for port in sorted(ports)
     ]
-    how = _NO_SOCKET if workspace.level == "landlock" else _OTHER_THAN_SOCKET
-    told += [f"the socket {path} was probably blocked; {how}" for path in sockets]
+    told += [
+        f"the socket {path} was probably blocked; {_NO_SOCKET}"
+        if workspace.level == "landlock"
+        else f'the socket {path} was probably blocked; ask for it with needs: ["socket {path}"]'
+        for path in sockets
+    ]
     return told[:MAX_SENTENCES]
 
 

@@ -112,7 +112,7 @@ class PolicyGate:
     async def list_grants(self, kind: PermissionKind, scope: Scope) -> tuple[tuple[str, ...], ...]:
         if scope.person is not None and not scope.person.may_approve():
             return ()
-        if kind == "port" and self.has_private_data(scope):  # as the policy has it: it could leave there
+        if kind in ("port", "socket") and self.has_private_data(scope):  # as the policy has it: it could leave there
             return ()
         return tuple(select_grants(kind, await self._grants.list_valid(scope.asker, self._session), str(scope.cwd)))
 

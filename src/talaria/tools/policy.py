@@ -90,6 +90,7 @@ _WHY_CLOSED: dict[str, str] = {
     "network": "commands reach only hosts that you allow",
     "write": "commands change only the project and folders that you allow",
     "port": "commands reach only services of this machine that you allow",
+    "socket": "commands reach only services of this machine that you allow, and this one would take them for you",
     "publish": "a server in the sandbox is reached from outside only if you allow it",
     "unsandboxed": "nothing would restrict it",
     "git-url": "git would send and fetch there from now on, also outside the sandbox",

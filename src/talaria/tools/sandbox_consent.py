@@ -91,7 +91,9 @@ class SessionConsent:
     def __init__(self) -> None:
         self._running: list[CommandConsent] = []
         self.blocked: deque[str] = deque(maxlen=MAX_BLOCKED)
-        """Paths and ports that were lately asked for in vain, as far as can be told; for people."""
+        """Ports, sockets and addresses that commands lately tried to reach in vain; for people."""
+        self.probably_blocked: deque[str] = deque(maxlen=MAX_BLOCKED)
+        """The same, and paths, as far as programs said so."""
 
     @contextmanager
     def register(self, run: Run, command: str, place: str, *, may_ask: bool = True) -> Generator["CommandConsent"]:
@@ -178,15 +180,19 @@ class CommandConsent:
                 await in_thread(partial(_make_folder, Path(permission.what[0])))
         self.allowed = tuple([permission for permission in needs if not await self._is_granted(permission)])
         tools = self._run.tools
-        writes, ports, published = [
+        writes, ports, sockets, published = [
             [*((await tools.list_grants(kind)) if tools is not None else ()), *workspace.consent.list_allowed(kind)]
-            for kind in ("write", "port", "publish")
+            for kind in ("write", "port", "socket", "publish")
         ]
         if workspace.level != "strict":  # a yes from before, at a better level, keeps no command from running
-            ports = workspace.consent.list_allowed("port")
+            ports, sockets = workspace.consent.list_allowed("port"), []
         await workspace.share(await in_thread(lambda: _existing_places(writes)))
         numbers = (*workspace.settings.ports, *(int(port) for (port,) in ports))
-        await workspace.open_ports([*dict.fromkeys(numbers)], [int(port) for (port,) in published])
+        await workspace.open_ports(
+            [*dict.fromkeys(numbers)],
+            await in_thread(lambda: [place for place in _existing_places(sockets) if place.is_socket()]),
+            [int(port) for (port,) in published],
+        )
 
     def copy_answers(self, asked: "CommandConsent") -> None:
         """What was answered before the command began."""

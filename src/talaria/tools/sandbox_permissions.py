@@ -1,5 +1,5 @@
-"""What a person can open in the sandbox: a host, a folder, a service of the machine, an address in settings of git, or
-one command outside of it.
+"""What a person can open in the sandbox: a host, a folder, a service of the machine (by its port or its socket), an
+address in settings of git, or one command outside of it.
 
 A permission is asked about in words of ours that say its effect; what the model says of it comes second. Where a yes
 lasts it is a grant (`store/permission_ports.py`) of the tool name `SANDBOX`, which no tool of a model has.
@@ -8,6 +8,7 @@ lasts it is a grant (`store/permission_ports.py`) of the tool name `SANDBOX`, wh
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -36,13 +37,16 @@ REGISTRIES: dict[str, tuple[str, ...]] = {
 }
 """Package registries take more than one host: one yes covers them together."""
 
-PermissionKind = Literal["network", "write", "port", "publish", "unsandboxed", "git-url", "fetch", "push", "sign", "gh"]
-FORMS = "`network HOST`, `write PATH`, `port NUMBER`, `publish NUMBER` or `unsandboxed`"
+PermissionKind = Literal[
+    "network", "write", "port", "socket", "publish", "unsandboxed", "git-url", "fetch", "push", "sign", "gh"
+]
+FORMS = "`network HOST`, `write PATH`, `port NUMBER`, `socket PATH`, `publish NUMBER` or `unsandboxed`"
 
 _TITLES: dict[str, str] = {
     "network": "Open the network?",
     "write": "Open a folder?",
     "port": "Open a port of this machine?",
+    "socket": "Open a socket of this machine?",
     "publish": "Open a port of the sandbox?",
     "unsandboxed": "Leave the sandbox?",
     "git-url": "Change an address of git?",
@@ -52,6 +56,20 @@ _TITLES: dict[str, str] = {
     "gh": "Use your login?",
 }
 
+_SOCKETS_OF_THE_DESKTOP = (
+    *("/run/user/*", "/run/docker*", "/run/podman/*", "/run/containerd/*", "/run/crio/*", "/run/buildkit/*"),
+    *("/run/libvirt/*", "/run/systemd/*", "/run/dbus/*", "/run/snapd*", "/run/screen/*", "/run/pcscd/*"),
+    *("/run/k3s/*", "/run/lxd/*", "/run/incus/*", "/run/nix/*", "/run/udev/*", "/run/cups/*", "/run/tailscale/*"),
+    *("/var/lib/lxd/*", "/var/lib/incus/*", "/var/lib/docker/*", "/var/snap/*", "/nix/var/*", "/dev/*"),
+    *("/tmp/.*-unix/*", "/tmp/tmux-*", "/tmp/screen*", "/tmp/dbus-*", "/tmp/talaria-*", "/tmp/emacs*"),  # noqa: S108
+    *("*/docker*.sock", "*/podman*.sock", "*/containerd*.sock", "*/crio.sock", "*/buildkitd.sock", "*/colima/*"),
+    *("*/.colima/*", "*/.lima/*", "*/.rd/*", "*/.orbstack/*", "*/containers/podman/*", "*/libvirt*-sock*"),
+    *("*/S.gpg-agent*", "*/S.scdaemon", "*/S.keyboxd", "*/agent.*", "*agent*.sock", "*/ssh-*", "*/keyring*/*"),
+    *("*/nvim.*", "*/vscode-*.sock", "*/kitty-*", "*/wezterm/*", "*/zellij/*", "*/dtach/*", "*/abduco/*"),
+    *("*/wayland-*", "*/X11-unix/*", "*/bus", "*/*_bus_socket", "*/snapd*.socket", "*/supervisor*.sock"),
+)
+"""Of container engines, service managers, the desktop, terminals, editors, debuggers, and agents that hold keys. What
+is not listed is asked about like any other socket."""
 _KEPT_CLOSED = "holds too much to be opened, is private, or runs when the person logs in; name another folder."
 _HOST = re.compile(r"(?=.{1,253}$)(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
 
@@ -59,9 +77,10 @@ _HOST = re.compile(r"(?=.{1,253}$)(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
 class Permission(msgspec.Struct, frozen=True):
     kind: PermissionKind
     what: tuple[str, ...]
-    """Hosts; a path; a port; the words of a command, none if it is more than one program with plain words; of
-    `git-url`: what it does, as an infinitive; the address of a remote, and of `push` the refs (`+` before one that
-    would lose commits, `:` before one that would be deleted); the name of a key; a repository and what `gh` does."""
+    """Hosts; a path; a port; the path of a socket; the words of a command, none if it is more than one program with
+    plain words; of `git-url`: what it does, as an infinitive; the address of a remote, and of `push` the refs (`+`
+    before one that would lose commits, `:` before one that would be deleted); the name of a key; a repository and what
+    `gh` does."""
     is_missing: bool = False
     """Of `write`: a folder that is made once the person says yes."""
 
@@ -83,6 +102,8 @@ class Permission(msgspec.Struct, frozen=True):
                 return f"read, change and delete everything in {self.what[0]}"
             case "port":
                 return f"connect to whatever listens on port {self.what[0]} of this machine"
+            case "socket":
+                return f"connect, as you, to whatever listens on the socket {self.what[0]} of this machine"
             case "publish":
                 return f"be reached from this machine on port {self.what[0]}"
             case "unsandboxed":
@@ -125,7 +146,7 @@ class Permission(msgspec.Struct, frozen=True):
         return self.effect
 
     @property
-    def short_description(self) -> str:
+    def short_description(self) -> str:  # noqa: PLR0911  (a sentence for each kind)
         """The same beside an answer to choose, below the question that says it in full."""
         match self.kind:
             case "network":
@@ -134,6 +155,8 @@ class Permission(msgspec.Struct, frozen=True):
                 return f"change files in {self.what[0]}"
             case "port":
                 return f"connect to port {self.what[0]}"
+            case "socket":
+                return f"connect to {self.what[0]}"
             case "publish":
                 return f"be reached on port {self.what[0]}"
             case "unsandboxed":
@@ -220,12 +243,46 @@ def port_permission(number: str, kind: Literal["port", "publish"] = "port") -> P
     return Permission(kind, (str(int(number)),))
 
 
+def socket_permission(path: str, project: Path, is_secret: Callable[[Path], bool]) -> Permission:
+    """By its true name, which a link may lead to. Raises `BadArguments` for what is not a socket, or would let commands
+    do whatever the person can."""
+    try:
+        named = project / Path(path).expanduser()
+        real = named.resolve()
+    except (OSError, RuntimeError, ValueError) as fault:
+        raise BadArguments(f"{path!r} is not a usable path: {fault}.") from fault
+    if is_secret(named) or is_secret(real):  # whether it is there is nobody's business
+        raise BadArguments(f"{named} is private.")
+    if (why := explain_closed_socket(real)) is not None:
+        raise BadArguments(f"{named} stays closed: {why}.")
+    if not real.is_socket():
+        raise BadArguments(f"{named} is not a socket." if real.exists() else f"{named} does not exist.")
+    return Permission("socket", (str(real),))
+
+
+def explain_closed_socket(path: Path) -> str | None:
+    """Why nobody can open a socket; None: a person can. `path` is its true name."""
+    name = str(path)
+    if any(fnmatchcase(name, pattern) for pattern in _SOCKETS_OF_THE_DESKTOP):
+        return (
+            "the programs that listen there run commands for you, or use your keys, so it would open everything; ask "
+            'to run the command outside the sandbox with needs: ["unsandboxed"]'
+        )
+    return None
+
+
 def make_unsandboxed_permission(command: str) -> Permission:
     words = shell_words.split_simple(command) if command.isprintable() else None
     return Permission("unsandboxed", tuple(words or ()))
 
 
-def parse_need(need: str, command: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Permission:
+def parse_need(
+    need: str,
+    command: str,
+    project: Path,
+    may_be_shared: Callable[[Path], bool],
+    is_secret: Callable[[Path], bool],
+) -> Permission:
     """What a call says that its command needs. Raises `BadArguments`."""
     kind, _, what = need.strip().partition(" ")
     what = what.strip()
@@ -238,6 +295,8 @@ def parse_need(need: str, command: str, project: Path, may_be_shared: Callable[[
             return write_permission(what, project, may_be_shared)
         case "port" | "publish" if what:
             return port_permission(what, kind)
+        case "socket" if what:
+            return socket_permission(what, project, is_secret)
         case "unsandboxed" if not what:
             return make_unsandboxed_permission(command)
         case _:

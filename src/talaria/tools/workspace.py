@@ -65,16 +65,19 @@ class Workspace:
         use_caches: Callable[[], AbstractContextManager[None]] = nullcontext,
         settings: TerminalSettings | None = None,
         can_be_opened: Callable[[Path], bool] = lambda _: True,
+        is_secret: Callable[[Path], bool] = lambda _: False,
     ) -> None:
         """`make_policy`: what commands see, as it is then, if they may also write to some places. `open_events`: who
         tells what is made in folders. `use_caches`: entered while commands may use the project's package caches. All
         not on the loop. `find_neighbors`: those of other sessions in the same project or repository. `git`: None, where
-        commands have git's settings as they are. `can_be_opened`: whether a person can open a folder."""
+        commands have git's settings as they are. `can_be_opened`: whether a person can open a folder.
+        `is_secret`: whether nobody may learn what is there."""
         self._sandbox = sandbox
         self._use_caches = use_caches
         self._make_policy = make_policy
         self._git = git
         self.can_be_opened = can_be_opened
+        self.is_secret = is_secret
         self.egress = egress
         self.consent = SessionConsent()
         egress.consent = self.consent.allow_host
@@ -207,6 +210,8 @@ class Workspace:
             await ports.withdraw(int(what))
         elif permission.kind == "port" and ports is not None and int(what) not in self.settings.ports:
             await ports.shut(int(what))
+        elif permission.kind == "socket" and ports is not None:
+            await ports.shut_socket(Path(what))
         elif permission.kind == "write" and Path(what) in self._shared:
             async with self._lock:
                 left = tuple(place for place in self._shared if place != Path(what))
@@ -242,10 +247,12 @@ class Workspace:
     def is_confined(self) -> bool:
         return self.level not in ("none", "remote", "container")
 
-    async def open_ports(self, ports: Sequence[int], published: Sequence[int] = ()) -> None:
+    async def open_ports(
+        self, ports: Sequence[int], sockets: Sequence[Path] = (), published: Sequence[int] = ()
+    ) -> None:
         """Of this machine, for commands. Others are closed, and those that the person sees, but for `published`. Raises
         `ToolFailed`."""
-        if (not ports and not self._has_ports) or self.level == "none":  # there commands reach every port
+        if not (ports or sockets or self._has_ports) or self.level == "none":  # there commands reach all of them
             return
         async with self._lock:
             known = (self._live_host or await self._start_host()).ports
@@ -261,8 +268,12 @@ class Workspace:
                 await known.shut(port)
             for port in [port for port in known.published if port not in published]:
                 await known.withdraw(port)
+            for path in [path for path in known.open_sockets if path not in sockets]:
+                await known.shut_socket(path)
             for port in ports:
                 await known.let_in(port)
+            for path in sockets:
+                await known.let_in_socket(path)
 
     async def publish(self, port: int) -> str:
         """The link under which the person sees what commands serve there. Raises `ToolFailed`."""

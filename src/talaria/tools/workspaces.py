@@ -121,6 +121,12 @@ class Workspaces:
         is_kept = protected.is_secret(folder) or protected.is_startup(folder)
         return protected.may_be_shared(folder) and not is_kept and not is_system
 
+    def is_secret(self, path: Path) -> bool:
+        """Whether nobody can open it, nor learn whether it is there."""
+        protected = Protected(Path.home().resolve(), self._home.resolve(), programs=self._programs)
+        is_of_others = self._people is not None and path.is_relative_to(self._people)
+        return protected.is_secret(path) or is_of_others
+
     def find_workdir(self, scope: Scope) -> str:
         """Where the next command of a session begins."""
         workspace = self._all.get(scope.session)
@@ -160,6 +166,7 @@ class Workspaces:
             caches,
             settings,
             self.may_be_shared,
+            self.is_secret,
         )
         if git is not None and level == "strict":
             way_out.intercept = partial(workspace.intercept, git, partial(self.open_reader, scope))
@@ -319,12 +326,14 @@ class SandboxState(msgspec.Struct, frozen=True, kw_only=True):
     """Listed in the settings."""
     ports: tuple[int, ...] = ()
     """Of this machine, which commands reach."""
+    sockets: tuple[Path, ...] = ()
+    """The same in files."""
     published: Mapping[int, int] = {}
     """By ports of the sandbox, those of this machine where they are reached."""
     blocked: tuple[str, ...] = ()
-    """Hosts that were lately asked for in vain; the latest last."""
+    """Hosts, then ports and sockets, that commands lately tried to reach in vain; the latest last."""
     probably_blocked: tuple[str, ...] = ()
-    """Paths and ports: the kernel does not tell, so this is read from what programs said."""
+    """Paths, and what else the kernel does not tell, so it is read from what programs said."""
 
 
 def read_sandbox_state(workspaces: "Workspaces", home: Path, session: SessionId, project: Path) -> SandboxState:
@@ -353,7 +362,8 @@ def read_sandbox_state(workspaces: "Workspaces", home: Path, session: SessionId,
         cache_limit=int(settings.cache_gb * (1 << 30)),
         hosts=settings.network,
         ports=tuple(ports.open_inwards) if ports is not None and ports.open_inwards else settings.ports,
+        sockets=tuple(ports.open_sockets) if ports is not None else (),
         published=ports.published if ports is not None else {},
-        blocked=tuple(workspace.egress.blocked) if workspace is not None else (),
-        probably_blocked=tuple(workspace.consent.blocked) if workspace is not None else (),
+        blocked=(*workspace.egress.blocked, *workspace.consent.blocked) if workspace is not None else (),
+        probably_blocked=tuple(workspace.consent.probably_blocked) if workspace is not None else (),
     )

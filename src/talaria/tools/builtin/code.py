@@ -96,7 +96,7 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
                 await workspace.quarantine_changes()
         held = await ask_about_held(workspace, run)
         text = reading.output.text()
-        blocked = describe_blocked(workspace, text, end.code if end else None)
+        blocked = describe_blocked(workspace, text, end)
         return make_result(text, end, limit_s, f"{blocked}{held}")
 
     return (execute_code,)

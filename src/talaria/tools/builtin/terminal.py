@@ -62,9 +62,9 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         pty: Annotated[bool, "True for programs that need a terminal."] = False,
         needs: Annotated[
             list[str] | None,
-            f"What it needs outside the sandbox, each one {FORMS}; the person is asked. `port` is a service of this "
-            "machine that it uses, `publish` a port on which it serves something that the person may look at. Omit "
-            "it unless a command was blocked, or certainly would be.",
+            f"What it needs outside the sandbox, each one {FORMS}; the person is asked. `port` and `socket` are "
+            "services of this machine that it uses, `publish` a port on which it serves something that the person may "
+            "look at. Omit it unless a command was blocked, or certainly would be.",
         ] = None,
         reason: Annotated[str | None, "Why it needs that, in one short sentence for the person."] = None,
     ) -> str | RichResult:
@@ -113,7 +113,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
                 await workspace.quarantine_changes()
         held = await ask_about_held(workspace, run)
         text = output.text()
-        blocked = "" if is_outside else describe_blocked(workspace, text, end.code if end else None)
+        blocked = "" if is_outside else describe_blocked(workspace, text, end)
         return make_result(text, end, limit_s, f"{blocked}{await _publish_ports(workspace, opening)}{held}")
 
     return (_describe_network(terminal, workspaces.settings),)
@@ -142,8 +142,10 @@ def _parse_needs(needs: list[str] | None, command: str, scope: Scope, workspaces
         raise ToolFailed("What a container reaches is set in config.yaml (terminal.docker): leave `needs` out.")
     if len(needs) > MAX_NEEDS:
         raise BadArguments(f"A command can ask for at most {MAX_NEEDS} things; this one asks for {len(needs):,}.")
-    found = tuple(parse_need(need, command, scope.cwd.resolve(), workspaces.may_be_shared) for need in needs)
-    if workspaces.sandbox.level == "landlock" and any(one.kind in ("network", "port", "publish") for one in found):
+    project = scope.cwd.resolve()
+    found = tuple(parse_need(need, command, project, workspaces.may_be_shared, workspaces.is_secret) for need in needs)
+    closed = ("network", "port", "socket", "publish")
+    if workspaces.sandbox.level == "landlock" and any(one.kind in closed for one in found):
         raise ToolFailed(
             "At the landlock level there is no network, and none can be allowed; the person can install bubblewrap."
         )

@@ -59,7 +59,7 @@ class Bubblewrap:
     async def open(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
         async with _wrapper(view) as (wrapper, descriptors):
             egress = {"has_egress": view.has_egress, "proxied": dict(view.proxied)}
-            settings = settings_for(view, FOLDER, **egress, **measures(view.limits))
+            settings = settings_for(view, FOLDER, notes_connections=True, **egress, **measures(view.limits))
             launch = Launch(
                 argv=(*wrapper, *program_in(ROOT, PYTHON, settings)),
                 environment=view.environment,
@@ -109,7 +109,7 @@ class _StrictHost:
         from talaria.tools.sandbox.ports import Ports  # noqa: PLC0415  (few open one)
 
         if self._ports is None:
-            self._ports = Ports(self._guards.find_host)
+            self._ports = Ports(self._guards.find_host, self._guards.show, self._guards.withdraw)
         return self._ports
 
     async def close(self) -> None:

@@ -21,6 +21,8 @@ _decode_end = msgspec.json.Decoder(ExitStatus).decode
 
 
 NO_MOUNTS = "this level has no mounts"
+MAX_UNREACHABLE = 32
+MAX_UNREACHABLE_CHARS = 300
 
 
 class HostChannel(asyncio.Protocol):
@@ -133,6 +135,10 @@ class HostChannel(asyncio.Protocol):
 
 def _end(content: bytes) -> ExitStatus:
     try:
-        return _decode_end(content)
+        end = _decode_end(content)
     except msgspec.MsgspecError:
         return LOST
+    if end.unreachable is None:
+        return end
+    named = [one for one in end.unreachable if one.isprintable() and len(one) <= MAX_UNREACHABLE_CHARS]
+    return msgspec.structs.replace(end, unreachable=tuple(named[:MAX_UNREACHABLE]))

@@ -359,21 +359,21 @@ class Guarding:
         return b""
 
 
-def show(pid: int, path: str, places: dict[str, list[str]]) -> None:
-    """A folder or file of this machine, writable, where it is here. What was mounted there before is below it.
-    `places`: what is guarded in it, as in `answer`; until it is, nobody in there goes on.
+def show(pid: int, path: str, places: dict[str, list[str]], source_path: str) -> None:
+    """A folder or file of this machine, writable, under a path in the sandbox: mostly its own. What was mounted there
+    before is below it. `places`: what is guarded in it, as in `answer`; until it is, nobody in there goes on.
 
     To be mounted it must be seen in a namespace that belongs to the owner of the sandbox: a copy of ours, for a moment.
     """
     guarding = Guarding(pid)
-    outside = refer(path)
+    outside = refer(source_path)
     mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     devices = {folder: os.stat(folder).st_dev for folder in ("/", *folders_around(path))}  # noqa: PTH116
     join(fcntl.ioctl(mounts, _NS_GET_USERNS), _CLONE_NEWUSER)
     if libc.unshare(_CLONE_NEWNS) < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    source = refer(path)
+    source = refer(source_path)
     if identity(source) != identity(outside):
         raise OSError(errno.ESTALE, REPLACED)
     is_folder = stat.S_ISDIR(os.fstat(source).st_mode)
@@ -426,7 +426,7 @@ def set_flags(tree: int, on: int, off: int, deep: int) -> None:
     call_kernel(_MOUNT_SETATTR, tree, b"", where, change, ctypes.c_size_t(len(change)))
 
 
-def withdraw(pid: int, path: str, _: dict[str, list[str]]) -> None:
+def withdraw(pid: int, path: str, _: dict[str, list[str]], __: str) -> None:
     """What `show` has mounted, with all that was mounted in it. Whoever is in there stays in there, past the guards, so
     it is made read-only first: that fails while a file is open for writing."""
     enter(pid)
@@ -504,7 +504,7 @@ def main() -> None:
         told = answer(order)
     else:
         try:
-            change(order["pid"], order["path"], order["places"])
+            change(order["pid"], order["path"], order["places"], order["source"])
             told = {"done": [order["path"]]}
         except OSError as fault:
             told = {"failed": [(order["path"], explain(fault))]}

@@ -69,16 +69,20 @@ class Guards:
             self._roots = (*self._roots, place)
         return await self._change("show", place, guarded)
 
+    async def show(self, source: Path, place: Path) -> str:
+        """A file of this machine, in the sandbox under another path. Returns why it cannot be."""
+        return await self._change("show", place, source=source)
+
     async def withdraw(self, place: Path) -> str:
         self._roots = tuple(root for root in self._roots if root != place)
         return await self._change("withdraw", place)
 
-    async def _change(self, change: str, place: Path, guarded: Sequence[Path] = ()) -> str:
+    async def _change(self, change: str, place: Path, guarded: Sequence[Path] = (), source: Path | None = None) -> str:
         host = await in_thread(self.find_host)
         if host is None:
             return "the sandbox has ended"
         ways = {str(one): [*map(str, on_the_way((place,), (one,)))] for one in guarded}
-        order = {"pid": host, "change": change, "path": str(place), "places": ways}
+        order = {"pid": host, "change": change, "path": str(place), "places": ways, "source": str(source or place)}
         answer = await _run_program(json.dumps(order).encode())
         return answer if isinstance(answer, str) else next((reason for _, reason in answer.failed), "")
 

@@ -1,5 +1,9 @@
-"""Between the loopback of a sandbox and that of this machine, port by port: commands reach a service of the person, or
-the person reaches a server that commands have started."""
+"""Between a sandbox and this machine, port by port and socket by socket: commands reach a service of the person, or the
+person reaches a server that commands have started.
+
+Whatever is opened leads through here, so that it can be closed while it is in use. Of a socket only bytes pass: nobody
+hands descriptors through.
+"""
 
 import asyncio
 import os
@@ -8,6 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from talaria.core.aio import complete, in_thread
 from talaria.core.clock import Clock, SystemClock
@@ -26,19 +31,33 @@ Dial = Callable[[], Awaitable[socket.socket]]
 class Ports:
     """Of one sandbox, for as long as it runs. Nothing is started before the first port is opened."""
 
-    def __init__(self, find_host: Callable[[], int | None], clock: Clock | None = None) -> None:
-        """`find_host`: the process number of the tool host, as it is out here; not on the loop."""
+    def __init__(
+        self,
+        find_host: Callable[[], int | None],
+        show: Callable[[Path, Path], Awaitable[str]],
+        hide: Callable[[Path], Awaitable[str]],
+        clock: Clock | None = None,
+    ) -> None:
+        """`find_host`: the process number of the tool host, as it is out here; not on the loop. `show`: a file of this
+        machine in the sandbox, under another path; `hide` takes it away. They return why that cannot be."""
         self._find_host = find_host
+        self._show = show
+        self._hide = hide
         self._clock = clock or SystemClock()
         self._asking = asyncio.Lock()
         self._program: asyncio.subprocess.Process | None = None
         self._orders: socket.socket | None = None
         self._inwards: dict[int, asyncio.Task[None]] = {}
+        self._sockets: dict[Path, asyncio.Task[None]] = {}
         self._published: dict[int, tuple[int, asyncio.Task[None]]] = {}
 
     @property
     def open_inwards(self) -> Collection[int]:
         return self._inwards.keys()
+
+    @property
+    def open_sockets(self) -> Collection[Path]:
+        return self._sockets.keys()
 
     @property
     def published(self) -> dict[int, int]:
@@ -63,6 +82,36 @@ class Ports:
             task.cancel()
             await complete(asyncio.wait([task]))
 
+    async def let_in_socket(self, path: Path) -> None:
+        """Commands reach what listens on this socket here, under the same path. Raises `ToolFailed`."""
+        if path in self._sockets:
+            return
+        with TemporaryDirectory(prefix="talaria-socket-") as folder:  # whose file stays in the sandbox, and only there
+            place = Path(folder, "socket")
+            listener = socket.socket(socket.AF_UNIX)
+            try:
+                listener.bind(str(place))
+                listener.listen(MAX_CONNECTIONS)
+                fault = await self._show(place, path)
+            except OSError as failed:
+                fault = failed.strerror or str(failed)
+            if fault:
+                listener.close()
+                raise ToolFailed(f"The socket {path} cannot be opened: {fault}.")
+
+        async def dial() -> socket.socket:
+            return await _dial(socket.AF_UNIX, str(path))
+
+        self._sockets[path] = asyncio.create_task(self._forward([listener], dial), name=f"socket {path}")
+
+    async def shut_socket(self, path: Path) -> None:
+        """As `shut`."""
+        task = self._sockets.pop(path, None)
+        if task is not None:
+            task.cancel()
+            await complete(asyncio.wait([task]))
+            await self._hide(path)  # without its listener it leads nowhere, so it does not matter if it stays
+
     async def publish(self, port: int) -> int:
         """The person reaches what commands serve on this port, on this machine only. Returns under which number, the
         same if it is free. Raises `ToolFailed`."""
@@ -86,8 +135,9 @@ class Ports:
             await complete(asyncio.wait([task]))
 
     async def aclose(self) -> None:
-        tasks = [*self._inwards.values(), *(task for _, task in self._published.values())]
+        tasks = [*self._inwards.values(), *self._sockets.values(), *(task for _, task in self._published.values())]
         self._inwards.clear()
+        self._sockets.clear()
         self._published.clear()
         for task in tasks:
             task.cancel()
@@ -182,15 +232,18 @@ def _listen_here(port: int) -> socket.socket:
 
 
 async def _dial_here(port: int) -> socket.socket:
-    loop = asyncio.get_running_loop()
-    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
-        made = socket.socket(family)
-        made.setblocking(False)
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                await loop.sock_connect(made, (address, port))
-        except (OSError, TimeoutError):
-            made.close()
-        else:
-            return made
-    raise ConnectionRefusedError
+    with suppress(OSError):
+        return await _dial(socket.AF_INET, ("127.0.0.1", port))
+    return await _dial(socket.AF_INET6, ("::1", port))
+
+
+async def _dial(family: socket.AddressFamily, address: tuple[str, int] | str) -> socket.socket:
+    made = socket.socket(family)
+    made.setblocking(False)
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            await asyncio.get_running_loop().sock_connect(made, address)
+    except BaseException:
+        made.close()
+        raise
+    return made

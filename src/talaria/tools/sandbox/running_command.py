@@ -42,6 +42,9 @@ class ExitStatus(msgspec.Struct, frozen=True):
     """Where the next command would begin."""
     limit_bytes: int = 0
     """Of memory, for all commands of the session."""
+    unreachable: tuple[str, ...] | None = None
+    """What it tried to connect to and is not in the sandbox: `port NUMBER` of this machine, `socket PATH`, `host
+    ADDRESS:PORT`. As the tool host says, so it only informs. None: not known."""
 
 
 LOST = ExitStatus(code=137, why="lost")

@@ -1,5 +1,6 @@
 """A command under way, as the tool host sees it: what it reads, what it writes and how much of that goes on."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +13,10 @@ MAX_UNREAD_BYTES = 4 << 20
 
 
 class ChildCommand:
-    def __init__(self, number: int, minder: int, output: int, input: int | None, limit_bytes: int) -> None:
+    def __init__(
+        self, number: int, minder: int, output: int, input: int | None, limit_bytes: int, notes: int | None
+    ) -> None:
+        """`notes`: where its minder tells, in the end, what it could not connect to; None: nobody takes note."""
         self.number = number
         self.minder = minder
         self.output: int | None = output
@@ -26,6 +30,7 @@ class ChildCommand:
         self.why = ""
         """Why we ended it."""
         self.ended_at = 0.0
+        self._notes = notes
         self._is_last = False
         self._limit_bytes = limit_bytes
         self._passed_bytes = 0
@@ -81,6 +86,15 @@ class ChildCommand:
         if self._is_last:
             self._close_input()
 
+    def read_notes(self) -> list[str] | None:
+        """What it could not connect to, once its minder has ended; None: nobody took note."""
+        if self._notes is None:
+            return None
+        os.set_blocking(self._notes, False)
+        with suppress(OSError, ValueError):
+            return json.loads(os.read(self._notes, CHUNK_BYTES))
+        return None
+
     def _close_input(self) -> None:
         if self.input is not None:
             os.close(self.input)
@@ -89,6 +103,9 @@ class ChildCommand:
     def close(self) -> None:
         self._close_input()
         self._close_output()
+        if self._notes is not None:
+            os.close(self._notes)
+            self._notes = None
 
     def _close_output(self) -> None:
         if self.output is not None:

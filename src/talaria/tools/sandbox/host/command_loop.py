@@ -145,10 +145,12 @@ class CommandLoop:
         try:
             ours, theirs = _terminal(*wanted["size"]) if wanted["size"] else _pipes(has_input=wanted["has_input"])
             opened = [one for one in ours if one is not None]
+            notes, noting = os.pipe() if self._settings.get("notes_connections") else (None, None)
+            opened += [notes] if notes is not None else []
             try:
-                minder = mind(self._program(wanted, theirs))
+                minder = mind(self._program(wanted, theirs, noting))
             finally:
-                for descriptor in {*theirs}:
+                for descriptor in {*theirs, *([noting] if noting is not None else [])}:
                     os.close(descriptor)
         except OSError as fault:  # too many files or processes
             for descriptor in opened:
@@ -156,11 +158,11 @@ class CommandLoop:
             self._send((frame(OUTPUT, number, f"cannot start: {fault.strerror}\n".encode()),))
             self._send((self._format_end(number, NOT_STARTED),))
             return
-        self._commands[number] = ChildCommand(number, minder, *ours, wanted["limit_bytes"])
+        self._commands[number] = ChildCommand(number, minder, *ours, wanted["limit_bytes"], notes)
         if wanted["is_kept"]:
             self._saving[number] = wanted["cwd"] is None
 
-    def _program(self, wanted: dict[str, Any], descriptors: tuple[int, int, int]) -> Program:
+    def _program(self, wanted: dict[str, Any], descriptors: tuple[int, int, int], notes: int | None) -> Program:
         term = {"TERM": "xterm-256color" if wanted["size"] else "dumb"}
         if wanted["program"] is not None:
             argv, environment = tuple(wanted["program"]), self._environment
@@ -177,6 +179,7 @@ class CommandLoop:
             {**self._settings["limits"], "FSIZE": self._file_limit_bytes()},
             self._settings.get("niceness", 0),
             self._confine,
+            notes,
         )
 
     def _file_limit_bytes(self) -> int:
@@ -204,12 +207,14 @@ class CommandLoop:
         if (is_place_kept := self._saving.pop(running.number, None)) is not None:
             self._state.take(is_place_kept=is_place_kept)
         self._send(running.flush())
+        unreachable = running.read_notes()
         running.close()
         del self._commands[running.number]
-        self._send((self._format_end(running.number, code if code >= 0 else 128 - code, running.why),))
+        self._send((self._format_end(running.number, code if code >= 0 else 128 - code, running.why, unreachable),))
 
-    def _format_end(self, number: int, code: int, why: str = "") -> bytes:
-        return frame(ENDED, number, json.dumps({"code": code, "why": why, "cwd": self._state.place()}).encode())
+    def _format_end(self, number: int, code: int, why: str = "", unreachable: list[str] | None = None) -> bytes:
+        told = {"code": code, "why": why, "cwd": self._state.place(), "unreachable": unreachable}
+        return frame(ENDED, number, json.dumps(told).encode())
 
     def _tick(self) -> None:
         now = time.monotonic()

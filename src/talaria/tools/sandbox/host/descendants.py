@@ -18,15 +18,17 @@ LONGEST_S = 5.0
 UNHEEDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 
 
-def wake_on_child_exit() -> int:
-    """What can be read when one has ended. Signals end us no more: whoever is started must get them back."""
+def wake_on_child_exit(*others: signal.Signals) -> int:
+    """What can be read when one has ended: the signal's number, as of `others`. Signals end us no more: whoever is
+    started must get them back."""
     reading, writing = os.pipe()
     for descriptor in (reading, writing):
         os.set_blocking(descriptor, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, _pass)
     for sign in UNHEEDED:
         signal.signal(sign, signal.SIG_IGN)
+    for sign in (signal.SIGCHLD, *others):
+        signal.signal(sign, _pass)
     return reading
 
 

@@ -7,7 +7,6 @@ lets the call fail. So it does not matter what a name leads to a moment later.
 
 import ctypes
 import errno
-import fcntl
 import os
 import select
 import struct
@@ -18,10 +17,6 @@ from typing import NamedTuple
 
 from talaria.tools.sandbox.host import seccomp
 
-_RECEIVE, _SEND, _IS_WAITING = 0xC0502100, 0xC0182101, 0x40082102
-_NOTICE = struct.Struct("=QIIiIQ6Q")
-"""An id, a thread, flags; the number of the call, the architecture, where it was made, its arguments."""
-_ANSWER = struct.Struct("=QqiI")
 _HERE, _EMPTY_PATH, _NO_FOLLOW = -100, 0x1000, 0x100
 _PAGE_BYTES = 4096
 _MAX_PATH_BYTES = 4096
@@ -82,20 +77,16 @@ def serve(listener: int, roots: Sequence[str], host: int) -> None:
             poll.unregister(listener)
             continue
         with suppress(OSError):  # who called has ended meanwhile
-            notice = bytearray(_NOTICE.size)
-            fcntl.ioctl(listener, _RECEIVE, notice)
-            number, thread, _, call, _, _, *arguments = _NOTICE.unpack(notice)
-            fault = _answer(listener, number, thread, forms[call], arguments, beneath)
-            fcntl.ioctl(listener, _SEND, _ANSWER.pack(number, 0, -fault, 0))
+            notice = seccomp.receive(listener)
+            seccomp.answer(listener, notice, _make_change(listener, notice, forms[notice.call], beneath))
 
 
-def _answer(
-    listener: int, number: int, thread: int, form: Form, arguments: Sequence[int], beneath: Sequence[bytes]
-) -> int:
+def _make_change(listener: int, notice: seccomp.ReportedCall, form: Form, beneath: Sequence[bytes]) -> int:
     """What the call fails with; 0: the change is made."""
+    thread, arguments = notice.thread, notice.arguments
     try:
         with _open(f"/proc/{thread}", os.O_PATH | os.O_DIRECTORY) as caller, _open("mem", 0, caller) as memory:
-            fcntl.ioctl(listener, _IS_WAITING, struct.pack("=Q", number))  # else another process may have this id now
+            seccomp.check_waiting(listener, notice)
             with _file(thread, caller, memory, form, arguments) as file:
                 name = b"/proc/self/fd/%d" % file
                 where = os.readlink(name)

@@ -3,14 +3,25 @@
 import fcntl
 import os
 import resource
+import select
 import signal
+import socket
 import struct
 import termios
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, NoReturn
 
-from talaria.tools.sandbox.host.descendants import UNHEEDED, adopt_orphans, control, let_go_of_pipes, reap, sweep
+from talaria.tools.sandbox.host.connection_notes import ConnectionNotes, receive_listener, report_connections
+from talaria.tools.sandbox.host.descendants import (
+    UNHEEDED,
+    adopt_orphans,
+    control,
+    let_go_of_pipes,
+    reap,
+    sweep,
+    wake_on_child_exit,
+)
 
 NOT_STARTED = 126
 MAX_DESCRIPTORS = 4096
@@ -33,6 +44,8 @@ class Program(NamedTuple):
     """More than ours."""
     confine: Callable[[], None]
     """Called last before the program begins: from then on only what is allowed can be done."""
+    notes: int | None = None
+    """Where the minder writes, in the end, what the program could not connect to; None: nobody asks."""
 
 
 def mind(program: Program) -> int:
@@ -57,30 +70,55 @@ def _live(program: Program) -> NoReturn:
     control(PR_SET_PDEATHSIG, signal.SIGTERM)  # it ends with its parent
     adopt_orphans()
     os.setsid()
+    ours, theirs = socket.socketpair() if program.notes is not None else (None, None)
     child = os.fork()
     if child == 0:
-        _become(program)
+        _become(program, theirs)
     let_go_of_pipes()
-    os.closerange(3, MAX_DESCRIPTORS)  # of other commands
-    code = _wait_for_child(child)
+    _close_descriptors_but([one for one in (ours.fileno() if ours else None, program.notes) if one is not None])
+    notes = None
+    if ours is not None and (listener := receive_listener(ours)) is not None:
+        notes = ConnectionNotes(listener)
+    code = _wait_for_child(child, notes)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)
     sweep()
+    if notes is not None and program.notes is not None:
+        os.write(program.notes, notes.encode())
     os._exit(code if code >= 0 else 128 - code)
 
 
-def _wait_for_child(child: int) -> int:
+def _close_descriptors_but(kept: Iterable[int]) -> None:
+    """Those of other commands, too."""
+    first = 3
+    for descriptor in sorted(kept):
+        os.closerange(first, descriptor)
+        first = descriptor + 1
+    os.closerange(first, MAX_DESCRIPTORS)
+
+
+def _wait_for_child(child: int, notes: ConnectionNotes | None) -> int:
     """The exit code, once it has ended by itself or was made to."""
+    woken = wake_on_child_exit(signal.SIGTERM)
+    poll = select.poll()
+    poll.register(woken, select.POLLIN)
+    if notes is not None:
+        poll.register(notes.listener, select.POLLIN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
     while True:
-        sign = signal.sigwait(_AWAITED)
-        ended = reap(child)
-        if child in ended:
-            return ended[child]
-        if sign == signal.SIGTERM:
-            return -signal.SIGKILL
+        ready = dict(poll.poll())
+        if notes is not None and notes.listener in ready and not notes.handle(ready[notes.listener]):
+            poll.unregister(notes.listener)
+        if woken in ready:
+            signs = os.read(woken, 64)
+            ended = reap(child)
+            if child in ended:
+                return ended[child]
+            if signal.SIGTERM in signs:
+                return -signal.SIGKILL
 
 
-def _become(program: Program) -> NoReturn:
+def _become(program: Program, minder: socket.socket | None) -> NoReturn:
     try:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -96,6 +134,8 @@ def _become(program: Program) -> NoReturn:
         if program.niceness:
             os.nice(program.niceness)
         program.confine()
+        if minder is not None:
+            report_connections(minder)
         os.execve(program.argv[0], list(program.argv), dict(program.environment))  # noqa: S606
     except BaseException as fault:  # noqa: BLE001  (whatever it is: nothing of ours may go on in the command's place)
         reason = fault.strerror if isinstance(fault, OSError) else fault

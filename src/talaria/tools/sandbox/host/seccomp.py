@@ -6,14 +6,16 @@ to exist, and libraries use the older ones. Imports nothing of ours.
 """
 
 import errno
+import fcntl
 import os
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 ALLOW = 0
 NOTIFY = -1
-"""Whoever listens to the filter decides (`metadata.py`)."""
+"""Whoever listens to the filter decides (`metadata.py`), or takes note (`connection_notes.py`)."""
 Condition = tuple[int, int, int]
 """Of an argument, from 0: under this mask it has this value. Its lower half counts, as it does for the kernel."""
 Rule = tuple[str, int, Sequence[Condition]]
@@ -69,6 +71,7 @@ _WEIGHED = {
     "truncate": (76, 45),
     "unshare": (272, 97),
 }
+_CONNECTING = {"connect": (42, 203)}
 _SHARED = {
     "mq_open": (240, 180),
     "mq_unlink": (241, 181),
@@ -118,6 +121,7 @@ _NEW_METADATA = {"file_setattr": (469, 469), "removexattrat": (466, 466), "setxa
 NUMBERS: dict[str, tuple[int | None, int | None]] = {
     **_REFUSED,
     **_WEIGHED,
+    **_CONNECTING,
     **_SHARED,
     **_OF_PROCESSES,
     **_METADATA,
@@ -194,6 +198,11 @@ _NOTIFIED = 0x7FC00000
 _PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP = (317, 277)
 _SET_MODE_FILTER, _NEW_LISTENER = 1, 1 << 3
+_RECEIVE, _SEND, _IS_WAITING = 0xC0502100, 0xC0182101, 0x40082102
+_NOTICE = struct.Struct("=QIIiIQ6Q")
+"""An id, a thread, flags; the number of the call, the architecture, where it was made, its arguments."""
+_ANSWER = struct.Struct("=QqiI")
+_CONTINUE = 1
 
 
 def always() -> bytes:
@@ -231,6 +240,44 @@ def program(rules: Iterable[Rule], machine: str | None = None) -> bytes:
             steps += _rule(number, answer, conditions)
     steps.append((_RETURN, 0, 0, _ALLOWED))
     return b"".join(_STEP.pack(*step) for step in steps)
+
+
+def connecting() -> bytes:
+    """Reports each attempt to connect, and refuses none."""
+    return program([("connect", NOTIFY, ())])
+
+
+class ReportedCall(NamedTuple):
+    """A call that waits until its notice is answered."""
+
+    id: int
+    thread: int
+    call: int
+    """Its number."""
+    arguments: tuple[int, ...]
+
+
+def receive(listener: int) -> ReportedCall:
+    """Raises `OSError` where the caller has ended meanwhile."""
+    notice = bytearray(_NOTICE.size)
+    fcntl.ioctl(listener, _RECEIVE, notice)
+    id, thread, _, call, _, _, *arguments = _NOTICE.unpack(notice)
+    return ReportedCall(id, thread, call, tuple(arguments))
+
+
+def check_waiting(listener: int, notice: ReportedCall) -> None:
+    """Raises `OSError` where it waits no more: then another process may have its number by now."""
+    fcntl.ioctl(listener, _IS_WAITING, struct.pack("=Q", notice.id))
+
+
+def answer(listener: int, notice: ReportedCall, fault: int) -> None:
+    """What the call fails with; 0: it has been made in the caller's place."""
+    fcntl.ioctl(listener, _SEND, _ANSWER.pack(notice.id, 0, -fault, 0))
+
+
+def let_continue(listener: int, notice: ReportedCall) -> None:
+    """The kernel makes the call, as if nobody had been asked."""
+    fcntl.ioctl(listener, _SEND, _ANSWER.pack(notice.id, 0, 0, _CONTINUE))
 
 
 def install(filtering: bytes) -> None:

@@ -1,0 +1,147 @@
+"""What a command tried to connect to and could not, because it is not in the sandbox: ports of this machine, sockets in
+files, other machines.
+
+A filter reports each `connect` to the command's minder, which notes where it leads and lets it go on. So what is told
+afterwards is what was tried, whatever the program printed. No decision depends on these notes: they only inform.
+"""
+
+import json
+import os
+import select
+import socket
+import stat
+import struct
+from contextlib import suppress
+
+from talaria.tools.sandbox.host import seccomp
+
+MAX_ATTEMPTS = 32
+"""Different ones, of one command."""
+MAX_PATH_CHARS = 256
+"""Of a socket. So all attempts fit into a pipe, and whoever writes them never waits."""
+MAX_LOOKS = 100
+"""At the sockets of the sandbox, for one command, because each takes milliseconds. Who tries closed ports more often is
+not noted at all."""
+_MAX_ADDRESS_BYTES = 128
+_LISTENS = "0A"
+_NAME_LOOKUP = 53
+"""Libraries look up names there, and programs say themselves which name was not found."""
+_ADDRESS_BITS = (1 << 56) - 1
+"""Some machines keep tags in the bits above."""
+_LOOPBACK_IPV4, _ANY_IPV4 = 127, bytes(4)
+_HERE_IPV6 = (bytes(16), bytes(15) + b"\x01")
+_IPV4_INSIDE = bytes(10) + b"\xff\xff"
+
+
+def report_connections(channel: socket.socket) -> None:
+    """Called by a command before it begins. Where the kernel cannot do it, the channel ends and nothing is reported."""
+    with channel, suppress(OSError):
+        listener = seccomp.install_with_listener(seccomp.connecting())
+        socket.send_fds(channel, [b"+"], [listener])
+        os.close(listener)
+
+
+def receive_listener(channel: socket.socket) -> int | None:
+    with channel:
+        _, listeners, _, _ = socket.recv_fds(channel, 1, 1)
+    return listeners[0] if listeners else None
+
+
+class ConnectionNotes:
+    """Of one command."""
+
+    def __init__(self, listener: int) -> None:
+        self.listener = listener
+        self._failing: dict[str, None] = {}
+        self._served: set[int] = set()
+        self._looks = 0
+
+    def handle(self, ready: int) -> bool:
+        """`ready`: what `poll` said of the listener. False: no process is left that could connect."""
+        if not ready & select.POLLIN:
+            return False
+        with suppress(OSError):  # who called has ended meanwhile, or may not be looked into
+            notice = seccomp.receive(self.listener)
+            try:
+                with suppress(OSError, ValueError, struct.error):
+                    self._note(notice)
+            finally:
+                seccomp.let_continue(self.listener, notice)
+        return True
+
+    def _note(self, notice: seccomp.ReportedCall) -> None:
+        _, at, size, *_ = notice.arguments
+        memory = os.open(f"/proc/{notice.thread}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            seccomp.check_waiting(self.listener, notice)
+            address = os.pread(memory, min(size, _MAX_ADDRESS_BYTES), at & _ADDRESS_BITS)
+        finally:
+            os.close(memory)
+        (family,) = struct.unpack_from("=H", address)
+        if family == socket.AF_UNIX:
+            name, is_there = _find_socket(address[2:], notice.thread)
+        elif family in (socket.AF_INET, socket.AF_INET6):
+            (port,) = struct.unpack_from("!H", address, 2)
+            if port in (0, _NAME_LOOKUP):
+                return
+            host = address[4:8] if family == socket.AF_INET else address[8:24].removeprefix(_IPV4_INSIDE)
+            name = _find_host(host, port)
+            is_there = name.startswith("port ") and self._is_served(port)
+        else:
+            return
+        if is_there:
+            self._failing.pop(name, None)  # a server that was awaited, and has come
+        elif len(self._failing) < MAX_ATTEMPTS:
+            self._failing[name] = None
+
+    def _is_served(self, port: int) -> bool:
+        """Once it was, nobody looks again."""
+        if port not in self._served and self._looks < MAX_LOOKS:
+            self._looks += 1
+            self._served |= _list_served()
+        return port in self._served
+
+    def encode(self) -> bytes:
+        """JSON: all of it, or null where there was too much to look at."""
+        return json.dumps([*self._failing] if self._looks < MAX_LOOKS else None).encode()
+
+
+def _find_socket(name: bytes, thread: int) -> tuple[str, bool]:
+    """By its path, and whether the sandbox has it."""
+    path = name.partition(b"\0")[0]
+    if not path:  # it has no path, and those outside cannot be reached
+        return "", True
+    if not path.startswith(b"/"):
+        path = os.path.join(os.fsencode(os.readlink(f"/proc/{thread}/cwd")), path)
+    told = os.path.normpath(path).decode("utf-8", "replace")
+    with suppress(OSError):
+        if stat.S_ISSOCK(os.stat(path).st_mode):
+            return f"socket {told}", True
+    return f"socket {told}", not told.isprintable() or len(told) > MAX_PATH_CHARS
+
+
+def _find_host(host: bytes, port: int) -> str:
+    if len(host) == len(_ANY_IPV4):
+        is_here, name = host[0] == _LOOPBACK_IPV4 or host == _ANY_IPV4, socket.inet_ntop(socket.AF_INET, host)
+    else:
+        is_here, name = host in _HERE_IPV6, f"[{socket.inet_ntop(socket.AF_INET6, host)}]"
+    return f"port {port}" if is_here else f"host {name}:{port}"
+
+
+def _list_served() -> set[int]:
+    """The ports on which processes of this sandbox listen, on whichever address."""
+    served: set[int] = set()
+    for protocol, table, counts in (("TCP", "tcp", "sockstat"), ("TCP6", "tcp6", "sockstat6")):
+        with suppress(OSError):
+            if not _count_sockets(protocol, counts):
+                continue  # the kernel would go through all of its table, to find nothing
+            with open(f"/proc/self/net/{table}", encoding="ascii") as file:
+                next(file)
+                rows = (line.split(maxsplit=4) for line in file)
+                served.update(int(local.rpartition(":")[2], 16) for _, local, _, state, _ in rows if state == _LISTENS)
+    return served
+
+
+def _count_sockets(protocol: str, counts: str) -> int:
+    with open(f"/proc/self/net/{counts}", encoding="ascii") as file:
+        return next((int(line.split()[2]) for line in file if line.startswith(f"{protocol}: inuse ")), 0)
