@@ -243,7 +243,7 @@ class Alone(OpenGate):
 
 @pytest.fixture
 def granted(tmp_path: Path, backend: Backend) -> Iterator[Mapping[PermissionKind, str]]:
-    """With TEST_WITH_GRANTS a folder, and where that is possible with a repository, and a port; else nothing."""
+    """With TEST_WITH_GRANTS a folder, and where that is possible with a repository, a port, a socket; else nothing."""
     if not os.environ.get("TEST_WITH_GRANTS") or backend not in ("bubblewrap", "landlock"):
         yield {}
         return
@@ -254,8 +254,11 @@ def granted(tmp_path: Path, backend: Backend) -> Iterator[Mapping[PermissionKind
         return
     subprocess.run(["git", "init", "-q", folder], check=True)
     config = (folder / ".git/config").read_bytes()
-    with socket.create_server(("127.0.0.1", 0)) as service:
-        yield {"write": str(folder), "port": str(service.getsockname()[1])}
+    with socket.create_server(("127.0.0.1", 0)) as service, socket.socket(socket.AF_UNIX) as database:
+        database.bind(str(tmp_path / "db.sock"))
+        database.listen()
+        port = str(service.getsockname()[1])
+        yield {"write": str(folder), "port": port, "socket": str(tmp_path / "db.sock")}
     assert (folder / ".git/config").read_bytes() == config
 
 

@@ -1,5 +1,6 @@
-"""All that must fail in a sandbox also fails where a person has opened it: a folder to write, a port of the machine, a
-published port, a host; and where toolchains and package caches are mounted. What was opened is really open."""
+"""All that must fail in a sandbox also fails where a person has opened it: a folder to write, a port and a socket of
+this machine, a published port, a host; and where toolchains and package caches are mounted. What was opened is really
+open."""
 
 import os
 import socket
@@ -38,11 +39,12 @@ ATTACKS = (
 class Opened:
     """A sandbox in which these are open, in every session."""
 
-    def __init__(self, inner: Sandbox, folder: Path, state: Path, port: int) -> None:
+    def __init__(self, inner: Sandbox, folder: Path, state: Path, port: int, service: Path) -> None:
         self._inner = inner
         self._folder = folder
         self._state = state
         self._port = port
+        self._service = service
         self.level: Level = inner.level
         self.about = inner.about
         self.was_open: list[str] = []
@@ -62,21 +64,23 @@ class Opened:
                 assert not await host.share(self._folder)
                 assert host.ports is not None
                 await host.ports.let_in(self._port)
+                await host.ports.let_in_socket(self._service)
                 await host.ports.publish(PUBLISHED)
             if host.listener is not None:
                 way_out = EgressProxy(("granted.example",), (), SystemClock())
                 await stack.enter_async_context(way_out.serve(host.listener))
             if not view.is_read_only:
-                self.was_open.append(await self._tried(host))
+                await self._try(host)
             yield host
 
-    async def _tried(self, host: ToolHost) -> str:
+    async def _try(self, host: ToolHost) -> None:
         output = CapturedOutput(self._state / "spill/output", Redactor())
-        connect = f"exec 5<>/dev/tcp/127.0.0.1/{self._port} && echo port" if self.level == "strict" else "echo port"
-        words = f"touch {self._folder}/made && echo folder; {connect}"
-        await host.start(SandboxCommand(command=words, is_kept=False), output).wait()
+        connect = f"exec 5<>/dev/tcp/127.0.0.1/{self._port} && echo port && test -S {self._service} && echo socket"
+        words = f"touch {self._folder}/made && echo folder; {connect if self.level == 'strict' else 'true'}"
+        end = await host.start(SandboxCommand(command=words, is_kept=False), output).wait()
         output.close()
-        return output.text()
+        if not end.why:  # where memory or the disk is short, commands are killed
+            self.was_open.append(output.text().strip())
 
 
 async def tried(backend: Backend, folder: Path) -> list[ProbeResult]:
@@ -84,12 +88,15 @@ async def tried(backend: Backend, folder: Path) -> list[ProbeResult]:
         (folder / name).mkdir()
     subprocess.run(["git", "init", "-q", folder / "granted/repository"], check=True)
     sandbox: Sandbox = Bubblewrap() if backend == "bubblewrap" else Landlocked()
-    with socket.create_server(("127.0.0.1", 0)) as service:
-        opened = Opened(sandbox, folder / "granted", folder / "state", service.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as service, socket.socket(socket.AF_UNIX) as database:
+        database.bind(str(folder / "db.sock"))
+        database.listen()
+        port = service.getsockname()[1]
+        opened = Opened(sandbox, folder / "granted", folder / "state", port, folder / "db.sock")
         settings = TerminalSettings(env=("LANG",))
         found = await try_escapes(opened, folder / "home", settings)
-    told = {told.strip() for told in opened.was_open if told}  # with little memory no shell begins
-    assert told == {"folder\nport"}
+    told = {told for told in opened.was_open if told}  # with little memory no shell begins
+    assert told == {"folder\nport\nsocket" if sandbox.level == "strict" else "folder"}
     return found
 
 
