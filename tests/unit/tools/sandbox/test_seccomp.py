@@ -30,6 +30,8 @@ WEIGHED = {
     "truncate",
     "unshare",
 }
+REPORTED = {"connect"}
+"""Never refused."""
 SHARED = {
     *("shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl"),
     *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
@@ -94,8 +96,17 @@ def asked(machine: str, program: bytes, call: str, *arguments: int) -> str | int
     return answer(program, ARCHITECTURES[machine], number, *arguments)
 
 
+def test_connecting_is_reported_and_nothing_else(machine: str) -> None:
+    program = seccomp.report_connecting()
+    reported = {
+        call for call, number in NUMBERS.items() if None not in number and asked(machine, program, call) != ALLOWED
+    }
+    assert reported == {"connect"}
+    assert asked(machine, program, "connect") == NOTIFIED
+
+
 def test_ways_out_are_refused_by_every_filter(machine: str) -> None:
-    refused = NUMBERS.keys() - WEIGHED - ONLY_OFFLINE
+    refused = NUMBERS.keys() - WEIGHED - REPORTED - ONLY_OFFLINE
     for program in (seccomp.always(), seccomp.offline(2), seccomp.offline(7)):
         assert {asked(machine, program, call) for call in refused} == {errno.EPERM}
     assert refused == {
@@ -312,7 +323,7 @@ def user(request: pytest.FixtureRequest) -> int | None:
 @is_linux
 def test_kernel_refuses_what_the_filter_names(user: int | None) -> None:
     column = [*ARCHITECTURES].index(os.uname().machine)
-    names = NUMBERS.keys() - WEIGHED - ONLY_OFFLINE
+    names = NUMBERS.keys() - WEIGHED - REPORTED - ONLY_OFFLINE
     calls = [f"{NUMBERS[call][column]},0,0,0,0,0" for call in names]
     assert confined("always", TRY, *calls, user=user) == [str(errno.EPERM)] * len(calls)
 

@@ -36,7 +36,7 @@ _IPV4_INSIDE = bytes(10) + b"\xff\xff"
 def report_connections(channel: socket.socket) -> None:
     """Called by a command before it begins. Where the kernel cannot do it, the channel ends and nothing is reported."""
     with channel, suppress(OSError):
-        listener = seccomp.install_with_listener(seccomp.connecting())
+        listener = seccomp.install_with_listener(seccomp.report_connecting())
         socket.send_fds(channel, [b"+"], [listener])
         os.close(listener)
 

@@ -242,7 +242,7 @@ def program(rules: Iterable[Rule], machine: str | None = None) -> bytes:
     return b"".join(_STEP.pack(*step) for step in steps)
 
 
-def connecting() -> bytes:
+def report_connecting() -> bytes:
     """Reports each attempt to connect, and refuses none."""
     return program([("connect", NOTIFY, ())])
 
