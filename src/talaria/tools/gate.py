@@ -28,10 +28,10 @@ from talaria.tools.base import (
     decode_arguments,
     digest,
 )
-from talaria.tools.command_prefixes import find_risk
 from talaria.tools.person import ARGUMENTS, MAX_INSTEAD_CHARS, Answer, Instead, Person, Proposal, Question, pretty_json
 from talaria.tools.policy import EVERYTHING_BELOW, Policy, PolicyRequest, Verdict
 from talaria.tools.sandbox_permissions import EVERYWHERE, SANDBOX, PermissionKind, is_granted, select_grants
+from talaria.tools.shell_words import find_risk
 
 log = logging.getLogger(__name__)
 
