@@ -8,7 +8,7 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,22 +49,22 @@ async def show_live(sink: OutputSink, output: CapturedOutput, live: LiveOutput |
         yield sink
         return
     notifying = _NotifyingSink(sink)
-    showing = asyncio.create_task(_show(notifying.has_output, output, live), name="live output")
+
+    async def show() -> None:
+        while True:
+            await notifying.has_output.wait()
+            notifying.has_output.clear()
+            start = max(0, output.size_bytes - LIVE_TAIL_BYTES)
+            text = output.since(start).decode("utf-8", "replace")
+            if tail := (text.partition("\n")[2] or text if start else text):  # from the beginning of a line
+                live.show(tail)
+            await live.clock.sleep(PAUSE_S)
+
+    showing = asyncio.create_task(show(), name="live output")
     try:
         yield notifying
     finally:
         showing.cancel()
-
-
-async def _show(has_output: asyncio.Event, output: CapturedOutput, live: LiveOutput) -> None:
-    while True:
-        await has_output.wait()
-        has_output.clear()
-        start = max(0, output.size_bytes - LIVE_TAIL_BYTES)
-        text = output.since(start).decode("utf-8", "replace")
-        if tail := (text.partition("\n")[2] or text if start else text):  # from the beginning of a line
-            live.show(tail)
-        await live.clock.sleep(PAUSE_S)
 
 
 MAX_LINE_CHARS = 500
@@ -181,33 +181,42 @@ def _find_blocked(tried: Sequence[str], workspace: "Workspace") -> list[str]:
                 f"port {what} of this machine was blocked, and nothing in the sandbox listens on its own port {what}; "
                 f'if a service of the person listens there, ask for it with needs: ["port {what}"]'
             )
-        elif kind == "socket" and _is_socket_outside(Path(what), workspace):
-            closed = explain_closed_socket(Path(what).resolve())
-            how = closed if closed is not None else f'ask for it with needs: ["socket {what}"]'
-            blocked[one] = f"the socket {what} was blocked; {how}"
+        elif kind == "socket":
+            path = Path(what)
+            if str(path).startswith(_ASKED_BY_LIBRARIES) or workspace.is_secret(path):
+                continue
+            with suppress(OSError, RuntimeError):
+                if path.is_socket() and not workspace.is_secret(path.resolve()):  # otherwise it is missing outside, too
+                    closed = explain_closed_socket(path.resolve())
+                    how = closed if closed is not None else f'ask for it with needs: ["socket {what}"]'
+                    blocked[one] = f"the socket {what} was blocked; {how}"
         elif kind == "host":
             blocked[what] = f"{what} was blocked: {_ONLY_BY_PROXY}"
     workspace.consent.blocked.extend(blocked)
     return [*blocked.values()][:MAX_SENTENCES]
 
 
-def _is_socket_outside(path: Path, workspace: "Workspace") -> bool:
-    """Not one that is missing outside as well, private, or looked for by libraries on their own."""
-    if any(str(path).startswith(place) for place in _ASKED_BY_LIBRARIES) or workspace.is_secret(path):
-        return False
-    try:
-        return path.is_socket() and not workspace.is_secret(path.resolve())
-    except (OSError, RuntimeError):
-        return False
-
-
-def _find_folder_to_open(folder: Path, workspace: "Workspace") -> str:
-    """As `needs` takes it: a missing folder ends with a slash and would be created. Empty: it cannot be opened."""
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    nearest = missing[-1] if missing else folder
-    if len(nearest.parts) < 3 or not workspace.can_be_opened(nearest):
-        return ""
-    return f"{nearest}/" if missing else str(nearest)
+def _find_unwritable(lines: Sequence[str], workspace: "Workspace") -> dict[str, str]:
+    """Paths that programs failed to write, each with the folder to open, as `needs` takes it: a missing folder ends
+    with a slash and would be created. Empty: it cannot be opened."""
+    has_no_mounts = workspace.level in ("landlock", "seatbelt")
+    paths: dict[str, str] = {}
+    for line in lines:
+        if not _READ_ONLY.search(line) and not (has_no_mounts and _DENIED.search(line)):
+            continue
+        named = _QUOTED.findall(line) or _LAST.findall(line) or _PLAIN.findall(line)
+        if not named or not named[-1].isprintable():
+            continue
+        given = Path(workspace.cwd, re.sub("^~(?=/)", str(Path.home()), named[-1]))
+        path = _follow_inside(Path(os.path.normpath(given)), workspace.roots)
+        if any(path.is_relative_to(root) for root in workspace.roots):
+            continue
+        folder = path if _MAKES_FOLDER.search(line) else path.parent
+        missing = [one for one in (folder, *folder.parents) if not one.exists()]
+        nearest = missing[-1] if missing else folder
+        is_closed = _OWN_HOME.match(str(path)) or len(nearest.parts) < 3 or not workspace.can_be_opened(nearest)
+        paths[str(path)] = "" if is_closed else f"{nearest}/" if missing else str(nearest)
+    return paths
 
 
 def _follow_inside(path: Path, roots: Sequence[Path]) -> Path:
@@ -224,22 +233,11 @@ def _follow_inside(path: Path, roots: Sequence[Path]) -> Path:
 def _find_probably_blocked(output: str, workspace: "Workspace", *, has_notes: bool) -> list[str]:
     """The kernel does not report which file it was, so this is read from the program's output. `has_notes`: its
     connection attempts are known already."""
-    at_landlock = workspace.level in ("landlock", "seatbelt")
     found = [sentence for message, sentence in _AT_LANDLOCK if workspace.level == "landlock" and message.search(output)]
     if workspace.level == "strict" and _BUSY.search(output):
         found.append(_GUARDED_IN_PLACE)
     lines = [line for line in output.splitlines() if len(line) <= MAX_LINE_CHARS]
-    paths: dict[str, str] = {}
-    for line in lines:
-        if not _READ_ONLY.search(line) and not (at_landlock and _DENIED.search(line)):
-            continue
-        named = _QUOTED.findall(line) or _LAST.findall(line) or _PLAIN.findall(line)
-        if named and named[-1].isprintable():
-            given = Path(workspace.cwd, re.sub("^~(?=/)", str(Path.home()), named[-1]))
-            path = _follow_inside(Path(os.path.normpath(given)), workspace.roots)
-            if not any(path.is_relative_to(root) for root in workspace.roots):
-                wanted = path if _MAKES_FOLDER.search(line) else path.parent
-                paths[str(path)] = "" if _OWN_HOME.match(str(path)) else _find_folder_to_open(wanted, workspace)
+    paths = _find_unwritable(lines, workspace)
     refused = [] if has_notes else [*filter(None, map(_REFUSED.search, lines))]
     ports = {port for match in refused for port in match.groups() if port is not None}
     sockets = {} if has_notes else dict.fromkeys(_find_sockets(lines, workspace))

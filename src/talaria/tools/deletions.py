@@ -93,16 +93,13 @@ class _Shell:
             "find": self._find,
             "git": self._git,
             "mv": self._mv,
-            "rsync": self._rsync,
-            **dict.fromkeys(("rm", "unlink", "shred", "rmdir", "truncate"), self._delete_operands),
+            **dict.fromkeys(("rm", "unlink", "shred", "rmdir", "truncate", "rsync"), self._delete_operands),
             **dict.fromkeys(("cp", "install", "ln"), self._cp),
-            **dict.fromkeys(("dd", "tee"), self._write_output),
-            **dict.fromkeys(("chmod", "chown"), self._chmod),
+            **dict.fromkeys(("dd", "tee", "chmod", "chown"), self._change_operands),
             **dict.fromkeys(("xargs", "parallel"), self._xargs),
             **dict.fromkeys(("cd", "pushd", "popd"), self._cd),
             **dict.fromkeys(("export", "local", "declare", "readonly", "typeset"), self._assign),
             **dict.fromkeys((*_SHELLS, "eval", "trap"), self._run_script),
-            **dict.fromkeys(_WRAPPERS, self._unwrap),
         }
 
     def run(self, script: str) -> None:
@@ -152,7 +149,13 @@ class _Shell:
 
     def _execute(self, words: list[Word], command: SimpleCommand, before: SimpleCommand | None) -> None:
         name = program_name(words)
-        if _PYTHON.fullmatch(name):
+        if name in _WRAPPERS:
+            for at in range(1, len(words)):
+                name = program_name(words[at:])
+                if name in self._actions or _PYTHON.fullmatch(name):
+                    self._execute(words[at:], command, before)
+                    return
+        elif _PYTHON.fullmatch(name):
             code = next((render(words[at + 1]) for at in range(1, len(words) - 1) if literal(words[at]) == "-c"), None)
             self.run_python(code if code is not None else command.document or "")
         elif (action := self._actions.get(name)) is not None:
@@ -190,6 +193,14 @@ class _Shell:
             for word in dict.fromkeys(options.operands):
                 self._delete(word, is_deep=options.has("rR", "--recursive"))
             return
+        if name == "rsync":
+            options = parse_options(words, ("-e", "-f", "--rsh", "--exclude", "--include", "--filter"))
+            deletes = any(one.startswith("--del") for one in options.flags)
+            if deletes and not options.has("n", "--dry-run") and len(options.operands) > 1:
+                target = options.operands[-1]
+                if ":" not in render(target):
+                    self._delete(target, is_deep=True)
+            return
         for word in parse_options(words, ("-s", "--size", "-n", "-r", "--reference")).operands:
             if name != "rmdir" or all(pattern is not None for pattern in self._state.to_patterns(word)):
                 self._delete(word, is_deep=False)
@@ -220,38 +231,25 @@ class _Shell:
             for one in inner:
                 self._files.overwrite(one)
 
-    def _write_output(self, words: list[Word], *_: object) -> None:
-        is_dd = program_name(words) == "dd"
-        for word in words[1:] if is_dd else parse_options(words).operands:
-            if not is_dd:
+    def _change_operands(self, words: list[Word], *_: object) -> None:
+        """Matters only in a repository."""
+        name = program_name(words)
+        if name == "dd":
+            for word in words[1:]:
+                if word and word[0].kind == "text" and word[0].text.startswith("of="):
+                    self._overwrite((Part("text", word[0].text[3:]), *word[1:]))
+            return
+        if name == "tee":
+            for word in parse_options(words).operands:
                 self._overwrite(word)
-            elif word and word[0].kind == "text" and word[0].text.startswith("of="):
-                self._overwrite((Part("text", word[0].text[3:]), *word[1:]))
-
-    def _rsync(self, words: list[Word], *_: object) -> None:
-        options = parse_options(words, ("-e", "-f", "--rsh", "--exclude", "--include", "--filter"))
-        deletes = any(one.startswith("--del") for one in options.flags)
-        if deletes and not options.has("n", "--dry-run") and len(options.operands) > 1:
-            target = options.operands[-1]
-            if ":" not in render(target):
-                self._delete(target, is_deep=True)
-
-    def _chmod(self, words: list[Word], *_: object) -> None:
-        """Matters only in a repository. Adding rights does no harm."""
+            return
         mode, *targets = [one for one in words[1:] if not (literal(one) or "").startswith("-R")] or [()]
-        if not re.match(r"[ugoa]*\+", render(mode)):
+        if not re.match(r"[ugoa]*\+", render(mode)):  # adding rights does no harm
             for word in targets:
                 for name in self._locate(word, reports_unknown=False):
                     self._files.move_away(name)
 
     # Commands that run others
-
-    def _unwrap(self, words: list[Word], command: SimpleCommand, before: SimpleCommand | None) -> None:
-        for at in range(1, len(words)):
-            name = program_name(words[at:])
-            if name not in _WRAPPERS and (name in self._actions or _PYTHON.fullmatch(name)):
-                self._execute(words[at:], command, before)
-                return
 
     def _run_script(self, words: list[Word], command: SimpleCommand, before: SimpleCommand | None) -> None:
         if program_name(words) == "eval":
@@ -271,7 +269,8 @@ class _Shell:
             self._run_in_subshell(" ".join(map(render, printed)))
 
     def _xargs(self, words: list[Word], command: SimpleCommand, before: SimpleCommand | None) -> None:
-        at = next((at for at in range(1, len(words)) if program_name(words[at:]) in self._actions), None)
+        known = {*self._actions, *_WRAPPERS}
+        at = next((at for at in range(1, len(words)) if program_name(words[at:]) in known), None)
         if at is None:
             return
         inner = words[at:]
@@ -362,8 +361,7 @@ class _Shell:
     # git
 
     def _git(self, words: list[Word], *_: object) -> None:
-        state = self._state.places
-        at = 1
+        places, at = self._state.places, 1
         while at < len(words) and (option := literal(words[at]) or "-").startswith("-"):
             if option == "-C" and at + 1 < len(words):
                 self._state.places = tuple(as_path(pattern) for pattern in self._state.to_patterns(words[at + 1]))
@@ -371,7 +369,7 @@ class _Shell:
         here = self._locate((Part("text", "."),), reports_unknown=False)
         if here or None in self._state.places:
             self._run_git(words[at:], here or [""])
-        self._state.places = state
+        self._state.places = places
 
     def _run_git(self, words: list[Word], here: list[str]) -> None:  # noqa: C901, PLR0912  (a table)
         name = literal(words[0]) if words else None

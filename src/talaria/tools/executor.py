@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -126,8 +126,14 @@ class Executor:
         touched = _find_touched_files(prepared.invocation)
         if recorder is None or touched == ():
             return await self._run_to_result(prepared, run)
+        loop, live = asyncio.get_running_loop(), run.live
+
+        def show_progress(done: int, total: int) -> None:
+            if live is not None and total > MIN_PROGRESS_FILES:
+                loop.call_soon_threadsafe(live.show, f"recording the project: {done:,} of {total:,} files")
+
         try:
-            began = await recorder.begin(self._scope, touched, _make_progress(run.live))
+            began = await recorder.begin(self._scope, touched, show_progress)
         except (OSError, TalariaError) as fault:
             if touched:
                 return error_result(prepared.call, f"Nothing was changed, because it could not be undone: {fault}")
@@ -191,20 +197,6 @@ class Executor:
         except (Exception, SystemExit) as fault:
             log.exception("tool %s failed", call.name)
             return error_result(call, f"{call.name} failed: {type(fault).__name__}: {fault}")
-
-
-def _make_progress(live: LiveOutput | None) -> Callable[[int, int], None] | None:
-    """Shows how much of a large project has been recorded."""
-    if live is None:
-        return None
-    loop = asyncio.get_running_loop()
-
-    def show(done: int, total: int) -> None:
-        if total > MIN_PROGRESS_FILES:
-            words = f"recording the project: {done:,} of {total:,} files"
-            loop.call_soon_threadsafe(live.show, words)
-
-    return show
 
 
 def _find_touched_files(invocation: Invocation) -> tuple[Path, ...] | None:

@@ -7,7 +7,6 @@ An approval is a row for one call, exactly as it was shown, for one use, until i
 import asyncio
 import logging
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -175,8 +174,21 @@ class PolicyGate:
                 sentence = f"{_describe_no(call, claim)} Do this instead: {words}"
                 raise Denied(sentence, by="person", why="the person wants something else")
             if answer not in ("no", "once") and verdict.longest != "once":
+                now = self._clock.now()
                 lasts = answer if verdict.longest == "always" else "session"
-                await self._grants.add(self._make_grant(covered, scope, lasts))
+                is_for_good = lasts in ("project", "always")
+                opens_sandbox = covered.tool == SANDBOX
+                grant = Grant(
+                    id=new_grant_id(),
+                    person=scope.asker,
+                    tool=covered.tool,
+                    what=covered.exactly if is_for_good else covered.broadly,
+                    cwd=EVERYWHERE if opens_sandbox and lasts == "always" else str(scope.cwd),
+                    session=None if is_for_good else self._session,
+                    created_at=now,
+                    expires_at=now + GRANT_LIFETIME_S if is_for_good and not opens_sandbox else None,
+                )
+                await self._grants.add(grant)
         if answer == "no":
             sentence = f"{_describe_no(call, claim)} Ask what they want instead."
             raise Denied(sentence, by="person", why="the person said no")
@@ -274,23 +286,9 @@ class PolicyGate:
             if grant.tool == covered.tool and (grant.session is not None or grant.cwd == str(scope.cwd))
         ]
         if covered.tool == READING:
-            return all(any(_path_is_covered(path, what) for what in granted) for path in claim.reads)
+            folders = [what.removesuffix(EVERYTHING_BELOW) for what in granted if what.endswith(EVERYTHING_BELOW)]
+            return all(str(path) in granted or any(map(path.is_relative_to, folders)) for path in claim.reads)
         return covered.exactly in granted or covered.broadly in granted
-
-    def _make_grant(self, covered: "Coverage", scope: Scope, lasts: Answer) -> Grant:
-        now = self._clock.now()
-        is_for_good = lasts in ("project", "always")
-        opens_sandbox = covered.tool == SANDBOX
-        return Grant(
-            id=new_grant_id(),
-            person=scope.asker,
-            tool=covered.tool,
-            what=covered.exactly if is_for_good else covered.broadly,
-            cwd=EVERYWHERE if opens_sandbox and lasts == "always" else str(scope.cwd),
-            session=None if is_for_good else self._session,
-            created_at=now,
-            expires_at=now + GRANT_LIFETIME_S if is_for_good and not opens_sandbox else None,
-        )
 
 
 def _request_key(claim: Claim) -> tuple[str, str]:
@@ -386,8 +384,3 @@ def describe_coverage(call: ToolCall, claim: Claim, verdict: Verdict) -> Coverag
         words = "this file" if claim.writes or claim.reads else "this host"
         return Coverage(call.name, f"{touched}{knowing}", f"{touched}{knowing}", words)
     return Coverage(call.name, f"{call.arguments}{knowing}", f"{ANYTHING}{knowing}", "whatever this tool does")
-
-
-def _path_is_covered(path: Path, what: str) -> bool:
-    folder = what.removesuffix(EVERYTHING_BELOW)
-    return path.is_relative_to(folder) if folder != what else str(path) == what

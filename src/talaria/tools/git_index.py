@@ -91,7 +91,13 @@ def _parse_index(content: bytes) -> GitIndex:
             (extended,) = _FLAGS.unpack_from(body, position)
             position += _FLAGS.size
         if version == 4:
-            dropped, position = _read_number(body, position)
+            byte = body[position]  # a number as in packs: seven bits at a time, the highest first
+            dropped = byte & 0x7F
+            while byte & 0x80:
+                position += 1
+                byte = body[position]
+                dropped = ((dropped + 1) << 7) | (byte & 0x7F)
+            position += 1
             end = body.index(b"\0", position)
             if dropped > len(name):
                 raise ValueError("a name that is too short")
@@ -105,17 +111,6 @@ def _parse_index(content: bytes) -> GitIndex:
             digest = b""
         entries[name.decode("utf-8", "surrogateescape")] = IndexEntry(mode, length, (seconds, nanoseconds), digest)
     return GitIndex(entries, _has_staged_changes(body, position))
-
-
-def _read_number(body: bytes, position: int) -> tuple[int, int]:
-    """As in packs: seven bits at a time, the highest first."""
-    byte = body[position]
-    value = byte & 0x7F
-    while byte & 0x80:
-        position += 1
-        byte = body[position]
-        value = ((value + 1) << 7) | (byte & 0x7F)
-    return value, position + 1
 
 
 def _has_staged_changes(body: bytes, position: int) -> bool:

@@ -218,12 +218,15 @@ class GitSettings:
         for file, base in list(self._base.items()):
             if self._stamps_of(file) == self._stamps[file]:
                 continue
-            copy, real = self._read_copy(file), _read_settings_file(file)  # once: what is judged is what is saved
+            copy: bytes | None = None
+            with suppress(OSError), Root.open(self._folder / "copies") as copies:
+                copy = copies.read(f"{self._copies[file]}/config", MAX_CONFIG_BYTES + 1)
+            real = _read_settings_file(file)  # each is read once: what is judged is what is saved
             if real is None:
                 continue
             changes = list[SettingChange]()
             if copy != base:
-                settings = list_settings(copy) if copy is not None else None
+                settings = list_settings(copy) if copy is not None and len(copy) <= MAX_CONFIG_BYTES else None
                 before = list_settings(base)
                 if settings is None or before is None:
                     messages.append(f"git: {file} can no longer be read by git; nothing in it was saved.")
@@ -314,13 +317,6 @@ class GitSettings:
         if list_settings(edited) != expected:
             raise ValueError("git would have changed something else, too")
         return edited
-
-    def _read_copy(self, file: Path) -> bytes | None:
-        """None: it is missing, too large, or not a plain file."""
-        with suppress(OSError), Root.open(self._folder / "copies") as copies:
-            content = copies.read(f"{self._copies[file]}/config", MAX_CONFIG_BYTES + 1)
-            return content if len(content) <= MAX_CONFIG_BYTES else None
-        return None
 
     def _reset(self, file: Path, content: bytes) -> None:
         """Make the copy equal to the real file, discarding whatever commands have put there. Raises `OSError`."""

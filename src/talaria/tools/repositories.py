@@ -311,18 +311,18 @@ class RepositoryScan:
     def _guard(self, place: str, entry: Entry | None = None) -> str | None:
         """The true name, if it exists and commands can write it. A link is guarded through its folder, because it could
         be replaced. `entry`: what is known about it."""
-        if place not in self._guarded:
-            self._guarded[place] = self._guard_new(place, entry)
-        return self._guarded[place]
-
-    def _guard_new(self, place: str, entry: Entry | None) -> str | None:
+        if place in self._guarded:
+            return self._guarded[place]
+        named = place
         if self._split(place) is None:
             outside = resolve_inside(Path(place), [*map(Path, self._opened)])
             if outside is None:
+                self._guarded[named] = None
                 return None
             place = str(outside)
         if (entry is not None and (entry.is_folder or entry.is_plain_file)) or self._is_there(place):
             self.policy[place] = None
+            self._guarded[named] = place
             return place
         real, link = self._resolve(place), None
         for parent in map(str, (*reversed(Path(place).parents), Path(place))):
@@ -335,6 +335,7 @@ class RepositoryScan:
             self.policy[real] = None
         elif link is None:
             self.missing[place] = None
+        self._guarded[named] = real
         return real
 
     def _is_there(self, place: str) -> bool:

@@ -297,14 +297,26 @@ MAX_FILES = 100
 async def ask_about_held(workspace: "Workspace", run: Run) -> str:
     """What the model reads after the output of a command; empty: nothing was held."""
     guard = workspace.guard
-    held, warnings = guard.take_held(), (*guard.take_warnings(), *await _ask_about_addresses(workspace, run))
+    held, warnings = guard.take_held(), [*guard.take_warnings()]
+    for address in guard.take_addresses():  # that commands have put into git's settings
+        try:
+            permission = Permission("git-url", (address.effect,))
+            await ask_to_open(run, permission, address.text, workspace.cwd, noun="settings")
+        except Denied as refusal:
+            warnings.append(f"git: not done: {address.effect}. {refusal}")
+            continue
+        warnings += await guard.save_address(address)
     moved = [one for one in held if one.to is not None]
     if run.tools is None or not moved:
         return _format_notices((*warnings, *map(str, held)))
     try:
         redactor = run.scope.redactor
         changes = await in_thread(lambda: tuple(change for one in moved for change in _describe_held(one, redactor)))
-        shown = "\n".join(map(_format_change, changes))
+        lines: list[str] = []
+        for change in changes:  # whole, and indented so that no line can pass for ours
+            head = f"{change.path} ({change.note})" if change.note else change.path
+            lines += [head.replace("\n", "\\n"), *(f"  {line}" for line in change.diff.split("\n") if change.diff)]
+        shown = "\n".join(lines)
         paths = tuple(run.scope.cwd / one.name for one in moved)
         question = Proposal(
             "Commands have changed files that other programs obey. Keep these changes?",
@@ -323,20 +335,6 @@ async def ask_about_held(workspace: "Workspace", run: Run) -> str:
         return _format_notices((*warnings, *map(str, held), str(refusal)))
     kept = [await guard.release(one) for one in moved]
     return _format_notices((*warnings, *kept, *(str(one) for one in held if one.to is None)))
-
-
-async def _ask_about_addresses(workspace: "Workspace", run: Run) -> tuple[str, ...]:
-    """Addresses that commands have put into git's settings."""
-    notices: list[str] = []
-    for change in workspace.guard.take_addresses():
-        try:
-            permission = Permission("git-url", (change.effect,))
-            await ask_to_open(run, permission, change.text, workspace.cwd, noun="settings")
-        except Denied as refusal:
-            notices.append(f"git: not done: {change.effect}. {refusal}")
-            continue
-        notices += await workspace.guard.save_address(change)
-    return tuple(notices)
 
 
 def _format_notices(sentences: Sequence[str]) -> str:
@@ -384,12 +382,6 @@ def _compare_held(
     if b"\0" not in content + (before or b""):
         return change
     return msgspec.structs.replace(change, note=f"{change.note}; SHA-256 {sha256(content).hexdigest()}")
-
-
-def _format_change(change: FileChange) -> str:
-    """The whole change, indented so that no line of it can pass for ours."""
-    head = f"{change.path} ({change.note})" if change.note else change.path
-    return "\n".join([head.replace("\n", "\\n"), *(f"  {line}" for line in change.diff.split("\n") if change.diff)])
 
 
 def _read_content(place: Path) -> bytes:

@@ -332,7 +332,13 @@ class _Parser:
             self._at += 2
             first = len(self._steps)
             self._read_subshell()
-            return self._guess_output(first)
+            # a few commands have a known output
+            commands = [step for step in self._steps[first:] if isinstance(step, SimpleCommand)]
+            words = [literal(word) for word in commands[0].words] if len(commands) == 1 else []
+            if words == ["pwd"]:
+                return Part("variable", "PWD")
+            is_default = "-t" in words or all((word or "").startswith("-d") for word in words[1:])
+            return Part("unknown", "$(mktemp)" if words[:1] == ["mktemp"] and is_default else "$(…)")
         if text.startswith("${", self._at):
             start, depth = self._at, 1
             self._at += 2
@@ -342,15 +348,6 @@ class _Parser:
             return Part("unknown", text[start : self._at])
         self._at += 1
         return Part("text", "$")
-
-    def _guess_output(self, first: int) -> Part:
-        """Of a substitution whose commands are the steps from `first`: a few are known without running them."""
-        commands = [step for step in self._steps[first:] if isinstance(step, SimpleCommand)]
-        words = [literal(word) for word in commands[0].words] if len(commands) == 1 else []
-        if words == ["pwd"]:
-            return Part("variable", "PWD")
-        is_default = "-t" in words or all((word or "").startswith("-d") for word in words[1:])
-        return Part("unknown", "$(mktemp)" if words[:1] == ["mktemp"] and is_default else "$(…)")
 
     def _read_ansi(self) -> str:
         read: list[str] = []

@@ -120,7 +120,12 @@ class ExpansionState:
         for part in word:
             values: Sequence[Word] = ((_temporary(part),),)
             if part.kind in ("variable", "unquoted"):
-                values = self._values(part.text)
+                name = part.text
+                if name in self.variables:
+                    values = self.variables[name] or ((),)
+                else:
+                    known = {"HOME": self.home, "TMPDIR": "/tmp", "PWD": self.places[0]}.get(name)  # noqa: S108
+                    values = ((Part("text", known) if known is not None else Part("unknown", f"${name}"),),)
                 if part.kind == "unquoted" and len(word) == 1:
                     values = [piece for value in values for piece in _split(value)]
             size = sum(map(_size, made)) * len(values) + sum(map(_size, values)) * len(made)
@@ -128,12 +133,6 @@ class ExpansionState:
                 return [_ANYTHING]
             made = [(*one, *value) for one in made for value in values]
         return made
-
-    def _values(self, name: str) -> Sequence[Word]:
-        if name in self.variables:
-            return self.variables[name] or ((),)
-        known = {"HOME": self.home, "TMPDIR": "/tmp", "PWD": self.places[0]}.get(name)  # noqa: S108
-        return (((Part("text", known),) if known is not None else (Part("unknown", f"${name}"),)),)
 
     def to_patterns(self, word: Word) -> list[tuple[str, ...] | None]:
         """As absolute paths in parts, one for each place. None: it may be anywhere."""
