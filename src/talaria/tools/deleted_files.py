@@ -363,8 +363,12 @@ class ProjectFiles:
             ignore = self._ignores[folder]
             inner = parts[at:]
             names = ["/".join(inner[: end + 1]) for end in range(len(inner))]
-            if not ignore.has_exceptions and any(_pattern_matches(one, names) for one in ignore.patterns):
-                return True
+            for pattern in () if ignore.has_exceptions else ignore.patterns:
+                pattern = pattern.removeprefix("**/")  # noqa: PLW2901
+                is_path = "/" in pattern
+                tried = names if is_path else [name.rpartition("/")[2] for name in names]
+                if any(fnmatch.fnmatchcase(name, pattern.lstrip("/")) for name in tried):
+                    return True
         return False
 
     def _resolve(self, name: str) -> str | None:
@@ -399,14 +403,6 @@ class ProjectFiles:
                 return sorted(opened.entries())
         except (OSError, ValueError):
             return ()
-
-
-def _pattern_matches(pattern: str, names: Sequence[str]) -> bool:
-    """`names`: of a file below the `.gitignore`, and of the folders leading to it."""
-    pattern = pattern.removeprefix("**/")
-    if "/" in pattern:
-        return any(fnmatch.fnmatchcase(name, pattern.lstrip("/")) for name in names)
-    return any(fnmatch.fnmatchcase(name.rpartition("/")[2], pattern) for name in names)
 
 
 def _join(folder: str, name: str) -> str:

@@ -360,18 +360,17 @@ class _Shell:
 
     # git
 
-    def _git(self, words: list[Word], *_: object) -> None:
+    def _git(self, words: list[Word], *_: object) -> None:  # noqa: C901, PLR0912  (a table)
         places, at = self._state.places, 1
         while at < len(words) and (option := literal(words[at]) or "-").startswith("-"):
             if option == "-C" and at + 1 < len(words):
                 self._state.places = tuple(as_path(pattern) for pattern in self._state.to_patterns(words[at + 1]))
             at += 2 if option in ("-C", "-c", "--git-dir", "--work-tree", "--namespace") else 1
         here = self._locate((Part("text", "."),), reports_unknown=False)
-        if here or None in self._state.places:
-            self._run_git(words[at:], here or [""])
-        self._state.places = places
-
-    def _run_git(self, words: list[Word], here: list[str]) -> None:  # noqa: C901, PLR0912  (a table)
+        if not here and None not in self._state.places:  # elsewhere
+            self._state.places = places
+            return
+        words, here = words[at:], here or [""]
         name = literal(words[0]) if words else None
         options = parse_options(words, ("-s", "--source", "-e", "--exclude", "-b", "-B", "-c", "-C", "--conflict"))
         operands, files = options.operands, self._files
@@ -414,6 +413,7 @@ class _Shell:
                 files.losses.other_reasons["`git worktree remove --force` deletes a worktree with its changes"] = None
             case _:
                 pass
+        self._state.places = places
 
 
 def _script(word: Word) -> str:

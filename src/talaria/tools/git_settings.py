@@ -272,8 +272,8 @@ class GitSettings:
         before, self._session_settings = self._session_settings, settings or {}
         new = [key for key, values in self._session_settings.items() if values != before.get(key)]
         names = ", ".join(key if key.isprintable() else ascii(key) for key in new[:MAX_LISTED])
-        whose = "for this session only: the person's own settings are not changed by commands"
-        return [f"git: {names} was set {whose}."] if new else []
+        only = "for this session only: commands do not change the person's own settings"
+        return [f"git: {names} was set {only}."] if new else []
 
     def save(self, file: Path, changes: Sequence[SettingChange], changing: AllowChange) -> str:
         """All or nothing; returns what went wrong. A setting that the person has changed in the meantime stays."""

@@ -91,7 +91,7 @@ _WHY_CLOSED: dict[str, str] = {
     "network": "commands reach only hosts that you allow",
     "write": "commands change only the project and folders that you allow",
     "port": "commands reach only services of this machine that you allow",
-    "socket": "commands reach only services of this machine that you allow, and this one would take them for you",
+    "socket": "commands reach only services of this machine that you allow, and this one would mistake them for you",
     "publish": "a server in the sandbox is reached from outside only if you allow it",
     "unsandboxed": "nothing would restrict it",
     "git-url": "git would push and fetch there from now on, also outside the sandbox",
@@ -234,7 +234,7 @@ class Policy:
         claim = request.claim
         for path in claim.writes:
             if self._protected.is_policy(path, request.project):
-                yield _Doubt(f"{path} is obeyed by other programs without asking")
+                yield _Doubt(f"other programs obey {path} without asking")
         for path in claim.reads:
             named = (place for place in request.named_paths if path.is_relative_to(place))
             is_named = any(map(self._protected.may_be_shared, named))  # the person named it, or a folder around it

@@ -170,18 +170,17 @@ def is_destructive(command: str, protected: Protected) -> bool:
     """Whether it wipes the disk or touches what is private. Each part is read once: it may be long."""
     if any(place in command for place in protected.names) or ":|:&" in "".join(command.split()):
         return True
-    return any(_wipes(part.replace(">", " > ").split()) for part in _split_commands(command.replace("${HOME}", "~")))
-
-
-def _wipes(words: Sequence[str]) -> bool:
-    names = {_program_name(word) for word in words}
-    if names & _WIPING or any(name.startswith("mkfs") for name in names):
-        return True
-    is_deep = any(word.startswith("-") and not word.startswith("--") and "r" in word.lower() for word in words)
-    if "rm" in names and (is_deep or "--recursive" in words):
-        return any(_EVERYTHING.fullmatch(word) for word in words)
-    if names & {"dd", "shred", "tee", ">"}:
-        return any(_DISK.match(word.removeprefix("of=")) for word in words)
+    for part in _split_commands(command.replace("${HOME}", "~")):
+        words = part.replace(">", " > ").split()
+        names = {_program_name(word) for word in words}
+        if names & _WIPING or any(name.startswith("mkfs") for name in names):
+            return True
+        is_deep = any(word.startswith("-") and not word.startswith("--") and "r" in word.lower() for word in words)
+        if "rm" in names and (is_deep or "--recursive" in words):
+            if any(_EVERYTHING.fullmatch(word) for word in words):
+                return True
+        elif names & {"dd", "shred", "tee", ">"} and any(_DISK.match(word.removeprefix("of=")) for word in words):
+            return True
     return False
 
 
@@ -218,14 +217,14 @@ def find_risk(words: Sequence[str], place: str, project: Path) -> str:
     try:
         here = Path(place).resolve()
         if not here.is_relative_to(project):
-            return "it begins in a folder outside the project"
+            return "it starts in a folder outside the project"
         for word in words[2:]:
             named = (word, word[2:] if word.startswith("-") else "", word[1:] if word.startswith("@") else "")
             if any((here / f"{name}{suffix}").exists() for name in named if name for suffix in _SUFFIXES):
-                return "it names a file, which commands may have made"
+                return "it names a file, which commands may have created"
         return _find_risk_of_git(words[1], here, project) if words[0] in ("git", "gh") else ""
     except (OSError, RuntimeError, ValueError):
-        return "the folder in which it begins cannot be looked at"
+        return "the folder in which it starts cannot be read"
 
 
 def _find_risk_of_git(subcommand: str, here: Path, project: Path) -> str:
@@ -233,9 +232,9 @@ def _find_risk_of_git(subcommand: str, here: Path, project: Path) -> str:
     top = enclosing.root if enclosing is not None else project
     between = (one for one in (here, *here.parents) if one.is_relative_to(top) and one != top)
     if any((one / ".git").exists() or is_repository(os.listdir(one)) for one in between):  # noqa: PTH208
-        return "it begins in a repository inside the project, which commands may have made"
+        return "it starts in a repository inside the project, which commands may have created"
     if enclosing is None:
-        return "nobody knows what its repository obeys" if os.path.lexists(project / ".git") else ""
+        return "it is unknown what its repository obeys" if os.path.lexists(project / ".git") else ""
     with ExitStack() as held:
         opened = {str(one): held.enter_context(Root.open(one)) for one in (top, *enclosing.folders)}
         found = RepositoryScan(opened)
@@ -249,5 +248,5 @@ def _find_risk_of_git(subcommand: str, here: Path, project: Path) -> str:
         for key, value in git_config.parse_config(read_file(Path(file), git_config.MAX_CONFIG_BYTES)):
             is_address = key.startswith("remote.") and key.rpartition(".")[2] in ("url", "pushurl")
             if is_address and (":" not in value.partition("/")[0] or value.lower().startswith("file:")):
-                return "git would run the hooks of a repository on this machine, which one of the remotes is"
+                return "one of the remotes is a repository on this machine, and git would run its hooks"
     return ""

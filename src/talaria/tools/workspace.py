@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 MAX_NEWS = 20
 MAX_HELD = 50
-"""Changes to policy files, until everything that runs is stopped: something makes them again and again."""
+"""After this many changes to policy files everything that runs is stopped: something keeps making them."""
 _STOPPED = (
-    "Commands made files again and again that other programs obey. All processes of this session were stopped; the "
-    "next command begins anew."
+    "Commands kept creating files that other programs obey. All processes of this session were stopped; the next "
+    "command starts a new shell."
 )
 
 NO_PORTS = "Only at the strict level do commands have a network of their own, in which a port can be opened"
