@@ -7,7 +7,7 @@ program's output names them.
 import asyncio
 import os
 import re
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -240,7 +240,14 @@ def _find_probably_blocked(output: str, workspace: "Workspace", *, has_notes: bo
     paths = _find_unwritable(lines, workspace)
     refused = [] if has_notes else [*filter(None, map(_REFUSED.search, lines))]
     ports = {port for match in refused for port in match.groups() if port is not None}
-    sockets = {} if has_notes else dict.fromkeys(_find_sockets(lines, workspace))
+    sockets: dict[str, None] = {}
+    own = (*map(str, workspace.roots), "/tmp", "/dev/shm")  # noqa: S108  (programs make sockets there themselves)
+    for line in () if has_notes else lines:
+        match = _SOCKET.search(line)
+        named = next(filter(None, match.groups()), "") if match and _NOT_THERE.search(line) else ""
+        path = os.path.normpath(named).rstrip(".") if named.isprintable() and named else ""
+        if path and not any(f"{path}/".startswith(f"{place}/") for place in own):
+            sockets[path] = None
     by_itself = [*filter(None, map(_BY_ITSELF.search, lines))] if workspace.level == "strict" else []
     hosts = dict.fromkeys(host for match in by_itself for host in match.groups() if host)
     is_name_lookup = any(_NAME_LOOKUP.search(match.group()) for match in by_itself)
@@ -271,14 +278,3 @@ def _find_probably_blocked(output: str, workspace: "Workspace", *, has_notes: bo
         for path in sockets
     ]
     return found[:MAX_SENTENCES]
-
-
-def _find_sockets(lines: Sequence[str], workspace: "Workspace") -> Iterator[str]:
-    """Sockets of this machine that programs failed to reach. Those in the project and in their own /tmp are theirs."""
-    for line in lines:
-        found = _SOCKET.search(line)
-        named = next(filter(None, found.groups()), "") if found and _NOT_THERE.search(line) else ""
-        path = os.path.normpath(named).rstrip(".") if named.isprintable() and named else ""
-        own = (*map(str, workspace.roots), "/tmp", "/dev/shm")  # noqa: S108
-        if path and not any(f"{path}/".startswith(f"{place}/") for place in own):
-            yield path
