@@ -123,7 +123,6 @@ ELSEWHERE = {
     "only names a place, for the gate or for a mount; whoever opens it follows no link": (
         "tools/base",
         "tools/builtin/terminal",
-        "tools/command_prefixes",
         "tools/command_results",
         "tools/sandbox_consent",
         "tools/function",
@@ -136,6 +135,7 @@ ELSEWHERE = {
         "tools/sandbox/sandbox_settings",
         "tools/sandbox/toolchains",
         "tools/sandbox_permissions",
+        "tools/shell_words",
     ),
     "shows names to the person who types": ("cli/screen/line_input",),
     "the folder that the settings name for chats": ("gateway/conversations",),

@@ -7,12 +7,12 @@ import pytest
 
 from talaria.core.ids import new_grant_id
 from talaria.store.permission_ports import Grant
-from talaria.tools.command_prefixes import find_risk
 from talaria.tools.sandbox_permissions import (
     SANDBOX,
     is_granted,
     make_unsandboxed_permission,
 )
+from talaria.tools.shell_words import find_risk
 
 PROJECT = "/work/shop"
 GRANT = Grant(new_grant_id(), "local", SANDBOX, "unsandboxed git push", PROJECT, None, 0.0, None)

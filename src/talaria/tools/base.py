@@ -1,6 +1,6 @@
-"""The port of tools, and of the gate that lets their calls through.
+"""The ports of tools and of the gate that admits their calls.
 
-A tool says what it is, checks its arguments, and declares what a call would touch before it runs.
+A tool describes itself, checks its arguments, and declares what a call would touch before it runs.
 """
 
 import hashlib
@@ -22,16 +22,17 @@ from talaria.tools.sandbox_permissions import Permission, PermissionKind
 
 T = TypeVar("T")
 AfterCrash = Literal["repeat", "keyed", "once"]
-"""What recovery may do with a call that had started: run it again, run it again under the same key, never again."""
+"""What recovery may do with a call that had started: run it again, run it again with the same key, or never run it
+again."""
 Language = Literal["shell", "python"]
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """What a call touches, so that calls which do not clash can run at the same time."""
+    """What a call touches, so that calls that do not clash can run at the same time."""
 
     kind: Literal["reads", "writes", "independent", "exclusive"]
     paths: tuple[Path, ...] = ()
-    """Of `writes` and `reads`; none means anywhere."""
+    """For `writes` and `reads`; empty means anywhere."""
 
     def clashes(self, other: "Effect") -> bool:
         kinds = {self.kind, other.kind}
@@ -50,45 +51,45 @@ EXCLUSIVE = Effect("exclusive")
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What a call would do to the world, told before it runs: on this the gate decides. Paths are resolved."""
+    """What a call would do to the world, declared before it runs: the gate decides on this. Paths are resolved."""
 
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
     hosts: tuple[str, ...] = ()
-    """It would reach."""
+    """Hosts that it would reach."""
     command: str | None = None
-    """Of a shell, or a script."""
+    """A shell command, or a script."""
     language: Language = "shell"
     """Of the command."""
     workdir: str = ""
     """The folder in which it would run."""
     is_confined: bool = True
-    """False: it runs code on this machine outside of any sandbox."""
+    """False: it runs code on this machine outside any sandbox."""
     sends: bool = False
-    """It tells somebody outside something, or acts there."""
+    """It sends something to somebody outside, or acts there."""
     reveals: bool = False
     """Its arguments reach somebody outside, even if it only reads there."""
     is_untrusted: bool = False
-    """What it brings back was written by strangers."""
+    """Its result was written by strangers."""
     is_private: bool = False
-    """What it brings back is the person's, from outside the project."""
+    """Its result is the person's own, from outside the project."""
     permission: Permission | None = None
-    """It would open the sandbox by this much."""
+    """What it would open in the sandbox."""
     runs_beside_others: bool = False
-    """Commands run in the project meanwhile, and could change what it uses."""
+    """Commands run in the project at the same time and could change what it uses."""
     folder: Path | None = None
-    """Of a tool that reads: the folder that is read, or the one that holds the file."""
+    """For a tool that reads: the folder that is read, or the one that holds the file."""
 
     @property
     def can_exfiltrate(self) -> bool:
-        """Whether what the model knows could leave with it."""
+        """Whether what the model knows could leave through it."""
         return self.sends or self.reveals or bool(self.hosts)
 
 
 NOTHING = Claim()
 PRIVATE = Claim(is_private=True)
 UNKNOWN = Claim(reveals=True)
-"""Of a tool that does not say what it does: it may tell others what it is given."""
+"""For a tool that does not say what it does: it may pass its arguments on to others."""
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -97,26 +98,26 @@ class Scope(msgspec.Struct, frozen=True):
     session: SessionId
     cwd: Path
     spill: Path
-    """Folder for output too long for the model: `spill/SESSION` of a home."""
+    """Folder for output that is too long for the model: `spill/SESSION` of a home."""
     turn: str = ""
     """Which turn the calls belong to; empty: not known."""
     person: Person | None = None
-    """Who can be asked; None: nobody is there."""
+    """Who can be asked; None: nobody."""
     redactor: Redactor = msgspec.field(default_factory=Redactor)
-    """Takes secrets out of what is kept of output."""
+    """Removes secrets from the output that is kept."""
     asker: str = "local"
-    """Who asks, which may be another one in each turn; `local`: the person at the machine."""
+    """Who is asking, possibly somebody else in each turn; `local`: the person at the machine."""
     spill_limits: SpillLimits = SpillLimits()
     named_paths: tuple[Path, ...] = ()
     """Files and folders outside the project that the person named in this conversation."""
     has_private_data: bool = False
-    """In an earlier turn of this conversation something was read outside the project."""
+    """An earlier turn of this conversation read something outside the project."""
 
     def resolve(self, path: str) -> Path:
         """Raises `BadArguments` for what cannot be a path here."""
         try:
             return (self.cwd / Path(path).expanduser()).resolve()
-        except (OSError, ValueError, RuntimeError) as fault:  # a loop of links, a NUL, the home of nobody
+        except (OSError, ValueError, RuntimeError) as fault:  # a loop of links, a NUL, the home of an unknown user
             raise BadArguments(f"{path!r} is not a usable path: {fault}.") from fault
 
 
@@ -125,13 +126,12 @@ class ToolCaller(Protocol):
 
     async def call(self, call: ToolCall) -> ToolResult: ...
     async def consent(self, call: ToolCall, invocation: "Invocation", doubt: str = "", *, may_ask: bool = True) -> None:
-        """Lets something pass the gate that is no call of the model's, but should be asked about as one. With a
-        `doubt` only a person's yes lets it through. Not `may_ask`: only what was granted before passes. Raises
-        `Denied`."""
+        """Passes something through the gate that the model did not call, but that is asked about like a call. With a
+        `doubt`, only a person's yes admits it. Not `may_ask`: only earlier grants count. Raises `Denied`."""
         ...
 
     async def list_grants(self, kind: PermissionKind) -> tuple[tuple[str, ...], ...]:
-        """What the person has opened in the sandbox, for as long as they said: the words of each permission."""
+        """What the person has opened in the sandbox, while it lasts: the words of each permission."""
         ...
 
 
@@ -143,15 +143,15 @@ class LiveOutput(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One execution of a call. `key` is the same again when recovery repeats it."""
+    """One execution of a call. `key` is the same when recovery repeats it."""
 
     call: CallId
     scope: Scope
     tools: ToolCaller | None = None
     live: LiveOutput | None = None
-    """Where to show what a command prints while it runs; None: nobody looks."""
+    """Where to show what a command prints while it runs; None: nowhere."""
     expected_fingerprint: str | None = None
-    """Fingerprint of the file that a person was shown before they agreed to its change; None: nobody was asked."""
+    """Fingerprint of the file that a person saw before they agreed to its change; None: nobody was asked."""
 
     @property
     def key(self) -> str:
@@ -163,7 +163,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def decode_arguments(arguments: str, tool: str, kind: type[T]) -> T:
-    """As the model has given them to this tool. Raises `BadArguments`."""
+    """Decode what the model passed to a tool. Raises `BadArguments`."""
     try:
         return msgspec.json.decode(arguments.strip() or "{}", type=kind)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as fault:
@@ -171,12 +171,12 @@ def decode_arguments(arguments: str, tool: str, kind: type[T]) -> T:
 
 
 class RichResult(msgspec.Struct, frozen=True):
-    """A result that is more than a text."""
+    """A result that is more than text."""
 
     text: str
     images: tuple[Image, ...] = ()
     is_private: bool = False
-    """It turned out to be the person's, from outside the project."""
+    """It turned out to be the person's own, from outside the project."""
     outcome: Outcome | None = None
     changes: tuple[FileChange, ...] = ()
 
@@ -190,9 +190,9 @@ class Invocation(Protocol):
     def claim(self) -> Claim: ...
     @property
     def question(self) -> str | Proposal | None:
-        """What a person is asked before it runs, where somebody is there to ask; None: nothing to ask.
+        """What a person is asked before it runs, if anybody can be asked; None: no question of its own.
 
-        What the model gave belongs into the `content` of a `Proposal`, and whole. Not on the loop: it may look at the
+        Everything that the model gave belongs in the `content` of a `Proposal`. Not on the loop: it may look at the
         file system.
         """
         ...
@@ -216,31 +216,31 @@ class Tool(Protocol):
 
 
 class Gate(Protocol):
-    """The folder of a `scope` is resolved here."""
+    """The folder of each `scope` is resolved."""
 
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:
         """Raises `Denied`. May wait for a person."""
         ...
 
     async def insist(self, call: ToolCall, invocation: Invocation, scope: Scope, doubt: str) -> None:
-        """Somebody has a doubt: only a person's yes lets it through. Raises `Denied`, also where nobody is there."""
+        """There is a doubt: only a person's yes admits the call. Raises `Denied`, also if nobody can be asked."""
         ...
 
     def track(self, claim: Claim, scope: Scope) -> None:
-        """What such a call brings is now before the model in this turn."""
+        """Note that the model sees the result of such a call in this turn."""
         ...
 
     async def list_grants(self, kind: PermissionKind, scope: Scope) -> tuple[tuple[str, ...], ...]:
-        """As `Calls.granted`."""
+        """As `ToolCaller.list_grants`."""
         ...
 
     def has_private_data(self, scope: Scope) -> bool:
-        """Whether the model has been shown what the person keeps outside the project."""
+        """Whether the model has seen what the person keeps outside the project."""
         ...
 
 
 ApprovalOutcome = Literal["once", "session", "always", "deny", "timeout"]
-"""What became of a question: how long the yes holds, a no, or no answer in time."""
+"""The result of a question: how long the yes holds, a no, or no answer in time."""
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True):
@@ -248,26 +248,26 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
 
     call: ToolCall
     command: str
-    """The command of a shell, or else what the person is shown."""
+    """The shell command, or else what the person is shown."""
     reason: str
-    """Why it is asked."""
+    """Why the person is asked."""
     turn: str
 
 
 class ApprovalObserver(Protocol):
-    """Hears of questions to a person. It changes nothing about them, and never raises."""
+    """Is notified of questions to a person. It cannot change them, and never raises."""
 
     async def on_request(self, what: ApprovalRequest) -> None:
-        """Before the person is."""
+        """Called before the person is asked."""
         ...
 
     async def on_answer(self, what: ApprovalRequest, choice: ApprovalOutcome) -> None:
-        """The answer is on the disk. Not called for a question that nobody waits for any more."""
+        """The answer is on disk. Not called for a question that nobody waits for any more."""
         ...
 
 
 class OpenGate:
-    """Lets everything through, and opens no sandbox. For programs that bring their own tools, and know them."""
+    """Admits everything, but never opens the sandbox. For programs that bring their own, known tools."""
 
     async def admit(self, call: ToolCall, invocation: Invocation, scope: Scope) -> None:  # noqa: ARG002
         if invocation.claim.permission is not None:
@@ -287,7 +287,7 @@ class OpenGate:
 
 
 def digest(call: ToolCall, invocation: Invocation, scope: Scope, shown: str = "") -> str:
-    """Of exactly what would run, and what a person was shown: an approval is worth nothing for anything else."""
+    """Of exactly what would run and what a person was shown: an approval does not hold for anything else."""
     claim = invocation.claim
     touched = map(str, (*claim.reads, *claim.writes))
     parts = (call.name, call.arguments, str(scope.cwd), claim.workdir, str(claim.is_confined), *touched, shown)

@@ -1,7 +1,7 @@
-"""Looks at the files of a project that a command would delete: how many, and which git could not bring back.
+"""Finds which files of a project a command would delete: how many, and which git could not restore.
 
-Git is not run and no link is followed. What programs make again (caches, installed packages) and what this conversation
-has created does not count.
+Git is not run and no link is followed. Generated files (caches, installed packages) and files that this conversation
+has created do not count.
 """
 
 import fnmatch
@@ -19,19 +19,19 @@ from talaria.tools.shell_expansion import UNKNOWN, is_plain, name_matches, unesc
 from talaria.tools.undo.scan import REGENERABLE
 
 MAX_DELETED_UNASKED = 20
-"""So many files that git has are deleted without asking."""
+"""This many files that git has may be deleted without a question."""
 MAX_FILES = 5_000
-"""That are looked at; whoever deletes more is asked."""
+"""Looked at; a command that deletes more is always asked about."""
 MAX_FOLDERS = 20_000
 MAX_COMPARED = 200
-"""Files whose content is compared with git's, because they look touched."""
+"""Files whose content is compared with git's because they look modified."""
 MAX_COMPARED_BYTES = 16 << 20
 MAX_SHOWN = 6
 
 _GENERATED = REGENERABLE | {"htmlcov"}
 _GENERATED_FILES = re.compile(r".*\.py[co]|\.coverage|\.DS_Store", re.DOTALL)
 _BUILT = frozenset({"build", "dist", "out", "target", "coverage", "_build", "bin", "obj"})
-"""Folders that a build makes, if git ignores them and a build is described beside them."""
+"""Folders that a build generates, if git ignores them and a build file is next to them."""
 _DESCRIBES_BUILD = (
     *("package.json", "pyproject.toml", "setup.py", "Cargo.toml", "pom.xml", "build.gradle", "build.gradle.kts"),
     *("Makefile", "CMakeLists.txt", "meson.build", "go.mod", "conf.py"),
@@ -39,30 +39,30 @@ _DESCRIBES_BUILD = (
 _CACHE_TAG = b"Signature: 8a477f597d28d172789f06886806bc55"
 _GIT_REPLACES = frozenset({"COMMIT_EDITMSG", "MERGE_MSG", "gc.log", "gc.pid", "FETCH_HEAD", "ORIG_HEAD"})
 _WRITTEN_BY_HAND = frozenset({"hooks", "info", "config", "config.worktree", "description"})
-"""In a repository: writing these is not damage. Hooks and settings are guarded by the sandbox."""
+"""In a repository: writing these is not damage. The sandbox guards hooks and settings."""
 
 Status = Literal["kept", "untracked", "changed"]
-"""What git has of a file: all of it, nothing, or another content."""
+"""What git has of a file: the same content, nothing, or different content."""
 
 
 class Losses:
-    """What a command would do, for the person."""
+    """What a command would destroy, for the person."""
 
     def __init__(self) -> None:
         self.files: dict[str, Status] = {}
         self.has_more_files = False
-        """Than were looked at."""
+        """More than were looked at."""
         self.has_more_folders = False
-        """Than were entered."""
+        """More than were entered."""
         self.damaged: dict[str, None] = {}
-        """Of repositories."""
+        """Parts of repositories."""
         self.unknown: dict[str, None] = {}
-        """Words whose meaning is only known when the command runs."""
+        """Words whose meaning is only known at run time."""
         self.other_reasons: dict[str, None] = {}
-        """Other reasons, each a sentence without its end."""
+        """Each a sentence without its full stop."""
 
     def reason(self) -> str | None:
-        """Why a person is asked; None: no need to."""
+        """Why a person is asked; None: no need to ask."""
         lost = [name for name, status in self.files.items() if status != "kept"]
         reasons: list[str] = []
         if len(self.files) > MAX_DELETED_UNASKED or self.has_more_files:
@@ -98,7 +98,7 @@ class _Ignore(NamedTuple):
 
 class ProjectFiles:
     def __init__(self, root: Root | None, project: str, created_here: Callable[[Path], bool]) -> None:
-        """`root` None: the project is not there, and nothing in it can be deleted."""
+        """`root` None: the project does not exist, so nothing in it can be deleted."""
         self.losses = Losses()
         self.project = project
         self._root = root
@@ -111,8 +111,8 @@ class ProjectFiles:
         self._folders = 0
 
     def locate(self, pattern: Sequence[str]) -> list[str]:
-        """The names below the project that an absolute pattern stands for; empty: the project itself, or what is
-        around it."""
+        """The names below the project that an absolute pattern matches; `""`: the project itself or a folder around
+        it."""
         project = [part for part in self.project.split("/") if part]
         for at, part in enumerate(project):
             if at == len(pattern):
@@ -123,7 +123,17 @@ class ProjectFiles:
         for at, part in enumerate(pattern[len(project) :], len(project) + 1):
             if part.strip(UNKNOWN) == "":  # anything in there, or all of it
                 return found
-            found = [name for folder in found for name in self._match_part(folder, part, is_last=at == len(pattern))]
+            if is_plain(part):
+                found = [_join(folder, unescape(part)) for folder in found]
+                continue
+            found = [
+                _join(folder, entry.name)
+                for folder in found
+                for entry in self._entries(folder)
+                if (entry.is_folder or at == len(pattern))
+                and name_matches(entry.name, part)
+                and (part[0] == "." or entry.name[0] != ".")
+            ]
             del found[MAX_FILES:]
         return found
 
@@ -139,15 +149,13 @@ class ProjectFiles:
         return self._stat(name) is not None
 
     def delete(self, name: str, *, is_deep: bool, is_tracked: bool = False) -> None:
-        """`is_tracked`: only what git knows."""
+        """`is_tracked`: only files that git tracks."""
         real = self._resolve(name)
         found = None if real is None else self._stat(real)
-        if (
-            real is None
-            or found is None
-            or self._note_damage(real, is_writing=False)
-            or self._is_generated_anywhere(real)
-        ):
+        if real is None or found is None or self._note_damage(real, is_writing=False):
+            return
+        parts = real.split("/") if real else []
+        if any(self._is_generated("/".join(parts[: at + 1]), frozenset()) for at in range(len(parts))):
             return
         if not stat.S_ISDIR(found.st_mode):
             self._add(real, is_tracked=is_tracked)
@@ -156,19 +164,19 @@ class ProjectFiles:
                 self._add(file, is_tracked=is_tracked)
 
     def overwrite(self, name: str) -> None:
-        """Only of interest in a repository."""
+        """Matters only in a repository."""
         real = self._resolve(name)
         if real is not None and self.is_there(real):
             self._note_damage(real, is_writing=True)
 
     def move_away(self, name: str) -> None:
-        """To another place in the project: of interest only in a repository."""
+        """To another place in the project: matters only in a repository."""
         real = self._resolve(name)
         if real is not None and self.is_there(real):
             self._note_damage(real, is_writing=False)
 
     def discard(self, command: str, folders_or_files: Sequence[str], *, is_all: bool = False) -> None:
-        """Changes of files that git tracks. `is_all`: wherever in the repository, and what was staged, too."""
+        """Discards changes to files that git tracks. `is_all`: anywhere in the repository, and staged ones, too."""
         changed: list[str] = []
         has_staged = False
         for name in folders_or_files:
@@ -193,7 +201,7 @@ class ProjectFiles:
             self.losses.other_reasons[f"`{command}` discards changes that are not committed: {names}"] = None
 
     def clean(self, name: str, *, is_deep: bool, has_ignored: bool) -> None:
-        """As `git clean` does."""
+        """Deletes what `git clean` would."""
         real = self._resolve(name)
         for file in () if real is None or not self.is_folder(real) else self._files_below(real, spots_damage=False):
             folder, _, _ = file.rpartition("/")
@@ -202,7 +210,7 @@ class ProjectFiles:
                 self._add(file)
 
     def search(self, name: str, is_wanted: Callable[[str, Entry], bool], max_depth: int) -> Iterator[str]:
-        """As `find` does: what is below, with its depth."""
+        """Finds what `find` would."""
         real = self._resolve(name)
         if real is None or not self.is_folder(real):
             return
@@ -216,7 +224,7 @@ class ProjectFiles:
                     waiting.append((child, depth + 1))
 
     def _files_below(self, folder: str, *, spots_damage: bool) -> Iterator[str]:
-        """Files, but for what is made again. Repositories are not entered."""
+        """Files, except generated ones. Repositories are not entered."""
         waiting = [folder]
         for here in waiting:
             entries = self._entries(here)
@@ -255,9 +263,15 @@ class ProjectFiles:
             self.losses.files[file] = self._compare_with_git(file, entry, repository)
 
     def _note_damage(self, name: str, *, is_writing: bool) -> bool:
-        """Whether it is in a repository; if that would suffer, it is noted."""
+        """Whether it is in a repository; if that would be damaged, notes it."""
         parts = name.split("/")
-        at = parts.index(".git") if ".git" in parts else self._find_bare_repository(parts)
+        if ".git" in parts:
+            at = parts.index(".git")
+        else:
+            bare = ("HEAD", "objects", "refs")
+            folders = ["/".join(parts[: at + 1]) for at in range(len(parts))]
+            found = (folders.index(one) for one in folders if all(self.is_there(f"{one}/{part}") for part in bare))
+            at = next(found, None)
         if at is None:
             return False
         inner = parts[at + 1 :]
@@ -273,13 +287,6 @@ class ProjectFiles:
     def _add_damage(self, name: str, git: str | None = None) -> None:
         if not self._created_here(Path(self.project, git or name, "HEAD")):
             self.losses.damaged[name] = None
-
-    def _find_bare_repository(self, parts: Sequence[str]) -> int | None:
-        for at in range(len(parts)):
-            folder = "/".join(parts[: at + 1])
-            if all(self.is_there(f"{folder}/{name}") for name in ("HEAD", "objects", "refs")):
-                return at
-        return None
 
     def _compare_with_git(self, file: str, entry: IndexEntry, repository: Repository) -> Status:
         found = self._stat(file)
@@ -311,7 +318,7 @@ class ProjectFiles:
         return self._tracked_folders[folder]
 
     def _find_repository(self, folder: str) -> Repository | None:
-        """The nearest one around a folder."""
+        """The nearest repository around a folder."""
         if folder not in self._repositories:
             if self._root is not None and (found := self._stat(_join(folder, ".git"))) is not None:
                 self._repositories[folder] = open_repository(self._root, self.project, folder, found)
@@ -321,13 +328,8 @@ class ProjectFiles:
                 self._repositories[folder] = None if self._root is None else find_repository_around(self.project)
         return self._repositories[folder]
 
-    def _is_generated_anywhere(self, name: str) -> bool:
-        """It, or a folder around it."""
-        parts = name.split("/") if name else []
-        return any(self._is_generated("/".join(parts[: at + 1]), frozenset()) for at in range(len(parts)))
-
     def _is_generated(self, folder: str, names: frozenset[str]) -> bool:
-        """Whether programs make it again. `names`: what is in it; empty: not known."""
+        """Whether programs generate it. `names`: what is in it; empty: not known."""
         if folder not in self._generated:
             self._generated[folder] = self._can_be_regenerated(folder, names)
         return self._generated[folder]
@@ -349,7 +351,7 @@ class ProjectFiles:
         return is_described and self._is_ignored(folder) and not self._has_tracked(folder)
 
     def _is_ignored(self, name: str) -> bool:
-        """By a `.gitignore` of the project. One with exceptions does not count: they may speak of this name."""
+        """By a `.gitignore` of the project. One with exceptions does not count: they may include this name."""
         parts = name.split("/")
         for at in range(len(parts)):
             folder = "/".join(parts[:at])
@@ -361,20 +363,16 @@ class ProjectFiles:
             ignore = self._ignores[folder]
             inner = parts[at:]
             names = ["/".join(inner[: end + 1]) for end in range(len(inner))]
-            if not ignore.has_exceptions and any(_pattern_matches(one, names) for one in ignore.patterns):
-                return True
+            for pattern in () if ignore.has_exceptions else ignore.patterns:
+                pattern = pattern.removeprefix("**/")  # noqa: PLW2901
+                is_path = "/" in pattern
+                tried = names if is_path else [name.rpartition("/")[2] for name in names]
+                if any(fnmatch.fnmatchcase(name, pattern.lstrip("/")) for name in tried):
+                    return True
         return False
 
-    def _match_part(self, folder: str, part: str, *, is_last: bool) -> list[str]:
-        if is_plain(part):
-            return [_join(folder, unescape(part))]
-        names = [entry.name for entry in self._entries(folder) if entry.is_folder or is_last]
-        return [
-            _join(folder, name) for name in names if name_matches(name, part) and (part[0] == "." or name[0] != ".")
-        ]
-
     def _resolve(self, name: str) -> str | None:
-        """With links on the way followed, as long as they stay in the project; None: it is elsewhere."""
+        """Follows links on the way, as long as they stay in the project; None: it is elsewhere."""
         folder, _, last = name.rpartition("/")
         try:
             return _join(self._root.follow(folder), last) if self._root is not None else None
@@ -405,14 +403,6 @@ class ProjectFiles:
                 return sorted(opened.entries())
         except (OSError, ValueError):
             return ()
-
-
-def _pattern_matches(pattern: str, names: Sequence[str]) -> bool:
-    """`names`: of a file below the `.gitignore`, and of the folders on the way to it."""
-    pattern = pattern.removeprefix("**/")
-    if "/" in pattern:
-        return any(fnmatch.fnmatchcase(name, pattern.lstrip("/")) for name in names)
-    return any(fnmatch.fnmatchcase(name.rpartition("/")[2], pattern) for name in names)
 
 
 def _join(folder: str, name: str) -> str:

@@ -1,6 +1,6 @@
 """Recognises commands that delete files, discard changes or damage a repository, before they run.
 
-A help against accidents, not a defence: a program can delete files in ways that no one can tell from its command line.
+This prevents accidents; it is not a defence: a program can delete files in ways that its command line does not show.
 Commands are followed in order: where `cd` leads, what variables stand for, what `sudo`, `sh -c` or `xargs` run.
 """
 
@@ -37,7 +37,7 @@ from talaria.tools.shell_expansion import (
 )
 
 MAX_SCRIPTS = 20
-"""In each other: `sh -c`, `eval` and the like."""
+"""Nested in each other: `sh -c`, `eval` and the like."""
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 _WRAPPERS = frozenset(
     (
@@ -45,7 +45,7 @@ _WRAPPERS = frozenset(
         *("stdbuf", "busybox", "watch", "chronic", "flock", "coproc"),
     )
 )
-"""They run the command that follows their own options."""
+"""Programs that run the command after their own options."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=")
 _PYTHON = re.compile(r"python[\d.]*|pypy[\d.]*")
 
@@ -58,9 +58,9 @@ def find_losses(
     home: Path,
     created_here: Callable[[Path], bool],
 ) -> str | None:
-    """Why a person should be asked before this runs in `place`: the rest of a sentence. None: no need to.
+    """Why a person should be asked before this runs in `place`: the rest of a sentence. None: no need to ask.
 
-    Looks at the project: not on the loop.
+    Looks at the disk: not on the loop.
     """
     try:
         root = Root.open(project)
@@ -87,26 +87,19 @@ class _Shell:
         self._state = ExpansionState(place, home, files.losses.unknown)
         self._place_before: str | None = None
         self._places_if_failed: tuple[str | None, ...] = ()
-        """Where commands run if the last `cd` has failed."""
+        """Where commands run if the last `cd` failed."""
         self._scripts = 0
         self._actions: dict[str, Callable[[list[Word], SimpleCommand, SimpleCommand | None], None]] = {
-            "rm": self._rm,
             "find": self._find,
             "git": self._git,
             "mv": self._mv,
-            "dd": self._dd,
-            "tee": self._tee,
-            "rsync": self._rsync,
-            "eval": self._eval,
-            "trap": self._trap,
-            **dict.fromkeys(("unlink", "shred", "rmdir", "truncate"), self._delete_operands),
+            **dict.fromkeys(("rm", "unlink", "shred", "rmdir", "truncate", "rsync"), self._delete_operands),
             **dict.fromkeys(("cp", "install", "ln"), self._cp),
-            **dict.fromkeys(("chmod", "chown"), self._chmod),
+            **dict.fromkeys(("dd", "tee", "chmod", "chown"), self._change_operands),
             **dict.fromkeys(("xargs", "parallel"), self._xargs),
             **dict.fromkeys(("cd", "pushd", "popd"), self._cd),
             **dict.fromkeys(("export", "local", "declare", "readonly", "typeset"), self._assign),
-            **dict.fromkeys(_SHELLS, self._run_shell),
-            **dict.fromkeys(_WRAPPERS, self._unwrap),
+            **dict.fromkeys((*_SHELLS, "eval", "trap"), self._run_script),
         }
 
     def run(self, script: str) -> None:
@@ -133,7 +126,12 @@ class _Shell:
                     if self._places_if_failed and step.after != "&&":
                         self._state.places = tuple(dict.fromkeys((*self._state.places, *self._places_if_failed)))
                     self._places_if_failed = ()
-                    self._run_command(step, before if step.after == "|" else None)
+                    for name, value in step.assignments if not step.words else ():
+                        self._state.variables[name] = tuple(self._state.substitute(value))
+                    for redirect in step.redirects:
+                        if ">" in redirect.operator and literal(redirect.target) != "/dev/null":
+                            self._overwrite(redirect.target)
+                    self._execute(self._state.expand(step.words), step, before if step.after == "|" else None)
                     before = step
         self._scripts -= 1
 
@@ -149,36 +147,32 @@ class _Shell:
                 case _:
                     pass
 
-    def _run_command(self, command: SimpleCommand, before: SimpleCommand | None) -> None:
-        if not command.words:
-            for name, value in command.assignments:
-                self._state.variables[name] = tuple(self._state.substitute(value))
-        for redirect in command.redirects:
-            if ">" in redirect.operator and literal(redirect.target) != "/dev/null":
-                self._overwrite(redirect.target)
-        self._execute(self._state.expand(command.words), command, before)
-
     def _execute(self, words: list[Word], command: SimpleCommand, before: SimpleCommand | None) -> None:
         name = program_name(words)
-        if _PYTHON.fullmatch(name):
+        if name in _WRAPPERS:
+            for at in range(1, len(words)):
+                name = program_name(words[at:])
+                if name in self._actions or _PYTHON.fullmatch(name):
+                    self._execute(words[at:], command, before)
+                    return
+        elif _PYTHON.fullmatch(name):
             code = next((render(words[at + 1]) for at in range(1, len(words) - 1) if literal(words[at]) == "-c"), None)
             self.run_python(code if code is not None else command.document or "")
         elif (action := self._actions.get(name)) is not None:
             action(words, command, before)
 
     def _run_in_subshell(self, script: str) -> None:
-        """In a shell of its own."""
         before = self._state.save()
         self.run(script)
         self._state.restore(before)
 
-    def _locate(self, word: Word, *, is_told: bool = True) -> list[str]:
-        """Names in the project. `is_told`: the person is asked about what cannot be known."""
+    def _locate(self, word: Word, *, reports_unknown: bool = True) -> list[str]:
+        """Names in the project. `reports_unknown`: the person is asked about what cannot be known beforehand."""
         found: list[str] = []
         for pattern in self._state.to_patterns(word):
             if pattern is not None:
                 found += self._files.locate(pattern)
-            elif is_told:
+            elif reports_unknown:
                 self._files.losses.unknown[render(word).replace(UNKNOWN, "…")] = None
         return found
 
@@ -187,19 +181,26 @@ class _Shell:
             self._files.delete(name, is_deep=is_deep)
 
     def _overwrite(self, word: Word) -> None:
-        for name in self._locate(word, is_told=False):
+        for name in self._locate(word, reports_unknown=False):
             self._files.overwrite(name)
 
     # Commands that delete
 
-    def _rm(self, words: list[Word], *_: object) -> None:
-        options = parse_options(words)
-        is_deep = options.has("rR", "--recursive")
-        for word in dict.fromkeys(options.operands):
-            self._delete(word, is_deep=is_deep)
-
     def _delete_operands(self, words: list[Word], *_: object) -> None:
         name = program_name(words)
+        if name == "rm":
+            options = parse_options(words)
+            for word in dict.fromkeys(options.operands):
+                self._delete(word, is_deep=options.has("rR", "--recursive"))
+            return
+        if name == "rsync":
+            options = parse_options(words, ("-e", "-f", "--rsh", "--exclude", "--include", "--filter"))
+            deletes = any(one.startswith("--del") for one in options.flags)
+            if deletes and not options.has("n", "--dry-run") and len(options.operands) > 1:
+                target = options.operands[-1]
+                if ":" not in render(target):
+                    self._delete(target, is_deep=True)
+            return
         for word in parse_options(words, ("-s", "--size", "-n", "-r", "--reference")).operands:
             if name != "rmdir" or all(pattern is not None for pattern in self._state.to_patterns(word)):
                 self._delete(word, is_deep=False)
@@ -215,7 +216,7 @@ class _Shell:
             if is_leaving:
                 self._delete(source, is_deep=True)
                 continue
-            for name in self._locate(source, is_told=False):
+            for name in self._locate(source, reports_unknown=False):
                 self._files.move_away(name)
 
     def _cp(self, words: list[Word], *_: object) -> None:
@@ -223,73 +224,59 @@ class _Shell:
         target = find_target_directory(words) or (operands[-1] if len(operands) > 1 else ())
         if literal(operands[0] if operands else ()) == "/dev/null" and program_name(words) != "ln":
             self._delete(target, is_deep=False)
-        for name in self._locate(target, is_told=False):
+        for name in self._locate(target, reports_unknown=False):
             inner = [name]
             if self._files.is_folder(name):
                 inner = [f"{name}/{render(one).rpartition('/')[2]}" for one in operands[:-1]]
             for one in inner:
                 self._files.overwrite(one)
 
-    def _dd(self, words: list[Word], *_: object) -> None:
-        for word in words[1:]:
-            if word and word[0].kind == "text" and word[0].text.startswith("of="):
-                self._overwrite((Part("text", word[0].text[3:]), *word[1:]))
-
-    def _tee(self, words: list[Word], *_: object) -> None:
-        for word in parse_options(words).operands:
-            self._overwrite(word)
-
-    def _rsync(self, words: list[Word], *_: object) -> None:
-        options = parse_options(words, ("-e", "-f", "--rsh", "--exclude", "--include", "--filter"))
-        deletes = any(one.startswith("--del") for one in options.flags)
-        if deletes and not options.has("n", "--dry-run") and len(options.operands) > 1:
-            target = options.operands[-1]
-            if ":" not in render(target):
-                self._delete(target, is_deep=True)
-
-    def _chmod(self, words: list[Word], *_: object) -> None:
-        """Of interest only in a repository. Whoever adds rights harms nothing."""
+    def _change_operands(self, words: list[Word], *_: object) -> None:
+        """Matters only in a repository."""
+        name = program_name(words)
+        if name == "dd":
+            for word in words[1:]:
+                if word and word[0].kind == "text" and word[0].text.startswith("of="):
+                    self._overwrite((Part("text", word[0].text[3:]), *word[1:]))
+            return
+        if name == "tee":
+            for word in parse_options(words).operands:
+                self._overwrite(word)
+            return
         mode, *targets = [one for one in words[1:] if not (literal(one) or "").startswith("-R")] or [()]
-        if not re.match(r"[ugoa]*\+", render(mode)):
+        if not re.match(r"[ugoa]*\+", render(mode)):  # adding rights does no harm
             for word in targets:
-                for name in self._locate(word, is_told=False):
+                for name in self._locate(word, reports_unknown=False):
                     self._files.move_away(name)
 
     # Commands that run others
 
-    def _unwrap(self, words: list[Word], command: SimpleCommand, before: SimpleCommand | None) -> None:
-        for at in range(1, len(words)):
-            name = program_name(words[at:])
-            if name not in _WRAPPERS and (name in self._actions or _PYTHON.fullmatch(name)):
-                self._execute(words[at:], command, before)
-                return
-
-    def _run_shell(self, words: list[Word], command: SimpleCommand, before: SimpleCommand | None) -> None:
+    def _run_script(self, words: list[Word], command: SimpleCommand, before: SimpleCommand | None) -> None:
+        if program_name(words) == "eval":
+            self.run(" ".join(map(_script, words[1:])))
+            return
+        if program_name(words) == "trap":  # what runs at the end is judged as if it ran now
+            for word in parse_options(words).operands[:1]:
+                self._run_in_subshell(render(word))
+            return
         for at, word in enumerate(words[1:-1], 1):
             if re.fullmatch(r"-\w*c", literal(word) or ""):
                 self._run_in_subshell(_script(words[at + 1]))
                 return
         if command.document is not None:
             self._run_in_subshell(command.document)
-        elif before is not None and (said := self._find_printed_words(before)) is not None and len(words) == 1:
-            self._run_in_subshell(" ".join(map(render, said)))
-
-    def _eval(self, words: list[Word], *_: object) -> None:
-        self.run(" ".join(map(_script, words[1:])))
-
-    def _trap(self, words: list[Word], *_: object) -> None:
-        """What it will run at the end is looked at as if it ran now."""
-        for word in parse_options(words).operands[:1]:
-            self._run_in_subshell(render(word))
+        elif before is not None and (printed := self._find_printed_words(before)) is not None and len(words) == 1:
+            self._run_in_subshell(" ".join(map(render, printed)))
 
     def _xargs(self, words: list[Word], command: SimpleCommand, before: SimpleCommand | None) -> None:
-        at = next((at for at in range(1, len(words)) if program_name(words[at:]) in self._actions), None)
+        known = {*self._actions, *_WRAPPERS}
+        at = next((at for at in range(1, len(words)) if program_name(words[at:]) in known), None)
         if at is None:
             return
         inner = words[at:]
         found = None if before is None else self._state.expand(before.words)
-        if before is not None and (said := self._find_printed_words(before)) is not None:
-            self._execute([*inner, *said], command, None)
+        if before is not None and (printed := self._find_printed_words(before)) is not None:
+            self._execute([*inner, *printed], command, None)
         elif found and program_name(found) == "find":
             self._search(found, inner)
         else:
@@ -311,15 +298,14 @@ class _Shell:
         else:
             word = operands[0] if operands else (Part("text", self._state.home),)
             self._state.places = tuple(as_path(pattern) for pattern in self._state.to_patterns(word))
-            is_sure = all(place is not None and self._can_enter(place) for place in self._state.places)
+            is_sure, project = True, self._files.project
+            for place in self._state.places:
+                # a folder outside the project is assumed to exist
+                is_inside = place is not None and f"{place}/".startswith(f"{project}/")
+                if place is None or (is_inside and not self._files.is_folder(place[len(project) + 1 :].strip("/"))):
+                    is_sure = False
             self._places_if_failed = () if is_sure else before
         self._place_before = before[0]
-
-    def _can_enter(self, place: str) -> bool:
-        """What is outside of the project is taken to be there."""
-        inner = place.removeprefix(self._files.project)
-        is_inside = place.startswith(f"{self._files.project}/") or not inner
-        return not is_inside or self._files.is_folder(inner.strip("/"))
 
     def _assign(self, words: list[Word], *_: object) -> None:
         for word in words[1:]:
@@ -339,8 +325,7 @@ class _Shell:
                 self._search(words, inner[: ends[0]] if ends else inner)
 
     def _search(self, words: Sequence[Word], inner: list[Word] | None) -> None:
-        """What `find` finds is deleted, or handed to the command `inner`. Conditions that are not known are taken to be
-        met."""
+        """What `find` finds is deleted, or passed to the command `inner`. Unknown conditions are assumed to be met."""
         wrapped = inner or []
         while wrapped and program_name(wrapped) in _WRAPPERS:
             wrapped = wrapped[1:]
@@ -375,19 +360,17 @@ class _Shell:
 
     # git
 
-    def _git(self, words: list[Word], *_: object) -> None:
-        state = self._state.places
-        at = 1
+    def _git(self, words: list[Word], *_: object) -> None:  # noqa: C901, PLR0912  (a table)
+        places, at = self._state.places, 1
         while at < len(words) and (option := literal(words[at]) or "-").startswith("-"):
             if option == "-C" and at + 1 < len(words):
                 self._state.places = tuple(as_path(pattern) for pattern in self._state.to_patterns(words[at + 1]))
             at += 2 if option in ("-C", "-c", "--git-dir", "--work-tree", "--namespace") else 1
-        here = self._locate((Part("text", "."),), is_told=False)
-        if here or None in self._state.places:
-            self._run_git(words[at:], here or [""])
-        self._state.places = state
-
-    def _run_git(self, words: list[Word], here: list[str]) -> None:  # noqa: C901, PLR0912  (a table)
+        here = self._locate((Part("text", "."),), reports_unknown=False)
+        if not here and None not in self._state.places:  # elsewhere
+            self._state.places = places
+            return
+        words, here = words[at:], here or [""]
         name = literal(words[0]) if words else None
         options = parse_options(words, ("-s", "--source", "-e", "--exclude", "-b", "-B", "-c", "-C", "--conflict"))
         operands, files = options.operands, self._files
@@ -430,8 +413,9 @@ class _Shell:
                 files.losses.other_reasons["`git worktree remove --force` deletes a worktree with its changes"] = None
             case _:
                 pass
+        self._state.places = places
 
 
 def _script(word: Word) -> str:
-    """To be read as commands: what is not known stays so, also inside of quotes."""
+    """To be read as commands: what is unknown stays unknown, even inside quotes."""
     return "".join(part.text if part.kind in ("text", "glob") else UNKNOWN for part in word)

@@ -1,11 +1,10 @@
-"""What has changed between two texts, as people and models read it: a unified diff of bounded size."""
+"""Shows people and models what has changed between two texts: a unified diff of bounded size."""
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import islice
-from typing import Literal
 
 from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
@@ -14,19 +13,19 @@ MAX_DIFF_LINES = 200
 MAX_LINE_CHARS = 300
 MAX_COMPARED_LINES = 20_000
 MAX_ANCHORED_LINES = 400_000
-"""Of both sides together; what is longer is shown as replaced from its first changed line to its last."""
+"""Of both sides together; in longer files everything between the first and last changed line counts as replaced."""
 _MAX_MATCHED_PAIRS = 1_000_000
-"""Lines of one side times lines of the other: so much is compared line by line."""
+"""Lines of one side times lines of the other: up to this they are compared line by line."""
 _CONTEXT_LINES = 3
 _BOM = b"\xef\xbb\xbf"
 NO_NEWLINE = "\\ No newline at end of file"
 
 ChangedBlock = tuple[int, int, int, int]
-"""Lines of the old text, from and up to, and those of the new one in their place."""
+"""Start and end of lines in the old text, and of the lines that replace them in the new text."""
 
 
 def format_unified_diff(before: str, after: str, name: str) -> str:
-    """Empty: nothing has changed. Bytes that are no text (surrogates) are shown as such."""
+    """Empty: nothing has changed. Bytes that are not text (surrogates) are shown as replacement characters."""
     if before == after:
         return ""
     old, new = _split_lines(before), _split_lines(after)
@@ -53,10 +52,10 @@ def compare_contents(
     modes: tuple[int | None, int | None] = (None, None),
     is_whole: bool = False,
 ) -> FileChange:
-    """What became of one file; None: it is not there. Nothing secret is in the answer.
+    """How one file has changed. `before` or `after` None: it did not or does not exist. The result holds no secrets.
 
-    Lines are compared as they are and shown redacted, so a line in which only a secret changed counts, too. Counts are
-    those of the whole diff. `is_whole`: so is the diff, however long; for a person who decides about it.
+    Lines are compared as they are and shown redacted, so a line in which only a secret changed counts, too. The counts
+    cover the whole diff. `is_whole`: the diff is not cut, however long it is, because a person decides about it.
     """
     kind = "created" if before is None else "deleted" if after is None else "changed"
     notes = [f"mode {modes[0]:o} → {modes[1]:o}"] if None not in modes and modes[0] != modes[1] else []
@@ -71,10 +70,13 @@ def compare_contents(
     if len({*has_bom}) > 1:
         notes.append(f"byte order mark {'added' if has_bom[1] else 'removed'}")
     contents = [(side or b"").removeprefix(_BOM) for side in (before, after)]
-    ends = [_line_ends(one) for one in contents]
+    ends: list[str] = []
+    for one in contents:
+        count, with_cr = one.count(b"\n"), one.count(b"\r\n")
+        ends.append("none" if not count else "LF" if not with_cr else "CRLF" if with_cr == count else "mixed")
     if kind == "created":
         notes += [*(["byte order mark"] if has_bom[0] else []), *(["line ends CRLF"] if ends[1] == "CRLF" else [])]
-    if "mixed" not in ends:  # else every CR is shown
+    if "mixed" not in ends:  # otherwise every CR is shown
         contents = [one.replace(b"\r\n", b"\n") for one in contents]
         if {*ends} == {"CRLF", "LF"}:
             notes.append(f"line ends {ends[0]} → {ends[1]}")
@@ -90,19 +92,12 @@ def compare_contents(
 
 
 def replace_surrogates(text: str) -> str:
-    """Bytes that are no text, kept as surrogates, as the sign for that."""
+    """Replaces bytes that are not text, kept as surrogates, by the replacement character."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _line_ends(content: bytes) -> Literal["LF", "CRLF", "mixed", "none"]:
-    count, with_cr = content.count(b"\n"), content.count(b"\r\n")
-    if not count:
-        return "none"
-    return "LF" if not with_cr else "CRLF" if with_cr == count else "mixed"
-
-
 def _split_lines(text: str, *, shown: str | None = None) -> list[str]:
-    """With what is `shown` of them, if that differs; it has as many lines."""
+    """Returns the lines of `shown` instead, if given; it has as many lines."""
     lines = (text if shown is None else shown).split("\n")
     if text.rpartition("\n")[2]:
         return [*lines[:-1], f"{lines[-1]}\n{NO_NEWLINE}"]
@@ -110,13 +105,13 @@ def _split_lines(text: str, *, shown: str | None = None) -> list[str]:
 
 
 def _count_common_lines(some: Sequence[str], others: Sequence[str]) -> int:
-    """How many lines both begin with."""
+    """At the beginning."""
     pairs = enumerate(zip(some, others, strict=False))
     return next((index for index, (one, other) in pairs if one != other), min(len(some), len(others)))
 
 
 def _find_changed_blocks(old: Sequence[str], new: Sequence[str]) -> list[ChangedBlock]:
-    """In order. Long texts are first split at lines that each side has once, so the time stays in proportion."""
+    """In order. Long texts are first split at lines that occur once on each side, which bounds the time."""
     start = _count_common_lines(old, new)
     end = _count_common_lines(old[start:][::-1], new[start:][::-1])
     i_end, j_end = len(old) - end, len(new) - end
@@ -125,13 +120,18 @@ def _find_changed_blocks(old: Sequence[str], new: Sequence[str]) -> list[Changed
         anchors = _find_anchors(old, new, (start, i_end, start, j_end))
     blocks, i, j = list[ChangedBlock](), start, start
     for i_next, j_next in (*anchors, (i_end, j_end)):
-        blocks += _match_blocks(old, new, (i, i_next, j, j_next))
+        if (i_next - i) * (j_next - j) > _MAX_MATCHED_PAIRS or i == i_next or j == j_next:
+            if i != i_next or j != j_next:
+                blocks.append((i, i_next, j, j_next))
+        else:
+            codes = SequenceMatcher(None, old[i:i_next], new[j:j_next]).get_opcodes()
+            blocks += [(i + a1, i + a2, j + b1, j + b2) for kind, a1, a2, b1, b2 in codes if kind != "equal"]
         i, j = i_next + 1, j_next + 1
     return blocks
 
 
 def _find_anchors(old: Sequence[str], new: Sequence[str], within: ChangedBlock) -> list[tuple[int, int]]:
-    """The longest run of lines, in the order of both sides, that occur once in each."""
+    """The longest run of lines that occur once on each side, in the same order on both."""
     i1, i2, j1, j2 = within
     counted, others = Counter(old[i1:i2]), Counter(new[j1:j2])
     places = {old[i]: i for i in range(i1, i2) if counted[old[i]] == 1 and others[old[i]] == 1}
@@ -146,17 +146,6 @@ def _find_anchors(old: Sequence[str], new: Sequence[str], within: ChangedBlock) 
         run.append(pairs[at])
         at = before[at]
     return run[::-1]
-
-
-def _match_blocks(old: Sequence[str], new: Sequence[str], within: ChangedBlock) -> Iterator[ChangedBlock]:
-    i1, i2, j1, j2 = within
-    if (i2 - i1) * (j2 - j1) > _MAX_MATCHED_PAIRS or i1 == i2 or j1 == j2:
-        if i1 != i2 or j1 != j2:
-            yield within
-        return
-    for kind, a1, a2, b1, b2 in SequenceMatcher(None, old[i1:i2], new[j1:j2]).get_opcodes():
-        if kind != "equal":
-            yield i1 + a1, i1 + a2, j1 + b1, j1 + b2
 
 
 def _format_hunks(blocks: Sequence[ChangedBlock], old: Sequence[str], new: Sequence[str]) -> Iterator[str]:

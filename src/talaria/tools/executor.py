@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 MAX_ERROR_CHARS = 8_000
 MAX_OUTCOME_CHARS = 300
 MIN_PROGRESS_FILES = 1_000
-"""What takes no longer than a moment is not worth a word."""
+"""Recording fewer takes no longer than a moment, so no progress is shown."""
 
 log = logging.getLogger(__name__)
 
 
 class PreparedCall(msgspec.Struct, frozen=True):
-    """A call that may run: its tool exists and its arguments are right."""
+    """A call whose tool exists and whose arguments are valid."""
 
     call: ToolCall
     tool: Tool
@@ -40,14 +40,14 @@ class PreparedCall(msgspec.Struct, frozen=True):
 
 class Executor:
     def __init__(self, toolbox: Toolbox, gate: Gate, scope: Scope, recorder: "ChangeRecorder | None" = None) -> None:
-        """`recorder`: makes what calls change in files undoable."""
+        """`recorder`: makes changes to files undoable."""
         self._toolbox = toolbox
         self._gate = gate
         self._scope = scope
         self._recorder = recorder
         self._is_resolved = False
         self._admitted: dict[CallId, str] = {}
-        """What the gate has let through, and has not run yet."""
+        """Digests of calls that the gate has admitted and that have not run yet."""
 
     def prepare(self, call: ToolCall) -> PreparedCall:
         """Raises `ModelCorrectable`, whatever the tool does. Not on the loop: it may look at the file system."""
@@ -78,7 +78,7 @@ class Executor:
         return digest(prepared.call, prepared.invocation, self._scope)
 
     async def call(self, call: ToolCall) -> ToolResult:
-        """All the way: for those who are not the model, but have no other way either."""
+        """Prepare, admit and run, for callers other than the model."""
         try:
             prepared = await in_thread(lambda: self.prepare(call))
             await self.admit(prepared)
@@ -103,29 +103,37 @@ class Executor:
         return await self._gate.list_grants(kind, self._scope)
 
     def remember(self, calls: Iterable[ToolCall]) -> None:
-        """Calls of this turn that have run before we were here: what they brought is before the model."""
+        """Track calls of this turn that ran before this executor was made: the model has seen their results."""
         for call in calls:
             with suppress(ModelCorrectable):
                 self._gate.track(self.prepare(call).invocation.claim, self._scope)
 
     async def run(self, prepared: PreparedCall, live: LiveOutput | None = None) -> ToolResult:
-        """Always an outcome; only cancellation passes through. What the gate has not let through does not run."""
+        """Always returns a result; only cancellation passes through. What the gate has not admitted does not run.
+
+        What the call may change is recorded before it runs, and compared afterwards.
+        """
         call = prepared.call
         if self._admitted.pop(call.id, None) != self._digest(prepared):
             return error_result(call, f"This {call.name} call is not the one that was allowed; it did not run.")
         self._gate.track(prepared.invocation.claim, self._scope)
         result = await self._run_recorded(prepared, Run(call.id, self._scope, self, live))
-        is_private = self._gate.has_private_data(self._scope)  # also through calls that it has made itself
+        is_private = self._gate.has_private_data(self._scope)  # perhaps by calls that it made itself
         return msgspec.structs.replace(result, is_private=True) if is_private else result
 
     async def _run_recorded(self, prepared: PreparedCall, run: Run) -> ToolResult:
-        """What it may change is recorded before it runs, and compared afterwards."""
         recorder = self._recorder
         touched = _find_touched_files(prepared.invocation)
         if recorder is None or touched == ():
             return await self._run_to_result(prepared, run)
+        loop, live = asyncio.get_running_loop(), run.live
+
+        def show_progress(done: int, total: int) -> None:
+            if live is not None and total > MIN_PROGRESS_FILES:
+                loop.call_soon_threadsafe(live.show, f"recording the project: {done:,} of {total:,} files")
+
         try:
-            began = await recorder.begin(self._scope, touched, _make_progress(run.live))
+            began = await recorder.begin(self._scope, touched, show_progress)
         except (OSError, TalariaError) as fault:
             if touched:
                 return error_result(prepared.call, f"Nothing was changed, because it could not be undone: {fault}")
@@ -142,7 +150,7 @@ class Executor:
         recorded = await self._end_recording(began)
         if recorded.note:
             result = msgspec.structs.replace(result, text=f"{result.text}\n{recorded.note}")
-        if result.changes:  # the tool has told them itself
+        if result.changes:  # reported by the tool itself
             return result
         return msgspec.structs.replace(result, changes=recorded.changes, more_changes=recorded.more)
 
@@ -158,9 +166,16 @@ class Executor:
             return RecordedChanges(note=f"[What this changed cannot be undone yet: {fault}]")
 
     async def _run_to_result(self, prepared: PreparedCall, run: Run) -> ToolResult:
-        call = prepared.call
+        call, limit_s = prepared.call, prepared.tool.timeout_s
+        deadline = asyncio.timeout(limit_s)
         try:
-            result = await self._run(prepared, run)
+            try:
+                async with deadline:
+                    result = await prepared.invocation.run(run)
+            except TimeoutError:
+                if deadline.expired():
+                    raise _TimedOut(limit_s or 0) from None
+                raise
             shown = result if isinstance(result, RichResult) else RichResult(result)
             if shown.is_private:
                 self._gate.track(PRIVATE, self._scope)
@@ -175,41 +190,17 @@ class Executor:
         except ModelCorrectable as failure:
             return error_result(call, failure)
         except asyncio.CancelledError:
-            if _is_being_cancelled():
+            task = asyncio.current_task()
+            if task is None or task.cancelling() > 0:  # cancelled from outside, not by the tool
                 raise
             return error_result(call, f"{call.name} cancelled itself.")
         except (Exception, SystemExit) as fault:
             log.exception("tool %s failed", call.name)
             return error_result(call, f"{call.name} failed: {type(fault).__name__}: {fault}")
 
-    async def _run(self, prepared: PreparedCall, run: Run) -> str | RichResult:
-        limit = prepared.tool.timeout_s
-        deadline = asyncio.timeout(limit)
-        try:
-            async with deadline:
-                return await prepared.invocation.run(run)
-        except TimeoutError:
-            if deadline.expired():
-                raise _TimedOut(limit or 0) from None
-            raise
-
-
-def _make_progress(live: LiveOutput | None) -> Callable[[int, int], None] | None:
-    """Shows how far the recording of a large project has come."""
-    if live is None:
-        return None
-    loop = asyncio.get_running_loop()
-
-    def tell(done: int, total: int) -> None:
-        if total > MIN_PROGRESS_FILES:
-            words = f"recording the project: {done:,} of {total:,} files"
-            loop.call_soon_threadsafe(live.show, words)
-
-    return tell
-
 
 def _find_touched_files(invocation: Invocation) -> tuple[Path, ...] | None:
-    """The files that a call can change; None: any in the project."""
+    """The files that a call may change; None: any file in the project."""
     claim = invocation.claim
     if claim.command is not None:
         return None
@@ -228,30 +219,21 @@ class _TimedOut(ToolFailed):
 
 
 def error_result(call: ToolCall, problem: ModelCorrectable | str) -> ToolResult:
-    """The result of a call that did not do what was asked. An error may quote anything: it is made UTF-8, and short."""
+    """The result of a call that failed or was refused. An error may quote anything: it is made UTF-8, and short."""
     text = _clean(str(problem), MAX_ERROR_CHARS)
-    return ToolResult(call.id, call.name, f"Error: {text}", is_error=True, outcome=_describe_failure(problem))
-
-
-def _describe_failure(problem: ModelCorrectable | str) -> Outcome:
     first = next((line for line in str(problem).split("\n") if line.strip()), "").strip()
     words = _clean(first.partition(". ")[0].removesuffix("."), MAX_OUTCOME_CHARS)
     match problem:
         case Denied(by=by, why=why):
-            return Outcome("refused", _clean(why, MAX_OUTCOME_CHARS) or words, by)
+            outcome = Outcome("refused", _clean(why, MAX_OUTCOME_CHARS) or words, by)
         case BadArguments():
-            return Outcome("invalid", words)
+            outcome = Outcome("invalid", words)
         case _TimedOut(limit_s=limit_s):
-            return Outcome("failed", f"timed out after {limit_s:.0f} s")
+            outcome = Outcome("failed", f"timed out after {limit_s:.0f} s")
         case _:
-            return Outcome("failed", words)
+            outcome = Outcome("failed", words)
+    return ToolResult(call.id, call.name, f"Error: {text}", is_error=True, outcome=outcome)
 
 
 def _clean(text: str, chars: int) -> str:
     return text[:chars].encode("utf-8", "replace").decode()
-
-
-def _is_being_cancelled() -> bool:
-    """Whether somebody cancelled this task, rather than the tool raising it."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0

@@ -1,8 +1,8 @@
-"""Files as the tools for files read and write them.
+"""Reads and writes files for the file tools.
 
-A path is resolved once; from then on no link is followed, whatever has been put in its place meanwhile. Text becomes
-the same bytes again: byte order mark, line ends and bytes that are not UTF-8 are kept. `ReadFiles` remembers, per
-session, how each file was when the model last read or wrote it.
+A path is resolved once; after that no link is followed, whatever has been put in its place since. Text round-trips to
+the same bytes: byte order mark, line ends and bytes that are not UTF-8 are kept. `ReadFiles` remembers, per session,
+the content of each file when the model last read or wrote it.
 
 Functions that take a path raise `OSError`.
 """
@@ -13,7 +13,6 @@ import os
 import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -27,31 +26,29 @@ from talaria.core.redaction import Redactor
 from talaria.core.trees import Root
 
 FileStamp = tuple[int, int, int, int]
-"""Device, inode, size, time of change in ns: other than before means that somebody has changed it."""
+"""Device, inode, size, time of change in ns: if it differs, somebody has changed the file."""
 
 
 class FileContent(msgspec.Struct, frozen=True):
-    """What a file holds."""
-
     content: bytes
     mode: int
     stamp: FileStamp
     is_whole: bool
-    """False: it goes on after `content`."""
+    """False: the file goes on after `content`."""
 
 
 def open_file(path: Path) -> BinaryIO:
-    """To be read. Raises also for a link, folder, device or pipe: those may never end."""
+    """For reading. Also raises for a link, folder, device or pipe: those may never end."""
     with Root.open(path.anchor) as root:
         return root.open_file(_below_root(path))
 
 
 def read_file(path: Path, limit_bytes: int) -> FileContent | None:
-    """None: it is not there."""
+    """None: it does not exist."""
     try:
         with open_file(path) as file:
             known = os.fstat(file.fileno())
-            content = file.read(limit_bytes + 1) or b""  # None from files of the system that have nothing to say yet
+            content = file.read(limit_bytes + 1) or b""  # system files return None if they have no data yet
     except FileNotFoundError:
         return None
     is_whole = len(content) <= limit_bytes
@@ -59,7 +56,8 @@ def read_file(path: Path, limit_bytes: int) -> FileContent | None:
 
 
 def write_file(path: Path, content: bytes, before: FileContent | None, *, mode: int | None = None) -> None:
-    """Whole or not at all, if it still is as it was `before`; missing folders are created. Without `mode` it stays."""
+    """All or nothing, and only if the file is unchanged since `before`. Creates missing folders. Keeps the mode if
+    `mode` is None."""
     with Root.open(path.anchor) as root, root.make_folder(_below_root(path.parent)) as folder:
         if _find_stamp_in(folder, path.name) != (before.stamp if before else None):
             raise OSError(errno.ESTALE, "it was changed in the meantime; read it again")
@@ -72,14 +70,14 @@ def remove(path: Path) -> None:
 
 
 def fingerprint(found: FileContent | None) -> str:
-    """Equal as long as a file holds the same; empty: it is not there. Of one too large to be read, its stamp."""
+    """Equal as long as the content is the same; empty: no file. For a file that is too large, its stamp."""
     if found is None:
         return ""
     return sha256(found.content).hexdigest() if found.is_whole else ".".join(map(str, found.stamp))
 
 
 def find_stamp(path: Path) -> FileStamp | None:
-    """None: it is not there."""
+    """None: it does not exist."""
     with Root.open(path.anchor) as root:
         return _find_stamp_in(root, _below_root(path))
 
@@ -106,7 +104,7 @@ _SNIFFED_BYTES = 8192
 @dataclass(frozen=True, slots=True)
 class TextFile:
     body: str
-    """Lines end with LF alone if all of them end with CRLF; else as they are."""
+    """If all lines end with CRLF, they end with LF here; otherwise unchanged."""
     has_bom: bool = False
     has_crlf: bool = False
 
@@ -115,7 +113,7 @@ class TextFile:
         return (_BOM if self.has_bom else b"") + body.encode("utf-8", "surrogateescape")
 
     def like(self, before: "TextFile") -> "TextFile":
-        """With the byte order mark of `before`, and its line ends unless we say them ourselves."""
+        """With the byte order mark of `before`, and its line ends unless this text has its own."""
         has_crlf = self.has_crlf or (before.has_crlf and "\r" not in self.body)
         return replace(self, has_bom=self.has_bom or before.has_bom, has_crlf=has_crlf)
 
@@ -140,14 +138,14 @@ class KnownContent(msgspec.Struct, frozen=True):
     sha256: str
 
     def matches(self, found: FileContent) -> bool:
-        """Whether the file still holds the same. Only of one too large to compare, stamps must do."""
+        """Whether the content is still the same. Files that are too large are compared by their stamps."""
         if found.is_whole:
             return sha256(found.content).hexdigest() == self.sha256
         return found.stamp == self.stamp
 
 
 class ReadFiles:
-    """Bounded: who is forgotten must read again. Used from several threads."""
+    """Bounded: the model must read forgotten files again. Used from several threads."""
 
     def __init__(self, max_sessions: int = MAX_SESSIONS, max_files: int = MAX_KNOWN_FILES) -> None:
         self._max_sessions = max_sessions
@@ -184,7 +182,7 @@ class LineWindow:
     most: int
     shown: list[str] = field(default_factory=list[str])
     ended: int = 0
-    """How many lines have ended so far."""
+    """The number of complete lines so far."""
     _line: str = ""
     _cut: int = 0
     _has_begun: bool = False
@@ -238,29 +236,23 @@ def too_large_error(path: Path, limit_bytes: int) -> ToolFailed:
 
 
 def read_page(file: BinaryIO, path: Path, start: int, most: int, redactor: Redactor) -> tuple[str, KnownContent]:
-    """What the model is shown, and what it knows of the file by that. Raises `ToolFailed`.
+    """What the model is shown, and what it knows about the file from that. Raises `ToolFailed`.
 
-    Secrets go before lines are cut: of half a secret nobody could tell that it is one.
+    Secrets are removed before lines are cut: half a secret could not be recognised.
     """
     known = os.fstat(file.fileno())
     if known.st_size > MAX_READ_BYTES:
         raise too_large_error(path, MAX_READ_BYTES)
     window, sha, decode = LineWindow(max(1, start), max(1, most)), sha256(), codecs.getincrementaldecoder("utf-8-sig")
-    decoder, stream = decode("replace"), redactor.stream()
-    for chunk in _read_chunks(file, path):
+    decoder, stream, size = decode("replace"), redactor.stream(), 0
+    while chunk := file.read(_CHUNK_BYTES):
+        if size == 0 and is_binary(chunk):
+            raise ToolFailed(f"{path} is not a text file; if it is an image, use view_image.")
+        size += len(chunk)
+        if size > MAX_READ_BYTES:  # it grows, or is a system file without a size
+            raise too_large_error(path, MAX_READ_BYTES)
         sha.update(chunk)
         window.add(stream.add(decoder.decode(chunk)))
     window.add(stream.add(decoder.decode(b"", final=True)) + stream.end())
     window.close()
     return window.text(), KnownContent(make_stamp(known), sha.hexdigest())
-
-
-def _read_chunks(file: BinaryIO, path: Path) -> Iterator[bytes]:
-    size = 0
-    while chunk := file.read(_CHUNK_BYTES):
-        if size == 0 and is_binary(chunk):
-            raise ToolFailed(f"{path} is not a text file; if it is an image, use view_image.")
-        size += len(chunk)
-        if size > MAX_READ_BYTES:  # it grows, or belongs to the system and has no size
-            raise too_large_error(path, MAX_READ_BYTES)
-        yield chunk

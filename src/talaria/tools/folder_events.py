@@ -1,6 +1,6 @@
-"""What is made in folders, as the kernel tells it (inotify): new names, and names that something was moved to.
+"""Watches folders through the kernel (inotify) for new names, and names that something was moved to.
 
-One instance for the whole process, whoever asks: a person has only 128 of them, and their editor wants some.
+There is one instance for the whole process: a user may only have 128, and their editor needs some.
 """
 
 import asyncio
@@ -23,19 +23,21 @@ _READ_BYTES = 1 << 16
 
 
 class Subscription:
-    """The news of one tree. Folders are named as the subscriber names them."""
+    """Events of one tree. Folders have the names that the subscriber gives them."""
 
-    def __init__(self, events: "FolderEvents", is_wanted: Callable[[str, str], bool], tell: Callable[[], None]) -> None:
-        """`is_wanted` is asked about (folder, name) of whatever is not a folder; `tell` is called from the loop."""
+    def __init__(
+        self, events: "FolderEvents", is_wanted: Callable[[str, str], bool], notify: Callable[[], None]
+    ) -> None:
+        """`is_wanted` is asked about (folder, name) of anything but folders; `notify` is called from the loop."""
         self._events = events
         self._is_wanted = is_wanted
-        self.notify = tell
+        self.notify = notify
         self._names: set[str] = set()
         self.is_complete = True
-        """False: something was missed, so the whole tree must be looked at."""
+        """False: events were lost, so the whole tree must be searched."""
 
     def watch(self, folder: Root, name: str) -> None:
-        """What is made in it from now on; again: under the new name. Raises `OSError`."""
+        """Watch one more folder, or an earlier one under a new name. Raises `OSError`."""
         self._events.add(self, folder, name)
 
     def note(self, folder: str, name: str, *, is_folder: bool) -> bool:
@@ -45,7 +47,7 @@ class Subscription:
         return True
 
     def take_names(self) -> set[str]:
-        """All that has been made since the last time."""
+        """All names that have appeared since the last call."""
         self._events.read()
         names, self._names = self._names, set()
         return names
@@ -55,7 +57,7 @@ class Subscription:
 
 
 class FolderEvents:
-    """Raises `OSError` where the kernel has no inotify, or no more of it for this user. Any thread."""
+    """Raises `OSError` where the kernel has no inotify, or none left for this user. Used from any thread."""
 
     def __init__(self) -> None:
         if sys.platform != "linux":
@@ -65,16 +67,16 @@ class FolderEvents:
         self._lock = threading.RLock()
         self._watched: dict[int, dict[Subscription, str]] = {}
 
-    def subscribe(self, is_wanted: Callable[[str, str], bool], tell: Callable[[], None]) -> Subscription:
-        return Subscription(self, is_wanted, tell)
+    def subscribe(self, is_wanted: Callable[[str, str], bool], notify: Callable[[], None]) -> Subscription:
+        return Subscription(self, is_wanted, notify)
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Subscribers are told on this loop as soon as something is made."""
+        """Subscribers are notified on this loop as soon as something appears."""
         loop.add_reader(self._descriptor, self._notify_subscribers)
 
     def add(self, subscription: Subscription, folder: Root, name: str) -> None:
         with self._lock:
-            path = f"/proc/self/fd/{folder.descriptor}".encode()  # no name: nobody can put another in its place
+            path = f"/proc/self/fd/{folder.descriptor}".encode()  # not its name: another folder could be put there
             watch = self._check(self._libc.inotify_add_watch(self._descriptor, path, _ADDED))
             self._watched.setdefault(watch, {})[subscription] = name
 
@@ -86,39 +88,36 @@ class FolderEvents:
                     del self._watched[watch]
 
     def read(self) -> set[Subscription]:
-        """Passes on what has come; returns whom it concerned."""
-        told: set[Subscription] = set()
+        """Pass on all events; returns the subscriptions that got any."""
+        notified: set[Subscription] = set()
         with self._lock:
             while True:
                 try:
                     data = os.read(self._descriptor, _READ_BYTES)
                 except BlockingIOError:
-                    return told
+                    return notified
                 at = 0
                 while at < len(data):
                     watch, mask, _, size = _EVENT.unpack_from(data, at)
                     at += _EVENT.size + size
-                    told |= self._dispatch(watch, mask, os.fsdecode(data[at - size : at].rstrip(b"\0")))
-
-    def _dispatch(self, watch: int, mask: int, name: str) -> set[Subscription]:
-        if mask & _LOST:
-            everybody = {one for names in self._watched.values() for one in names}
-            for one in everybody:
-                one.is_complete = False
-            return everybody
-        if mask & _GONE:
-            self._watched.pop(watch, None)
-            return set()
-        concerned = self._watched.get(watch, {})
-        is_folder = bool(mask & _IS_FOLDER)
-        return {one for one, folder in concerned.items() if one.note(folder, name, is_folder=is_folder)}
+                    if mask & _LOST:
+                        notified = {one for names in self._watched.values() for one in names}
+                        for one in notified:
+                            one.is_complete = False
+                    elif mask & _GONE:
+                        self._watched.pop(watch, None)
+                    else:
+                        name, is_folder = os.fsdecode(data[at - size : at].rstrip(b"\0")), bool(mask & _IS_FOLDER)
+                        for one, folder in self._watched.get(watch, {}).items():
+                            if one.note(folder, name, is_folder=is_folder):
+                                notified.add(one)
 
     def _notify_subscribers(self) -> None:
         for subscription in self.read():
             subscription.notify()
 
     def close(self) -> None:
-        with suppress(RuntimeError):  # there is no loop any more
+        with suppress(RuntimeError):  # the loop has ended
             asyncio.get_running_loop().remove_reader(self._descriptor)
         os.close(self._descriptor)
 

@@ -4,16 +4,17 @@
     async def add(a: int, b: Annotated[int, "the second number"] = 1) -> str:
         '''Add two numbers.'''
 
-A parameter annotated `Run` receives the context of the execution and is not shown to the model.
+A parameter annotated `Run` receives the context of the execution and is hidden from the model.
 
 `path_tool` resolves the argument `path` once, before anybody is asked; `file_change_tool` shows the person the change
-as it would be made now. `SchemaTool` is for plugins: a JSON schema, and a handler that takes a dictionary.
+as it would be made now. `SchemaTool` is for plugins: a JSON schema and a handler that takes a dictionary.
 """
 
 import inspect
 import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, Unpack, cast, get_args, get_origin, get_type_hints, overload
@@ -41,7 +42,7 @@ from talaria.tools.person import ARGUMENTS, Proposal, pretty_json
 DEFAULT_TIMEOUT_S = 420.0
 
 EffectOf = Effect | Callable[[Any, Scope], Effect]
-"""Fixed, or told from the arguments (an object with one attribute per parameter)."""
+"""Fixed, or computed from the arguments (an object with one attribute per parameter)."""
 ClaimOf = Claim | Callable[[Any, Scope], Claim]
 QuestionOf = Callable[[Any], str | Proposal | None]
 
@@ -51,12 +52,8 @@ def path_effect(kind: Literal["reads", "writes"]) -> Callable[[Any, Scope], Effe
     return lambda arguments, scope: Effect(kind, (scope.resolve(arguments.path),))
 
 
-def _no_question(_: Any) -> None:
-    return None
-
-
 class FunctionTool(msgspec.Struct, frozen=True):
-    """The defaults are the careful ones: it runs alone, never twice after a crash, and may tell others something."""
+    """The defaults are the careful ones: it runs alone, never again after a crash, and may pass its arguments on."""
 
     function: Callable[..., Any]
     spec: ToolSpec
@@ -64,7 +61,7 @@ class FunctionTool(msgspec.Struct, frozen=True):
     run_parameter: str | None
     after_crash: AfterCrash = "once"
     effect: EffectOf = EXCLUSIVE
-    question: QuestionOf = _no_question
+    question: QuestionOf | None = None
     timeout_s: float | None = DEFAULT_TIMEOUT_S
     claim: ClaimOf = UNKNOWN
 
@@ -72,10 +69,10 @@ class FunctionTool(msgspec.Struct, frozen=True):
         given = decode_arguments(arguments, self.spec.name, self.arguments)
         effect = self.effect if isinstance(self.effect, Effect) else self.effect(given, scope)
         claim = self.claim if isinstance(self.claim, Claim) else self.claim(given, scope)
-        return FunctionInvocation(self, given, effect, self.question(given), claim)
+        return FunctionInvocation(self, given, effect, self.question(given) if self.question else None, claim)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function itself, for those who call it directly."""
+        """Call the function itself."""
         return self.function(*args, **kwargs)
 
 
@@ -99,7 +96,7 @@ class FunctionInvocation(msgspec.Struct, frozen=True):
 
 
 class ToolOptions(TypedDict, total=False):
-    """As the fields of `FunctionTool`."""
+    """The optional fields of `FunctionTool`."""
 
     after_crash: AfterCrash
     effect: EffectOf
@@ -121,8 +118,14 @@ def tool(
 
     def make(function: Callable[..., Any]) -> FunctionTool:
         arguments, run_parameter = _make_arguments_struct(function)
+        described: dict[str, Any] = msgspec.json.schema(arguments)
+        definitions: dict[str, dict[str, Any]] = described["$defs"]
+        schema = definitions.pop(described["$ref"].rpartition("/")[2])
+        schema.pop("title", None)
+        if definitions:
+            schema["$defs"] = definitions
         about = inspect.cleandoc(function.__doc__ or "")
-        spec = ToolSpec(name or function.__name__, about, msgspec.Raw(_make_schema(arguments)))
+        spec = ToolSpec(name or function.__name__, about, msgspec.Raw(msgspec.json.encode(schema)))
         return FunctionTool(function, spec, arguments, run_parameter, **options)
 
     return make if function is None else make(function)
@@ -135,7 +138,7 @@ def _make_arguments_struct(function: Callable[..., Any]) -> tuple[type[msgspec.S
     run_parameter = None
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise TypeError(f"{parameter.name} of {function.__name__} cannot be passed by its name.")
+            raise TypeError(f"{parameter.name} of {function.__name__} cannot be passed by name.")
         hint = hints.get(parameter.name, str)
         if hint is Run:
             run_parameter = parameter.name
@@ -148,7 +151,7 @@ def _make_arguments_struct(function: Callable[..., Any]) -> tuple[type[msgspec.S
 
 
 def _describe_parameter(hint: Any) -> Any:
-    """`Annotated[T, "text"]` describes a parameter in plain words."""
+    """Turns the text of `Annotated[T, "text"]` into a description in the schema."""
     if get_origin(hint) is not Annotated:
         return hint
     base, *notes = get_args(hint)
@@ -156,16 +159,6 @@ def _describe_parameter(hint: Any) -> Any:
     for meta in metas:
         base = Annotated[base, meta]
     return base
-
-
-def _make_schema(arguments: type[msgspec.Struct]) -> bytes:
-    schema: dict[str, Any] = msgspec.json.schema(arguments)
-    definitions: dict[str, dict[str, Any]] = schema["$defs"]
-    own = definitions.pop(schema["$ref"].rpartition("/")[2])
-    own.pop("title", None)
-    if definitions:
-        own["$defs"] = definitions
-    return msgspec.json.encode(own)
 
 
 def _as_text(returned: object) -> str:
@@ -176,7 +169,7 @@ def _as_text(returned: object) -> str:
 
 MAX_OUTCOME_CHARS = 300
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""What every endpoint takes as the name of a tool; one that it does not take spoils the whole request."""
+"""What every endpoint accepts as the name of a tool. With any other name the whole request is refused."""
 
 Handler = Callable[[dict[str, Any], Run], Awaitable[str]]
 
@@ -229,27 +222,22 @@ class SchemaInvocation:
 
     async def run(self, run: Run) -> str | RichResult:
         text = await self.handler(self.arguments, run)
-        return RichResult(text, outcome=Outcome("failed", error)) if (error := _find_error(text)) else text
+        if text.startswith('{"error":'):  # the way in which plugins report that something went wrong
+            with suppress(msgspec.MsgspecError):
+                failure = msgspec.json.decode(text, type=_Failure)
+                error = failure.error.partition("\n")[0][:MAX_OUTCOME_CHARS]
+                return RichResult(text, outcome=Outcome("failed", error)) if error else text
+        return text
 
 
 class _Failure(msgspec.Struct):
     error: str
 
 
-def _find_error(text: str) -> str:
-    """What went wrong, in a few words, where a handler says so in the way of plugins: `{"error": …}`."""
-    if not text.startswith('{"error":'):
-        return ""
-    try:
-        return msgspec.json.decode(text, type=_Failure).error.partition("\n")[0][:MAX_OUTCOME_CHARS]
-    except msgspec.MsgspecError:
-        return ""
-
-
 def make_schema_tools(
     schemas: object, handler: Callable[[str], Handler], toolset: str, claim: Claim = UNKNOWN
 ) -> tuple[list[Tool], list[str]]:
-    """One per schema, whose calls `handler(name)` takes; and what is wrong with the others."""
+    """One tool per schema, run by `handler(name)`; and what is wrong with the schemas that are left out."""
     tools: dict[str, Tool] = {}
     problems: list[str] = []
     for schema in cast("list[object]", schemas) if isinstance(schemas, list) else ():
@@ -263,14 +251,12 @@ def make_schema_tools(
 
 
 def encode_result(returned: object) -> str:
-    """What a handler returns is JSON text; anything else is made that."""
-    if isinstance(returned, str):
-        return as_text(returned)
-    return "" if returned is None else msgspec.json.encode(returned, enc_hook=str).decode()
+    """A handler returns JSON text; anything else is encoded."""
+    return as_text(returned) if isinstance(returned, str) else _as_text(returned)
 
 
 ContentOf = Callable[[Any], tuple[str | None, str]]
-"""From the arguments: all that would be written, and what that is, as in `Proposal`."""
+"""From the arguments: everything that would be written, and the noun for it, as in `Proposal`."""
 
 
 class PathTool(FunctionTool, frozen=True, kw_only=True):
@@ -282,29 +268,27 @@ class PathTool(FunctionTool, frozen=True, kw_only=True):
     def prepare(self, arguments: str, scope: Scope) -> FunctionInvocation:
         given = super().prepare(arguments, scope)
         path = scope.resolve(getattr(given.arguments, "path"))  # noqa: B009  (its type is made from the function)
+        if self.kind == "writes":
+            claim = Claim(writes=(path,))
+        else:
+            is_untrusted = is_outside(path, scope)
+            folder = path if is_untrusted and os.path.isdir(path) else path.parent  # noqa: PTH112  (does not raise)
+            claim = Claim(reads=(path,), is_untrusted=is_untrusted, folder=folder)
         return msgspec.structs.replace(
             given,
             arguments=msgspec.structs.replace(given.arguments, path=str(path)),
             effect=Effect(self.kind, (path,)),
-            claim=_claim_path(self.kind, path, scope),
+            claim=claim,
             question=Proposal(f"{self.verb} {path}?", *self.content(given.arguments)),
         )
 
 
 def _show_other_arguments(arguments: Any) -> tuple[str | None, str]:
-    """What a tool is given besides the path, where that is not what it usually is."""
-    usual = {field.name: field.default for field in msgspec.structs.fields(arguments)}
+    """The arguments besides the path that are not at their defaults."""
+    defaults = {field.name: field.default for field in msgspec.structs.fields(arguments)}
     given = msgspec.structs.asdict(arguments).items()
-    others = {name: value for name, value in given if name != "path" and value != usual[name]}
+    others = {name: value for name, value in given if name != "path" and value != defaults[name]}
     return (pretty_json(others), ARGUMENTS) if others else (None, "")
-
-
-def _claim_path(kind: Literal["reads", "writes"], path: Path, scope: Scope) -> Claim:
-    if kind == "writes":
-        return Claim(writes=(path,))
-    is_untrusted = is_outside(path, scope)
-    folder = path if is_untrusted and os.path.isdir(path) else path.parent  # noqa: PTH112  (it does not raise)
-    return Claim(reads=(path,), is_untrusted=is_untrusted, folder=folder)
 
 
 def path_tool(
@@ -326,7 +310,7 @@ PlanOf = Callable[[Any, Scope], ChangePlan]
 
 
 class FileChangeTool(msgspec.Struct, frozen=True):
-    """Changes one file. A person who is asked is shown what changes in the file as it is then, and agrees to that."""
+    """Changes one file. A person who is asked sees the change to the file as it is now, and agrees to exactly that."""
 
     tool: PathTool
     plan: PlanOf
@@ -353,7 +337,7 @@ class FileChangeInvocation:
         self._plan = plan
         self._scope = scope
         self._expects: str | None = None
-        """Of the plan that a person was shown last."""
+        """From the plan that a person saw last."""
 
     @property
     def effect(self) -> Effect:
@@ -378,10 +362,10 @@ def file_change_tool(plan: PlanOf) -> Callable[[PathTool], FileChangeTool]:
 
 
 def is_outside(path: Path, scope: Scope) -> bool:
-    """Of a resolved path: so a link that leads out of the project counts as outside."""
+    """`path` is resolved, so a link that leads out of the project counts as outside."""
     return not path.is_relative_to(scope.cwd.resolve())
 
 
 def project_name(path: Path, scope: Scope) -> str:
-    """For people: relative to the project, or whole if it is outside."""
+    """For people: relative to the project, or the whole path if it is outside."""
     return str(path if is_outside(path, scope) else path.relative_to(scope.cwd.resolve()))

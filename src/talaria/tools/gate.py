@@ -1,14 +1,12 @@
-"""The gate of a session: heeds the policy, remembers what was granted, and asks the person whose turn it is.
+"""The gate of a session: applies the policy, remembers grants, and asks the person whose turn it is.
 
-Who that is comes with each call, in its scope: a session may have several people.
-An approval is a row: of one call, exactly as it was shown, for one use, until it expires.
+The person comes with each call, in its scope: a session may have several.
+An approval is a row for one call, exactly as it was shown, for one use, until it expires.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,21 +27,21 @@ from talaria.tools.base import (
     decode_arguments,
     digest,
 )
-from talaria.tools.command_prefixes import find_risk
 from talaria.tools.person import ARGUMENTS, MAX_INSTEAD_CHARS, Answer, Instead, Person, Proposal, Question, pretty_json
 from talaria.tools.policy import EVERYTHING_BELOW, Policy, PolicyRequest, Verdict
 from talaria.tools.sandbox_permissions import EVERYWHERE, SANDBOX, PermissionKind, is_granted, select_grants
+from talaria.tools.shell_words import find_risk
 
 log = logging.getLogger(__name__)
 
 MAX_SHOWN_BYTES = 1_000_000
-"""What is longer nobody reads, so nobody is asked."""
+"""Nobody reads more than this, so nobody is asked about it."""
 MAX_HEADLINE_CHARS = 5_000
 """It may name a path, which has at most 4,096 bytes."""
 MAX_REFUSALS = 5
-"""Questions about the sandbox that a person answers with no in one turn; after that nobody is asked in it."""
+"""Once a person has said no to this many questions about the sandbox, they are not asked again in the same turn."""
 GRANT_LIFETIME_S = 30 * 24 * 3600.0
-"""How long a yes for good is remembered."""
+"""How long a permanent yes is remembered."""
 _OUTCOMES: dict[Answer, ApprovalOutcome] = {
     "no": "deny",
     "once": "once",
@@ -51,10 +49,10 @@ _OUTCOMES: dict[Answer, ApprovalOutcome] = {
     "project": "always",
     "always": "always",
 }
-"""As observers know them."""
+"""The words that observers get."""
 ANYTHING = "*"
 READING = "read"
-"""In place of a tool's name, in a grant: it holds for every tool that reads."""
+"""Stands for a tool's name in a grant that holds for every tool that reads."""
 
 
 class PolicyGate:
@@ -71,7 +69,7 @@ class PolicyGate:
         is_asking: bool = True,
         observer: ApprovalObserver | None = None,
     ) -> None:
-        """`is_asking` False: what would be asked about is done. The floor stays."""
+        """`is_asking` False: calls that would need a question go ahead. The floor stays."""
         self._policy = policy
         self._approvals = approvals
         self._grants = grants
@@ -82,13 +80,13 @@ class PolicyGate:
         self._is_asking = is_asking
         self._observer = observer
         self._tainted_turn = ""
-        """The last turn in which strangers had a word."""
+        """The last turn that read content from strangers."""
         self._private_turn = ""
-        """The last turn in which files were read that are outside of the project. Of earlier turns the scope tells."""
+        """The last turn that read files outside the project. For earlier turns, see the scope."""
         self._refusals: tuple[str, list[tuple[str, str]]] = ("", [])
-        """A turn, and what the person did not want to open in it."""
+        """A turn, and what the person refused to open in it."""
         self._question_lock = asyncio.Lock()
-        """One at a time, also when calls run together."""
+        """One question at a time, even when calls run together."""
 
     def track(self, claim: Claim, scope: Scope) -> None:
         if claim.is_untrusted:
@@ -112,15 +110,16 @@ class PolicyGate:
     async def list_grants(self, kind: PermissionKind, scope: Scope) -> tuple[tuple[str, ...], ...]:
         if scope.person is not None and not scope.person.may_approve():
             return ()
-        if kind in ("port", "socket") and self.has_private_data(scope):  # as the policy has it: it could leave there
+        if kind in ("port", "socket") and self.has_private_data(scope):  # as in the policy: the data could leave there
             return ()
         return tuple(select_grants(kind, await self._grants.list_valid(scope.asker, self._session), str(scope.cwd)))
 
     async def _decide(self, call: ToolCall, invocation: Invocation, scope: Scope) -> Verdict:
         """Raises `Denied`."""
+        claim = invocation.claim
         request = PolicyRequest(
             call.name,
-            invocation.claim,
+            claim,
             scope.cwd,
             is_tainted=bool(scope.turn) and scope.turn == self._tainted_turn,
             has_private_data=self.has_private_data(scope),
@@ -128,25 +127,35 @@ class PolicyGate:
             named_paths=scope.named_paths,
         )
         decide = partial(self._policy.decide, request)
-        verdict = await in_thread(decide) if self._policy.looks_at_files(request.claim) else decide()
+        verdict = await in_thread(decide) if self._policy.looks_at_files(claim) else decide()
         if verdict.decision == "deny":
-            raise Denied(f"{_describe_denial(call, request.claim)}: {verdict.reason}.", why=verdict.reason)
+            refused = (
+                f"This {call.name} call is refused"
+                if claim.permission is None
+                else f"Commands cannot {claim.permission.effect}"
+            )
+            raise Denied(f"{refused}: {verdict.reason}.", why=verdict.reason)
         return verdict
 
     async def _ask(self, call: ToolCall, invocation: Invocation, scope: Scope, verdict: Verdict) -> None:
+        claim, permission = invocation.claim, invocation.claim.permission
         async with self._question_lock:
-            verdict = await self._with_risk(verdict, invocation.claim, scope)
-            covered = describe_coverage(call, invocation.claim, verdict)
+            if permission is not None and permission.kind == "unsandboxed" and verdict.longest != "once":
+                # What commands have left in the project must not run outside by way of a yes that lasts.
+                risk = await in_thread(lambda: find_risk(permission.what, claim.workdir, scope.cwd))
+                if risk:
+                    reason = f"{verdict.reason}; {risk}, so a yes is for this exact command only"
+                    verdict = msgspec.structs.replace(verdict, reason=reason, longest="once", may_be_granted=False)
+            covered = describe_coverage(call, claim, verdict)
             may_be_granted = verdict.may_be_granted and (verdict.longest != "once" or verdict.kind == "opening")
-            if may_be_granted and await self._is_granted(covered, invocation.claim, scope):
-                return  # perhaps said while this call waited
+            if may_be_granted and await self._is_granted(covered, claim, scope):
+                return  # perhaps granted while this call waited
             if verdict.kind == "opening" and not self._is_asking:
                 sentence = (
                     f"This is refused, because questions are turned off and the sandbox stays closed: {verdict.reason}."
                 )
                 raise Denied(sentence, by="nobody", why="questions are turned off and the sandbox stays closed")
             if scope.person is None:
-                permission = invocation.claim.permission
                 needed = (
                     f"Commands cannot {permission.effect}, and nobody is here to allow it"
                     if permission is not None
@@ -155,40 +164,38 @@ class PolicyGate:
                 sentence = f"{needed}: {verdict.reason}. {verdict.remedy}".rstrip()
                 raise Denied(sentence, by="nobody", why=f"nobody is here to allow it: {verdict.reason}")
             if verdict.kind == "opening":
-                self._check_earlier_refusals(call, invocation.claim, scope)
+                self._check_earlier_refusals(call, claim, scope)
             answer = await self._ask_person(call, invocation, scope, verdict, covered, scope.person)
             if verdict.kind == "opening" and (answer == "no" or isinstance(answer, Instead)):
                 turn, refused = self._refusals
-                self._refusals = (
-                    scope.turn,
-                    [*(refused if turn == scope.turn else ()), _request_key(invocation.claim)],
-                )
+                self._refusals = (scope.turn, [*(refused if turn == scope.turn else ()), _request_key(claim)])
             if isinstance(answer, Instead):
                 words = answer.words.strip()[:MAX_INSTEAD_CHARS]
-                sentence = f"{_describe_no(call, invocation.claim)} Do this instead: {words}"
+                sentence = f"{_describe_no(call, claim)} Do this instead: {words}"
                 raise Denied(sentence, by="person", why="the person wants something else")
             if answer not in ("no", "once") and verdict.longest != "once":
+                now = self._clock.now()
                 lasts = answer if verdict.longest == "always" else "session"
-                await self._grants.add(self._make_grant(covered, scope, lasts))
+                is_for_good = lasts in ("project", "always")
+                opens_sandbox = covered.tool == SANDBOX
+                grant = Grant(
+                    id=new_grant_id(),
+                    person=scope.asker,
+                    tool=covered.tool,
+                    what=covered.exactly if is_for_good else covered.broadly,
+                    cwd=EVERYWHERE if opens_sandbox and lasts == "always" else str(scope.cwd),
+                    session=None if is_for_good else self._session,
+                    created_at=now,
+                    expires_at=now + GRANT_LIFETIME_S if is_for_good and not opens_sandbox else None,
+                )
+                await self._grants.add(grant)
         if answer == "no":
-            sentence = f"{_describe_no(call, invocation.claim)} Ask what they want instead."
+            sentence = f"{_describe_no(call, claim)} Ask what they want instead."
             raise Denied(sentence, by="person", why="the person said no")
 
-    async def _with_risk(self, verdict: Verdict, claim: Claim, scope: Scope) -> Verdict:
-        """A yes to a command outside the sandbox neither lasts nor comes from before where that could run what commands
-        have left in the project."""
-        permission = claim.permission
-        if permission is None or permission.kind != "unsandboxed" or verdict.longest == "once":
-            return verdict
-        risk = await in_thread(lambda: find_risk(permission.what, claim.workdir, scope.cwd))
-        if not risk:
-            return verdict
-        reason = f"{verdict.reason}; {risk}, so a yes is for this very command only"
-        return msgspec.structs.replace(verdict, reason=reason, longest="once", may_be_granted=False)
-
     def _check_earlier_refusals(self, call: ToolCall, claim: Claim, scope: Scope) -> None:
-        """A no holds for the turn, and after some nobody is asked any more: else a model asks until somebody says yes.
-        Raises `Denied`."""
+        """A no holds for the turn, and after `MAX_REFUSALS` nobody is asked: otherwise a model asks until the person
+        says yes. Raises `Denied`."""
         turn, refused = self._refusals
         if not scope.turn or turn != scope.turn:
             return
@@ -211,12 +218,12 @@ class PolicyGate:
         covered: "Coverage",
         person: Person,
     ) -> Answer | Instead:
-        """What they said, written down before anything comes of it."""
+        """The answer, on disk before anything is done because of it."""
         id = new_approval_id()
         question = await in_thread(lambda: _make_question(id, call, invocation, verdict, covered.words))
         shown = "\n".join(filter(None, (question.text, question.model_words)))
         what = digest(call, invocation, scope, shown)
-        asked = NewApproval(
+        approval = NewApproval(
             id=id,
             session=self._session,
             turn=TurnId(scope.turn),
@@ -228,52 +235,46 @@ class PolicyGate:
             digest=what,
             expires_at=self._clock.now() + self._timeout_s,
         )
-        await self._approvals.request(asked)
-        told = ApprovalRequest(call, invocation.claim.command or shown, verdict.reason, scope.turn)
+        await self._approvals.request(approval)
+        observed = ApprovalRequest(call, invocation.claim.command or shown, verdict.reason, scope.turn)
         if self._observer is not None:
-            await self._observer.on_request(told)
+            await self._observer.on_request(observed)
+        asking = asyncio.ensure_future(person.allow(question))
+        limit = asyncio.ensure_future(self._clock.expire(self._timeout_s))
         try:
-            answer = await self._wait_for_answer(person.allow(question))
+            try:
+                await asyncio.wait([asking, limit], return_when=asyncio.FIRST_COMPLETED)
+                answer = asking.result() if asking.done() else None
+            finally:
+                asking.cancel()
+                limit.cancel()
         except asyncio.CancelledError:  # nobody waits for the answer any more: it must not be given elsewhere
-            await complete(self._approvals.decide(asked.id, is_allowed=False, by=scope.asker))
+            await complete(self._approvals.decide(id, is_allowed=False, by=scope.asker))
             raise
-        except Denied:
-            await self._approvals.decide(asked.id, is_allowed=False, by=scope.asker)
+        except Denied:  # the person could not be shown all of it
+            await self._approvals.decide(id, is_allowed=False, by=scope.asker)
             if self._observer is not None:
-                await self._observer.on_answer(told, "deny")
+                await self._observer.on_answer(observed, "deny")
             raise
+        except Exception:
+            log.exception("a person could not be asked")
+            answer = None
         if answer is None:
             if self._observer is not None:
-                await self._observer.on_answer(told, "timeout")
+                await self._observer.on_answer(observed, "timeout")
             sentence = f"Nobody answered in time whether {_describe_question(call, invocation.claim)}."
             raise Denied(sentence, by="nobody", why="nobody answered in time")
         is_no = answer == "no" or isinstance(answer, Instead)
-        is_written = await self._approvals.decide(asked.id, is_allowed=not is_no, by=scope.asker)
-        is_valid = is_no or (is_written and await self._approvals.use(asked.id, what))
+        is_written = await self._approvals.decide(id, is_allowed=not is_no, by=scope.asker)
+        is_valid = is_no or (is_written and await self._approvals.use(id, what))
         if self._observer is not None:
-            await self._observer.on_answer(told, "deny" if isinstance(answer, Instead) else _OUTCOMES[answer])
+            await self._observer.on_answer(observed, "deny" if isinstance(answer, Instead) else _OUTCOMES[answer])
         if not is_valid:
             raise Denied(f"The answer whether {_describe_question(call, invocation.claim)} came too late.")
         return answer
 
-    async def _wait_for_answer(self, asking: Awaitable[Answer | Instead]) -> Answer | Instead | None:
-        """None: it took too long. Raises `Denied`: the person could not be shown all of it."""
-        answer = asyncio.ensure_future(asking)
-        limit = asyncio.ensure_future(self._clock.expire(self._timeout_s))
-        try:
-            await asyncio.wait([answer, limit], return_when=asyncio.FIRST_COMPLETED)
-            return answer.result() if answer.done() else None
-        except Denied:
-            raise
-        except Exception:
-            log.exception("a person could not be asked")
-            return None
-        finally:
-            answer.cancel()
-            limit.cancel()
-
     async def _is_granted(self, covered: "Coverage", claim: Claim, scope: Scope) -> bool:
-        """While the person may approve at all: who is no admin any more has no grants either."""
+        """Grants count only while the person may approve: somebody who is no longer an admin has none."""
         if scope.person is not None and not scope.person.may_approve():
             return False
         valid = await self._grants.list_valid(scope.asker, self._session)
@@ -285,27 +286,13 @@ class PolicyGate:
             if grant.tool == covered.tool and (grant.session is not None or grant.cwd == str(scope.cwd))
         ]
         if covered.tool == READING:
-            return all(any(_path_is_covered(path, what) for what in granted) for path in claim.reads)
+            folders = [what.removesuffix(EVERYTHING_BELOW) for what in granted if what.endswith(EVERYTHING_BELOW)]
+            return all(str(path) in granted or any(map(path.is_relative_to, folders)) for path in claim.reads)
         return covered.exactly in granted or covered.broadly in granted
-
-    def _make_grant(self, covered: "Coverage", scope: Scope, lasts: Answer) -> Grant:
-        now = self._clock.now()
-        is_for_good = lasts in ("project", "always")
-        opens_sandbox = covered.tool == SANDBOX
-        return Grant(
-            id=new_grant_id(),
-            person=scope.asker,
-            tool=covered.tool,
-            what=covered.exactly if is_for_good else covered.broadly,
-            cwd=EVERYWHERE if opens_sandbox and lasts == "always" else str(scope.cwd),
-            session=None if is_for_good else self._session,
-            created_at=now,
-            expires_at=now + GRANT_LIFETIME_S if is_for_good and not opens_sandbox else None,
-        )
 
 
 def _request_key(claim: Claim) -> tuple[str, str]:
-    """What is the same when it is asked for again."""
+    """Equal if the same thing is asked for again."""
     return (claim.permission.key if claim.permission is not None else "", claim.command or "")
 
 
@@ -315,20 +302,14 @@ def _describe_no(call: ToolCall, claim: Claim) -> str:
     return f"The person does not want commands to {claim.permission.effect}."
 
 
-def _describe_denial(call: ToolCall, claim: Claim) -> str:
-    if claim.permission is None:
-        return f"This {call.name} call is refused"
-    return f"Commands cannot {claim.permission.effect}"
-
-
 def _describe_question(call: ToolCall, claim: Claim) -> str:
     return f"this {call.name} call may run" if claim.permission is None else f"commands may {claim.permission.effect}"
 
 
 def _make_question(id: str, call: ToolCall, invocation: Invocation, verdict: Verdict, covered: str) -> Question:
-    """With all that the model gave: of a tool that says nothing of its own these are the arguments of the call.
+    """Shows everything that the model gave: for a tool without a question of its own, the arguments of the call.
 
-    Raises `Denied`: nobody can read that much.
+    Raises `Denied` if nobody could read that much.
     """
     match invocation.question:
         case Proposal() as proposal:
@@ -342,7 +323,7 @@ def _make_question(id: str, call: ToolCall, invocation: Invocation, verdict: Ver
     if verdict.kind == "reading" and verdict.longest != "once":
         lasting = f"{proposal.headline} (A lasting yes covers {covered}, in this project.)"
         proposal = msgspec.structs.replace(proposal, headline=lasting)
-    # A folder or a file may be called anything, also something with line breaks.
+    # The name of a folder or file may contain anything, even line breaks.
     headline, place = (words.replace("\n", "\\n") for words in (proposal.headline, invocation.claim.workdir))
     if len(headline) > MAX_HEADLINE_CHARS:
         raise Denied(f"This {call.name} call is refused: the name of its target is too long to show.")
@@ -371,16 +352,16 @@ def _make_question(id: str, call: ToolCall, invocation: Invocation, verdict: Ver
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """What a yes is good for."""
+    """What a yes covers."""
 
     tool: str
-    """Or `READING`: whatever tool reads."""
+    """Or `READING`: any tool that reads."""
     exactly: str
-    """For good: this command in this folder, these files, this host, or the very same call."""
+    """Permanently: this command in this folder, these files, this host, or exactly the same call."""
     broadly: str
-    """For this session: any command, these files, this host; otherwise whatever this tool does."""
+    """In this session: any command, these files, this host; otherwise whatever this tool does."""
     words: str
-    """The latter, for people."""
+    """What `broadly` covers, for people."""
 
 
 def describe_coverage(call: ToolCall, claim: Claim, verdict: Verdict) -> Coverage:
@@ -390,11 +371,11 @@ def describe_coverage(call: ToolCall, claim: Claim, verdict: Verdict) -> Coverag
         return Coverage(READING, verdict.covers, verdict.covers, words)
     if claim.permission is not None:
         return Coverage(SANDBOX, claim.permission.key, claim.permission.key, claim.permission.short_description)
-    # a yes from before anything private was read is not a yes to letting it leave
+    # a yes given before anything private was read is not a yes to letting it leave
     knowing = " (private data may leave)" if verdict.kind == "revealing" else ""
     if claim.command is not None:
         exactly = f"{claim.command}\n(in {claim.workdir})"
-        if verdict.kind == "deleting":  # a yes to any command is not a yes to this one, nor the other way round
+        if verdict.kind == "deleting":  # a yes to any command does not cover this one, nor the reverse
             this = f"{exactly} (deletes)"
             return Coverage(call.name, this, this, "this command")
         return Coverage(call.name, f"{exactly}{knowing}", f"{ANYTHING}{knowing}", "any command")
@@ -403,8 +384,3 @@ def describe_coverage(call: ToolCall, claim: Claim, verdict: Verdict) -> Coverag
         words = "this file" if claim.writes or claim.reads else "this host"
         return Coverage(call.name, f"{touched}{knowing}", f"{touched}{knowing}", words)
     return Coverage(call.name, f"{call.arguments}{knowing}", f"{ANYTHING}{knowing}", "whatever this tool does")
-
-
-def _path_is_covered(path: Path, what: str) -> bool:
-    folder = what.removesuffix(EVERYTHING_BELOW)
-    return path.is_relative_to(folder) if folder != what else str(path) == what

@@ -1,7 +1,7 @@
-"""Git's configuration: its files, read without running git, and which changes of settings are harmless.
+"""Git's configuration: parses its files without running git, and judges which changes of settings are harmless.
 
 A hostile repository can make git run programs, so the parser accepts whatever git accepts and never fails. What git
-would refuse comes as an entry without a key.
+would refuse becomes an entry without a key.
 """
 
 import re
@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 
 MAX_CONFIG_BYTES = 1 << 18
-"""Of one file. A larger one was not written by git or by hand."""
+"""Of one file. A larger file was not written by git or by hand."""
 
 NOT_UNDERSTOOD = ""
-"""The key of what is not an entry. Git stops there; we go on in the next line."""
+"""The key of what is not an entry. Git stops there; we continue on the next line."""
 
 _NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
 _SPACES = frozenset(" \t\r\n")
@@ -29,30 +29,16 @@ _HARMLESS = {
         (
             *("core.repositoryformatversion", "core.filemode", "core.bare", "core.logallrefupdates"),
             *("core.ignorecase", "core.precomposeunicode", "core.symlinks", "core.autocrlf", "core.eol"),
-            *(
-                "core.safecrlf",
-                "user.name",
-                "user.email",
-                "user.useconfigonly",
-                "init.defaultbranch",
-                "pull.rebase",
-                "pull.ff",
-            ),
-            *("push.default", "rerere.enabled", "rerere.autoupdate", "gc.auto", "submodule.active"),
+            *("core.safecrlf", "user.name", "user.email", "user.useconfigonly", "init.defaultbranch", "pull.rebase"),
+            *("pull.ff", "push.default", "rerere.enabled", "rerere.autoupdate", "gc.auto", "submodule.active"),
             *("remote.*.fetch", "remote.*.tagopt", "remote.*.prune", "submodule.*.active", "submodule.*.branch"),
             *("branch.*.merge", "branch.*.rebase", "branch.*.description", "branch.*.vscode-merge-base"),
             *("branch.*.gh-merge-base", "extensions.worktreeconfig", "branch.autosetupmerge", "branch.autosetuprebase"),
             *("core.abbrev", "core.quotepath", "core.whitespace", "core.commentchar", "core.sparsecheckout"),
             *("core.sparsecheckoutcone", "fetch.prune", "push.autosetupremote", "push.followtags", "rebase.autosquash"),
-            *(
-                "rebase.autostash",
-                "merge.conflictstyle",
-                "merge.ff",
-                "diff.algorithm",
-                "diff.renames",
-                "diff.mnemonicprefix",
-            ),
-            *("diff.colormoved", "color.ui", "log.date", "commit.verbose", "status.showuntrackedfiles"),
+            *("rebase.autostash", "merge.conflictstyle", "merge.ff", "diff.algorithm", "diff.renames"),
+            *("diff.mnemonicprefix", "diff.colormoved", "color.ui", "log.date", "commit.verbose"),
+            "status.showuntrackedfiles",
         ),
         _ANY,
     ),
@@ -63,8 +49,8 @@ _HARMLESS = {
     "extensions.objectformat": re.compile("sha1|sha256"),
     "extensions.refstorage": re.compile("files|reftable"),
 }
-"""Keys that can neither run a program nor make git read settings, hooks or a repository from elsewhere, with the values
-that are harmless. Left out on purpose: `branch.*.mergeoptions` and `pull.twohead` choose programs, `init.templatedir`
+"""Keys that can neither run a program nor make git read settings, hooks or a repository from elsewhere, with their
+harmless values. Left out on purpose: `branch.*.mergeoptions` and `pull.twohead` choose programs, `init.templatedir`
 brings hooks, `user.signingkey` may name a file that commands write, and with `extensions.partialclone` git contacts the
 remote whenever an object is missing."""
 
@@ -88,13 +74,13 @@ _REASONS = (
 
 
 def judge_setting(key: str, value: str | None) -> str:
-    """What becomes of a setting that a command has made in a repository, or removed (None): "save", "ask", or why it is
+    """What to do with a setting that a command has made in a repository, or removed (None): "save", "ask", or why it is
     not saved."""
     section, _, rest = key.partition(".")
     _, dot, name = rest.rpartition(".")
     kind = f"{section}.*.{name}" if dot else key
     values = _HARMLESS.get(kind)
-    if kind == "core.filemode":  # `git init` in a sandbox takes it for false, because it looks at a link
+    if kind == "core.filemode":  # `git init` in a sandbox believes it is false, because it looks at a link
         return "it depends on the file system"
     if kind.startswith("extensions.") or kind == "core.repositoryformatversion":
         return "it changes how the repository is stored"
@@ -109,10 +95,10 @@ def judge_setting(key: str, value: str | None) -> str:
 
 
 def parse_config(text: bytes) -> Iterator[tuple[str, str]]:
-    """All keys and values, in order. Names of sections and of variables are in lower case, those of subsections are as
-    written: `core.hookspath`, `remote.Upstream.url`. A variable without a value is "true", as git reads it.
+    """All keys and values, in order. Names of sections and variables are in lower case, those of subsections as
+    written: `core.hookspath`, `remote.Upstream.url`. A variable without a value is "true", as in git.
 
-    Bytes that are not UTF-8 come as surrogates, so that `os.fsencode` gives them back.
+    Bytes that are not UTF-8 become surrogates, so that `os.fsencode` restores them.
     """
     text = text.removeprefix(b"\xef\xbb\xbf")
     chars = iter((text.decode("utf-8", "surrogateescape") + _END * 2).replace("\r\n", _END))
@@ -135,8 +121,8 @@ def parse_config(text: bytes) -> Iterator[tuple[str, str]]:
 
 
 def is_harmless(text: bytes) -> bool:
-    """Whether git does nothing but keep a repository with these settings: no program is run, nothing is read from
-    elsewhere. What is unknown is not harmless."""
+    """Whether these settings neither make git run a program nor read anything from elsewhere. What is unknown is not
+    harmless."""
     if len(text) > MAX_CONFIG_BYTES or b"\0" in text:  # git reads a name only up to a NUL
         return False
     for key, value in parse_config(text):
@@ -149,7 +135,7 @@ def is_harmless(text: bytes) -> bool:
 
 
 def has_new_address(before: bytes, after: bytes) -> bool:
-    """Whether a remote, submodule or branch leads elsewhere than before. One that only got another name does not."""
+    """Whether a remote, submodule or branch has a new address. One that was only renamed has not."""
     known, now = (
         {(key, value) for key, value in parse_config(text) if judge_setting(key, value) == "ask"}
         for text in (before, after)
@@ -170,41 +156,35 @@ def _skip_line(chars: Iterator[str]) -> None:
 
 
 def _read_section(chars: Iterator[str]) -> str:
-    """After the opening bracket, up to the closing one: `core.` or `remote.origin.`."""
-    name = ""
-    for char in chars:
-        if char == "]" and name:
-            return f"{name.lower()}."
-        if char in _SPACES and name:
-            return f"{name.lower()}.{_read_subsection(char, chars)}."
-        if char not in _NAME_CHARS and char != ".":
-            raise _NotUnderstood(char)
-        name += char
-    raise _NotUnderstood(_END)
-
-
-def _read_subsection(char: str, chars: Iterator[str]) -> str:
-    """From the space before its opening quote to the bracket after the closing one."""
+    """Reads from after the opening bracket to the closing one: `core.` or `remote.origin.`."""
+    section, subsection, char = "", "", next(chars, _END)
+    while char in _NAME_CHARS or char == ".":
+        section += char
+        char = next(chars, _END)
+    if char == "]" and section:
+        return f"{section.lower()}."
+    if char not in _SPACES or not section:
+        raise _NotUnderstood(char)
     while char in _SPACES and char != _END:
         char = next(chars)
     if char != '"':
         raise _NotUnderstood(char)
-    name = ""
     for char in chars:
         if char == '"':
             closing = next(chars)
             if closing != "]":
                 raise _NotUnderstood(closing)
-            return name
+            return f"{section.lower()}.{subsection}."
         if char == "\\":
             char = next(chars, _END)  # noqa: PLW2901
         if char == _END:
             break
-        name += char
+        subsection += char
     raise _NotUnderstood(_END)
 
 
 def _read_variable(char: str, chars: Iterator[str]) -> tuple[str, str]:
+    """Spaces around the value and a comment after it do not count, unless they are in quotes."""
     if char not in _NAME_CHARS or not char.isalpha():
         raise _NotUnderstood(char)
     name = ""
@@ -217,23 +197,18 @@ def _read_variable(char: str, chars: Iterator[str]) -> tuple[str, str]:
         return name.lower(), "true"
     if char != "=":
         raise _NotUnderstood(char)
-    return name.lower(), _read_value(chars)
-
-
-def _read_value(chars: Iterator[str]) -> str:
-    """Spaces around it and a comment after it do not count, unless they are in quotes."""
     value, spaces, is_quoted = "", "", False
     for char in chars:
-        if char == _END and not is_quoted:
-            return value
         if char == _END:
-            break
+            if is_quoted:
+                break
+            return name.lower(), value
         if char in _SPACES and not is_quoted:
             spaces += char if value else ""
             continue
         if char in "#;" and not is_quoted:
             _skip_line(chars)
-            return value
+            return name.lower(), value
         value, spaces = value + spaces, ""
         if char == '"':
             is_quoted = not is_quoted
@@ -248,11 +223,11 @@ def _read_value(chars: Iterator[str]) -> str:
 
 
 GitConfig = Mapping[str, tuple[str, ...]]
-"""By key, all values in order."""
+"""All values of each key, in order."""
 
 
 class SettingChange(msgspec.Struct, frozen=True):
-    """What a command has changed in the settings of a repository."""
+    """A setting of a repository that a command has changed."""
 
     file: Path
     key: str
@@ -262,14 +237,14 @@ class SettingChange(msgspec.Struct, frozen=True):
 
 
 class AddressChange(msgspec.Struct, frozen=True):
-    """Settings of one remote, submodule or branch that go together, with an address in them that is new."""
+    """Settings of one remote, submodule or branch that belong together and contain a new address."""
 
     file: Path
     changes: tuple[SettingChange, ...]
 
     @property
     def effect(self) -> str:
-        """As an infinitive, for whoever decides."""
+        """As an infinitive, for the person who decides."""
         folder = self.file.parent
         repository = folder.parent if folder.name == ".git" else folder
         found: list[str] = []
@@ -289,7 +264,6 @@ class AddressChange(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """All of it."""
         lines = [f"in {self.file}"]
         for change in self.changes:
             lines += (f"- {change.key} = {value}" for value in change.before)
@@ -304,15 +278,15 @@ def compare_settings(before: GitConfig, after: GitConfig, file: Path) -> list[Se
 
 
 def judge_change(change: SettingChange) -> str:
-    """As `judge`, of all its values. What is removed counts by its name alone."""
+    """As `judge_setting`, for all its values. If it was removed, only its name counts."""
     verdicts = [judge_setting(change.key, value) for value in change.after or (None,)]
     refused = [one for one in verdicts if one not in ("save", "ask")]
     return refused[0] if refused else "ask" if "ask" in verdicts else "save"
 
 
 def judge_all(changes: Sequence[SettingChange]) -> list[tuple[SettingChange, str]]:
-    """What belongs to one remote, submodule or branch is asked about together with its address. A remote that only got
-    another name is not asked about: its address was there before."""
+    """Settings of one remote, submodule or branch are asked about together with its address. A remote that was only
+    renamed is not asked about: its address is not new."""
     removed = {(_kind(change), change.before) for change in changes if not change.after}
     verdicts: list[tuple[SettingChange, str]] = []
     for change in changes:
@@ -326,7 +300,7 @@ def judge_all(changes: Sequence[SettingChange]) -> list[tuple[SettingChange, str
 
 
 def _kind(change: SettingChange) -> tuple[str, str]:
-    """Whatever it belongs to is called."""
+    """The setting, whatever the remote, submodule or branch is called."""
     return change.key.partition(".")[0], change.key.rpartition(".")[2]
 
 

@@ -1,7 +1,7 @@
-"""Git's index: which files git tracks, and what they held when git last saw them.
+"""Reads git's index: which files git tracks, and what they held when git last saw them.
 
-Read without running git, which in a hostile repository would run what its settings name. Versions 2 to 4, with SHA-1 or
-SHA-256. A split or damaged index, or one that is too large, is not read: then no file counts as tracked.
+Git is not run: in a hostile repository it would run what the settings name. Reads versions 2 to 4, with SHA-1 or
+SHA-256. If an index is split, damaged or too large, no file counts as tracked.
 """
 
 import hashlib
@@ -29,15 +29,15 @@ _STAGES = 0x3000
 class IndexEntry(msgspec.Struct, frozen=True, gc=False):
     mode: int
     size: int
-    """The lowest 32 bits of it."""
+    """The lowest 32 bits."""
     mtime: tuple[int, int]
-    """Seconds and nanoseconds, when git looked last."""
+    """Seconds and nanoseconds, as git last saw it."""
     digest: bytes
-    """Of its content as a blob; empty: git has no content that could be checked out."""
+    """Of its content as a blob; empty: git has no content to check out."""
 
     def matches_times(self, found: os.stat_result, written_at_ns: int) -> bool:
-        """Whether it looks untouched since git saw it. `written_at_ns`: when the index was written; what was changed
-        at the very same time may have been changed after it."""
+        """Whether it looks unchanged since git saw it. `written_at_ns`: when the index was written; a change at the
+        same moment may have come after it."""
         seconds, nanoseconds = divmod(found.st_mtime_ns, 1_000_000_000)
         is_same_time = self.mtime[0] == seconds & 0xFFFFFFFF and self.mtime[1] in (0, nanoseconds)
         is_same_kind = stat.S_IFMT(found.st_mode) == stat.S_IFMT(self.mode)
@@ -45,16 +45,16 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
         return is_same_kind and is_same_time and is_older and found.st_size & 0xFFFFFFFF == self.size
 
     def matches_content(self, content: bytes) -> bool:
-        """Files that git changes on checkout (line ends, filters) do not match."""
+        """Files that git converts on checkout (line ends, filters) do not match."""
         algorithm = hashlib.sha1 if len(self.digest) == 20 else hashlib.sha256
         return bool(self.digest) and algorithm(b"blob %d\0" % len(content) + content).digest() == self.digest
 
 
 class GitIndex(msgspec.Struct, frozen=True):
     entries: Mapping[str, IndexEntry]
-    """By their names below the work tree. Bytes that are not UTF-8 are surrogates."""
+    """By name below the work tree. Bytes that are not UTF-8 are surrogates."""
     has_staged_changes: bool
-    """Something was added since the last commit or checkout, as far as the index tells."""
+    """Something was added since the last commit or checkout, as far as the index shows."""
 
 
 def read_index(content: bytes) -> GitIndex | None:
@@ -66,7 +66,14 @@ def read_index(content: bytes) -> GitIndex | None:
 
 
 def _parse_index(content: bytes) -> GitIndex:
-    size, body = _split_checksum(content)
+    for size, algorithm in _CHECKSUMS:
+        if hashlib.new(algorithm, content[:-size]).digest() == content[-size:]:
+            break
+    else:
+        size = 20
+        if content[-size:] != bytes(size):  # with `index.skipHash` the checksum is zeros
+            raise ValueError("damaged")
+    body = content[:-size]
     signature, version, count = _HEADER.unpack_from(body)
     if signature != b"DIRC" or version not in (2, 3, 4):
         raise ValueError("not an index")
@@ -84,7 +91,13 @@ def _parse_index(content: bytes) -> GitIndex:
             (extended,) = _FLAGS.unpack_from(body, position)
             position += _FLAGS.size
         if version == 4:
-            dropped, position = _read_number(body, position)
+            byte = body[position]  # a number as in packs: seven bits at a time, the highest first
+            dropped = byte & 0x7F
+            while byte & 0x80:
+                position += 1
+                byte = body[position]
+                dropped = ((dropped + 1) << 7) | (byte & 0x7F)
+            position += 1
             end = body.index(b"\0", position)
             if dropped > len(name):
                 raise ValueError("a name that is too short")
@@ -94,35 +107,14 @@ def _parse_index(content: bytes) -> GitIndex:
             end = body.index(b"\0", position)
             name = body[position:end]
             position = start + ((end - start) // 8 + 1) * 8
-        if flags & _STAGES or extended & _INTENT_TO_ADD:  # a conflict, or only announced: nothing to check out
+        if flags & _STAGES or extended & _INTENT_TO_ADD:  # a conflict, or not added yet: nothing to check out
             digest = b""
         entries[name.decode("utf-8", "surrogateescape")] = IndexEntry(mode, length, (seconds, nanoseconds), digest)
     return GitIndex(entries, _has_staged_changes(body, position))
 
 
-def _split_checksum(content: bytes) -> tuple[int, bytes]:
-    """How long digests are here, and all but the checksum at the end. With `index.skipHash` that is zeros."""
-    for size, name in _CHECKSUMS:
-        if hashlib.new(name, content[:-size]).digest() == content[-size:]:
-            return size, content[:-size]
-    if content[-20:] == bytes(20):
-        return 20, content[:-20]
-    raise ValueError("damaged")
-
-
-def _read_number(body: bytes, position: int) -> tuple[int, int]:
-    """As in packs: seven bits at a time, the highest first."""
-    byte = body[position]
-    value = byte & 0x7F
-    while byte & 0x80:
-        position += 1
-        byte = body[position]
-        value = ((value + 1) << 7) | (byte & 0x7F)
-    return value, position + 1
-
-
 def _has_staged_changes(body: bytes, position: int) -> bool:
-    """Git keeps the tree that the index was committed as or checked out from, and forgets it when a file is added."""
+    """Git stores the tree that was committed or checked out, and drops it when a file is added."""
     while position + 8 <= len(body):
         name = body[position : position + 4]
         (length,) = struct.unpack_from(">I", body, position + 4)
@@ -137,19 +129,19 @@ def _has_staged_changes(body: bytes, position: int) -> bool:
 
 class Repository(msgspec.Struct, frozen=True):
     prefix: str
-    """The project's name below the work tree, or what comes before names of files in a nested one."""
+    """The project's name below the work tree, or, for a nested repository, its own name below the project."""
     is_nested: bool
     index: GitIndex
     written_at_ns: int
 
     def index_name(self, file: str) -> str | None:
-        """Of a file of the project, as the index has it."""
+        """The name in the index of a file of the project."""
         if self.is_nested:
             return file.removeprefix(f"{self.prefix}/") if file.startswith(f"{self.prefix}/") else None
         return f"{self.prefix}/{file}" if self.prefix else file
 
     def project_name(self, name: str) -> str | None:
-        """The other way round."""
+        """The reverse of `index_name`."""
         if self.is_nested:
             return f"{self.prefix}/{name}"
         if not self.prefix:
@@ -158,7 +150,7 @@ class Repository(msgspec.Struct, frozen=True):
 
 
 def open_repository(tree: Root, path: str, folder: str, found: os.stat_result) -> Repository | None:
-    """The one whose `.git` is in a folder of `tree`. None: its index cannot be read, so it tracks nothing we know."""
+    """The repository whose `.git` is in a folder of `tree`. None: its index cannot be read."""
     git = f"{folder}/.git" if folder else ".git"
     try:
         if stat.S_ISDIR(found.st_mode):

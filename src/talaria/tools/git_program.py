@@ -1,6 +1,6 @@
-"""Git, run outside of every repository: it parses settings that we hand it, and reads those of the person.
+"""Runs git outside of any repository: to parse settings that we pass to it, and to read the person's own.
 
-In a repository git would run what the settings there name, so it never looks at one.
+In a repository git would run what the settings there name, so it is never run in one.
 """
 
 import os
@@ -16,12 +16,12 @@ from talaria.tools.git_config import GitConfig
 
 GIT_S = 5.0
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
-"""Where programs are that we run ourselves: a project may bring others of the same name."""
+"""Where we look for programs that we run: a project may bring others of the same name."""
 MAX_CERTIFICATES_BYTES = 8 << 20
 
 
 def list_settings(content: bytes) -> GitConfig | None:
-    """As git reads them, without those that they include. None: it cannot."""
+    """As git reads them, without included files. None: git cannot read them."""
     try:
         listed = run_git(("config", "--file", "-", "--no-includes", "--list", "-z"), content)
     except (OSError, subprocess.SubprocessError):
@@ -30,27 +30,28 @@ def list_settings(content: bytes) -> GitConfig | None:
 
 
 def read_person_settings(repository: Path) -> GitConfig:
-    """Of the machine and of the person, with what they include for this repository; none, if git cannot read them."""
+    """The settings of the machine and the person, with what they include for this repository. Empty: git cannot read
+    them."""
     known: dict[str, tuple[str, ...]] = dict(_list_as_person(()))
     for key, paths in list(known.items()):
         section, _, rest = key.partition(".")
         condition, _, name = rest.rpartition(".")
         if section == "includeif" and name == "path" and _condition_holds(condition, repository):
             for path in paths:
-                with suppress(RuntimeError):  # the home of nobody
-                    file = Path.home() / Path(path).expanduser()  # one beside ~/.gitconfig, if it is relative
+                with suppress(RuntimeError):  # the home of an unknown user
+                    file = Path.home() / Path(path).expanduser()  # next to ~/.gitconfig if it is relative
                     known.update(_list_as_person(("--file", str(file))))
     return known
 
 
 def find_own_certificates(settings: GitConfig) -> list[Path]:
-    """Files with certificates that the person's git trusts, and others may not; whether they exist or not."""
+    """Certificate files that the person's git trusts and other programs may not. They need not exist."""
     named = (*settings.get("http.sslcainfo", ())[-1:], os.environ.get("GIT_SSL_CAINFO", ""))
     return [Path(name).expanduser() for name in named if name]
 
 
 def find_system_certificates() -> list[Path]:
-    import ssl  # noqa: PLC0415  (only for whoever runs commands)
+    import ssl  # noqa: PLC0415  (only needed if commands run)
 
     usual = ssl.get_default_verify_paths()
     named = (usual.cafile, usual.openssl_cafile, "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/cert.pem")
@@ -81,7 +82,7 @@ def _list_as_person(words: Sequence[str]) -> GitConfig:
 
 
 def _condition_holds(condition: str, repository: Path) -> bool:
-    """A condition about the folder of git, which git itself finds false in `/`. Of the others none is known here."""
+    """Evaluates conditions about git's folder, which git itself finds false in `/`. Others count as false."""
     kind, _, pattern = condition.partition(":")
     if kind not in ("gitdir", "gitdir/i") or not pattern or pattern.startswith("./"):
         return False
@@ -108,7 +109,7 @@ def find_git() -> str | None:
 
 
 def run_git(words: Sequence[str], content: bytes = b"") -> bytes:
-    """Git, outside of every repository and without anybody's settings. Raises `OSError`, `SubprocessError`."""
+    """Outside of any repository and without anybody's settings. Raises `OSError`, `SubprocessError`."""
     environment = {
         "PATH": SYSTEM_PATH,
         "HOME": "/nonexistent",

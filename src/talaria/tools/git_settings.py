@@ -1,8 +1,8 @@
-"""Settings of git in the sandbox of a session. Commands write private copies of the settings of repositories; after
-each command, what is harmless in them is saved in the real files, and the copies are as the real files again.
+"""Git's settings in the sandbox of a session. Commands write to private copies of the repositories' settings; after
+each command, harmless changes are saved in the real files, and the copies are reset to the real files.
 
-The real files are guarded by mounts, and nothing of a command reaches them but single settings that were judged by
-their names. Git parses and edits files of ours here; it never looks at a repository.
+Mounts guard the real files, and nothing from a command reaches them except single settings that were judged by their
+names. Git only parses and edits files of ours; it never looks at a repository.
 """
 
 import os
@@ -43,15 +43,15 @@ from talaria.tools.sandbox.base import Bind, SandboxPolicy
 from talaria.tools.sandbox.system import PYTHON
 
 MAX_CHANGES = 200
-"""Settings of one repository that are looked at after one command."""
-MAX_TOLD = 20
+"""Settings of one repository that one command may change; if it changes more, none is saved."""
+MAX_LISTED = 20
 MAX_COPIES = 50
 """Repositories whose settings commands can change."""
 _IDENTITY = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL)")
 _VISIBLE, _COPIES = Path("/run/talaria/git"), Path("/run/talaria/git-copies")
 """In the sandbox: what commands only read, and what they write."""
 GIT_LOGIN = "git:talaria"
-"""By which the proxy knows git, whose TLS may end there. No secret: whoever uses it gets less than others."""
+"""Identifies git to the proxy, which may terminate its TLS. Not a secret: using it gains nothing."""
 PROGRAM_HOST = "broker.talaria.internal"
 """What programs in the sandbox ask the proxy for, to reach the credential broker."""
 _INSIDE = Path(__file__).parent / "broker/inside_program.py"
@@ -65,7 +65,7 @@ _BROKER_SETTINGS = {
     "core.sshCommand": f"{_VISIBLE}/programs/ssh",
     "ssh.variant": "ssh",
 }
-"""How git in the sandbox reaches the credential broker, whatever the repository's settings say."""
+"""How git in the sandbox reaches the credential broker, regardless of the repository's settings."""
 _PERSONAL_KEYS = frozenset(
     (
         *("user.name", "user.email", "init.defaultbranch", "pull.rebase", "pull.ff", "push.default"),
@@ -76,45 +76,45 @@ _PERSONAL_KEYS = frozenset(
         *("color.ui", "log.date", "commit.verbose", "commit.gpgsign", "tag.gpgsign", "status.showuntrackedfiles"),
     )
 )
-"""Of the person's own settings, what commands see. With `commit.gpgsign` and no key, a commit fails: better than one
-that is silently unsigned."""
+"""The person's own settings that commands see. With `commit.gpgsign` and no key, a commit fails, which is better than
+one that is silently unsigned."""
 
 _Stamp = tuple[int, int, int, int, int]
-"""Other than before: somebody has changed the file."""
+"""If it differs, somebody has changed the file."""
 AllowChange = Callable[[Path, bytes], AbstractContextManager[None]]
-"""While a file is replaced by this content with the person's consent."""
+"""Entered while a file is replaced by this content with the person's consent."""
 
 
 class SyncedSettings(msgspec.Struct, frozen=True):
     messages: tuple[str, ...] = ()
     to_ask: tuple[AddressChange, ...] = ()
-    """Only a person can allow it."""
+    """Changes that only a person can allow."""
     saved: tuple[Path, ...] = ()
     """Files that were replaced."""
 
 
 class GitSettings:
-    """Of one session. All methods block."""
+    """For one session. All methods block."""
 
     def __init__(self, folder: Path, *, has_mounts: bool) -> None:
         """`folder`: in Talaria's home, where no command can write. Not `has_mounts`: commands only see the person's
-        settings, and write those of repositories themselves."""
+        settings, and change those of repositories directly."""
         self._folder = folder
         self._has_mounts = has_mounts
         self._shown = _VISIBLE if has_mounts else folder / "shown"
         self._has_gh = False
         self._copies: dict[Path, int] = {}
-        """Of which files there are copies, by number."""
+        """The number of the copy of each file."""
         self._base: dict[Path, bytes] = {}
-        """What the real file held when its copy was last made."""
+        """What each real file held when its copy was last made."""
         self._stamps: dict[Path, tuple[_Stamp | None, _Stamp | None]] = {}
-        """Of the copy and of the real file, at that time."""
+        """Of the copy and the real file, at that time."""
         self._session_settings: GitConfig = {}
-        """What commands have set for themselves with `git config --global`."""
+        """What commands have set with `git config --global`."""
         self._session_stamp: _Stamp | None = None
 
     def add_to_policy(self, view: SandboxPolicy) -> SandboxPolicy:
-        """What commands see, with the person's settings and the copies. The repository's own identity counts more."""
+        """Adds the person's settings and the copies to what commands see. The repository's own identity wins."""
         kept = {name: value for name, value in view.environment.items() if not _IDENTITY.fullmatch(name)}
         if not self._has_mounts:
             more = {"GIT_CONFIG_GLOBAL": f"{self._shown}/settings"}
@@ -130,30 +130,18 @@ class GitSettings:
 
     @property
     def known(self) -> Mapping[Path, bytes]:
-        """The settings of the repositories, by file, as they really were when they were last read."""
+        """The real settings of the repositories, by file, as they were last read."""
         return dict(self._base)
 
     def trust_certificate(self, certificate: bytes) -> None:
-        """From now on git in the sandbox trusts it, besides those that it trusts anyway."""
+        """Make git in the sandbox trust one more certificate."""
         with Root.open(self._folder) as root:
             known = root.read(_CERTIFICATES, MAX_CERTIFICATES_BYTES)
             root.replace(_CERTIFICATES, known + b"\n" + certificate, mode=0o600)
 
-    def _write_programs(self, root: Root, known: GitConfig) -> None:
-        """What git starts in the sandbox in place of ssh and gpg, and what stands in place of `gh`."""
-        self._has_gh = shutil.which("gh") is not None
-        _write_new(root, "shown/inside.py", read_file(_INSIDE, MAX_CERTIFICATES_BYTES))
-        for folder, name in (("programs", "ssh"), ("programs", "sign"), *([("bin", "gh")] if self._has_gh else [])):
-            root.make_folder(f"shown/{folder}", 0o700).close()
-            script = f'#!/bin/sh\nexec {shlex.quote(PYTHON)} -IS {_VISIBLE}/inside.py {name} "$@"\n'
-            _write_new(root, f"shown/{folder}/{name}", script.encode(), 0o700)
-        trusted = (*filter(None, map(read_certificates, find_system_certificates())),)[:1]
-        own = filter(None, map(read_certificates, find_own_certificates(known)))
-        _write_new(root, _CERTIFICATES, b"\n".join((*trusted, *own)))
-
     def prepare(self, repository: Path) -> bool:
-        """Makes the folders anew. `repository`: whose person it is, since their settings may differ by folder. False:
-        there is no git here, so commands can change no settings."""
+        """Recreates the folders. `repository`: the person's settings may depend on it. False: git is not installed, so
+        commands cannot change any settings."""
         self._copies.clear()
         self._base.clear()
         self._stamps.clear()
@@ -161,7 +149,7 @@ class GitSettings:
         self.remove()
         if find_git() is None:
             return False
-        Root.make(self._folder.parent).close()  # each for nobody else to see
+        Root.make(self._folder.parent).close()  # each folder is for its owner only
         with Root.make(self._folder) as root:
             for name in ("shown/links", "copies", "work"):
                 root.make_folder(name, 0o700).close()
@@ -173,8 +161,18 @@ class GitSettings:
                 _write_new(root, "shown/ignore", ignored)
                 lines.append(_format_setting("core.excludesfile", f"{self._shown}/ignore"))
             _write_new(root, "shown/settings", "".join(lines).encode("utf-8", "surrogateescape"))
-            if self._has_mounts:
-                self._write_programs(root, known)
+            if not self._has_mounts:
+                return True
+            # What git starts in the sandbox instead of ssh and gpg, and what replaces `gh` there.
+            self._has_gh = shutil.which("gh") is not None
+            _write_new(root, "shown/inside.py", read_file(_INSIDE, MAX_CERTIFICATES_BYTES))
+            for folder, name in (("programs", "ssh"), ("programs", "sign"), *([("bin", "gh")] if self._has_gh else [])):
+                root.make_folder(f"shown/{folder}", 0o700).close()
+                script = f'#!/bin/sh\nexec {shlex.quote(PYTHON)} -IS {_VISIBLE}/inside.py {name} "$@"\n'
+                _write_new(root, f"shown/{folder}/{name}", script.encode(), 0o700)
+            trusted = (*filter(None, map(read_certificates, find_system_certificates())),)[:1]
+            own = filter(None, map(read_certificates, find_own_certificates(known)))
+            _write_new(root, _CERTIFICATES, b"\n".join((*trusted, *own)))
         return True
 
     def remove(self) -> None:
@@ -182,14 +180,19 @@ class GitSettings:
             around.remove_tree(self._folder.name)
 
     def link_copies(self, guarded: Sequence[Path]) -> dict[Path, Path]:
-        """For guarded files that are settings of a repository: the links in the sandbox that lead to their copies."""
+        """For guarded files that are settings of a repository: links in the sandbox to their copies."""
         links: dict[Path, Path] = {}
         for file in guarded if self._has_mounts else ():
             if file.name not in ("config", "config.worktree"):
                 continue
             if file not in self._copies and len(self._copies) < MAX_COPIES:
                 content = _read_settings_file(file)
-                if content is None or not _is_in_repository(file):
+                try:
+                    with Root.open(file.anchor) as top, top.folder(str(file.parent.relative_to(file.anchor))) as folder:
+                        is_in_repository = folder.find("HEAD") is not None
+                except OSError:
+                    continue
+                if content is None or not is_in_repository:
                     continue
                 number = len(self._copies)
                 with suppress(OSError), Root.open(self._folder) as root:
@@ -202,59 +205,63 @@ class GitSettings:
 
     @property
     def may_have_changed(self) -> bool:
-        """Looks at the stamps of the files, and at nothing else: not on the loop."""
+        """Looks only at the stamps of the files; not on the loop."""
         return self._session_stamp != _make_stamp(self._session_file) or any(
             self._stamps_of(file) != stamps for file, stamps in self._stamps.items()
         )
 
     def sync(self, changing: AllowChange) -> SyncedSettings:
-        """Save what commands have changed and is harmless, take over what the person has changed."""
-        told = self._take_session_settings()
+        """Save harmless changes by commands, and take over the person's own changes."""
+        messages = self._take_session_settings()
         asked: list[AddressChange] = []
         saved: list[Path] = []
         for file, base in list(self._base.items()):
             if self._stamps_of(file) == self._stamps[file]:
                 continue
-            copy, real = self._read_copy(file), _read_settings_file(file)  # once: what is judged is what is saved
+            copy: bytes | None = None
+            with suppress(OSError), Root.open(self._folder / "copies") as copies:
+                copy = copies.read(f"{self._copies[file]}/config", MAX_CONFIG_BYTES + 1)
+            real = _read_settings_file(file)  # each is read once: what is judged is what is saved
             if real is None:
                 continue
             changes = list[SettingChange]()
             if copy != base:
-                settings = list_settings(copy) if copy is not None else None
+                settings = list_settings(copy) if copy is not None and len(copy) <= MAX_CONFIG_BYTES else None
                 before = list_settings(base)
                 if settings is None or before is None:
-                    told.append(f"git: {file} can no longer be read by git; nothing in it was saved.")
+                    messages.append(f"git: {file} can no longer be read by git; nothing in it was saved.")
                 else:
                     changes = compare_settings(before, settings, file)
             if len(changes) > MAX_CHANGES:
-                told.append(
+                messages.append(
                     f"git: {len(changes):,} settings were changed in {file}, which is too many; none was saved."
                 )
                 changes = []
             verdicts = judge_all(changes)
             asked += group_by_owner(file, [change for change, verdict in verdicts if verdict == "ask"])
-            told += _describe_refusals(
+            messages += _describe_refusals(
                 [(change, verdict) for change, verdict in verdicts if verdict not in ("save", "ask")]
             )
             wanted = [change for change, verdict in verdicts if verdict == "save"]
             if wanted:
                 fault = self.save(file, wanted, changing)
-                told += [fault] if fault else []
+                messages += [fault] if fault else []
                 saved += [] if fault else [file]
                 real = _read_settings_file(file) or real
             try:
                 self._reset(file, real)
             except OSError as fault:
-                told.append(f"git: settings in {file} are no longer saved in this session: {fault.strerror}.")
+                messages.append(f"git: settings in {file} are no longer saved in this session: {fault.strerror}.")
                 del self._base[file], self._stamps[file]
-        return SyncedSettings(tuple(told), tuple(asked), tuple(saved))
+        return SyncedSettings(tuple(messages), tuple(asked), tuple(saved))
 
     @property
     def _session_file(self) -> Path:
         return self._folder / "copies/global"
 
     def _take_session_settings(self) -> list[str]:
-        """What commands have newly set with `--global` is for this session; they believe that it lasts."""
+        """Reports what commands have newly set with `--global`: it holds for this session, but they expect it to
+        last."""
         stamp = _make_stamp(self._session_file)
         if stamp == self._session_stamp:
             return []
@@ -264,16 +271,16 @@ class GitSettings:
             settings = list_settings(copies.read("global", MAX_CONFIG_BYTES))
         before, self._session_settings = self._session_settings, settings or {}
         new = [key for key, values in self._session_settings.items() if values != before.get(key)]
-        names = ", ".join(key if key.isprintable() else ascii(key) for key in new[:MAX_TOLD])
-        whose = "for this session only: the person's own settings are not changed by commands"
-        return [f"git: {names} was set {whose}."] if new else []
+        names = ", ".join(key if key.isprintable() else ascii(key) for key in new[:MAX_LISTED])
+        only = "for this session only: commands do not change the person's own settings"
+        return [f"git: {names} was set {only}."] if new else []
 
     def save(self, file: Path, changes: Sequence[SettingChange], changing: AllowChange) -> str:
-        """Whole or not at all; returns what went wrong. A setting that the person has changed meanwhile stays."""
+        """All or nothing; returns what went wrong. A setting that the person has changed in the meantime stays."""
         lock = f"{file.name}.lock"
         try:
             with Root.open(file.anchor) as top, top.folder(str(file.parent.relative_to(file.anchor))) as folder:
-                folder.create(lock, 0o600).close()  # as git does: nobody else writes it meanwhile
+                folder.create(lock, 0o600).close()  # as git does, so that nobody else writes it
                 try:
                     real = folder.read(file.name, MAX_CONFIG_BYTES)
                     edited = self._edit(real, changes)
@@ -298,7 +305,7 @@ class GitSettings:
             file = str(self._folder / "work/settings")
             for change in changes:
                 if expected.get(change.key, ()) != change.before:
-                    continue  # the person's own wins
+                    continue  # the person's own change wins
                 if change.before:
                     run_git(("config", "--file", file, "--unset-all", change.key))
                 for value in change.after:
@@ -311,20 +318,13 @@ class GitSettings:
             raise ValueError("git would have changed something else, too")
         return edited
 
-    def _read_copy(self, file: Path) -> bytes | None:
-        """None: it is gone, too large, or not a plain file."""
-        with suppress(OSError), Root.open(self._folder / "copies") as copies:
-            content = copies.read(f"{self._copies[file]}/config", MAX_CONFIG_BYTES + 1)
-            return content if len(content) <= MAX_CONFIG_BYTES else None
-        return None
-
     def _reset(self, file: Path, content: bytes) -> None:
-        """The copy is as the real file. Whatever commands have put in its place is thrown away. Raises `OSError`."""
+        """Make the copy equal to the real file, discarding whatever commands have put there. Raises `OSError`."""
         name = str(self._copies[file])
         with Root.open(self._folder) as root:
             root.set_mode("copies", 0o700)
             with root.folder("copies") as copies:
-                if not _is_usual(copies, name):
+                if not _can_be_replaced(copies, name):
                     odd = f"work/{os.urandom(8).hex()}"
                     with suppress(OSError):
                         copies.set_mode(name, 0o700)  # else it cannot be moved
@@ -346,8 +346,8 @@ class GitSettings:
         return _make_stamp(copy), _make_stamp(file)
 
 
-def _is_usual(copies: Root, name: str) -> bool:
-    """Nothing is there yet, or a folder with a plain file."""
+def _can_be_replaced(copies: Root, name: str) -> bool:
+    """Whether there is nothing yet, or a folder with a plain file."""
     try:
         found = copies.find(name)
         if found is None:
@@ -369,20 +369,19 @@ def _make_stamp(file: Path) -> _Stamp | None:
 
 
 def _write_new(root: Root, name: str, content: bytes, mode: int = 0o600) -> None:
-    """What is made anew for each session need not survive a power cut."""
+    """Without syncing: what is recreated for each session need not survive a power cut."""
     with root.create(name, mode) as file:
         file.write(content)
 
 
 def _format_setting(key: str, value: str) -> str:
-    """Of a settings file."""
     section, _, name = key.partition(".")
     quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
     return f'[{section}]\n\t{name} = "{quoted}"\n'
 
 
 def _read_settings_file(file: Path) -> bytes | None:
-    """None: it is gone, too large, a link, or behind one."""
+    """None: it is missing, too large, a link, or reached through one."""
     try:
         with Root.open(file.anchor) as top:
             content = top.read(str(file.relative_to(file.anchor)), MAX_CONFIG_BYTES + 1)
@@ -391,21 +390,13 @@ def _read_settings_file(file: Path) -> bytes | None:
     return content if len(content) <= MAX_CONFIG_BYTES else None
 
 
-def _is_in_repository(file: Path) -> bool:
-    try:
-        with Root.open(file.anchor) as top, top.folder(str(file.parent.relative_to(file.anchor))) as folder:
-            return folder.find("HEAD") is not None
-    except OSError:
-        return False
-
-
 def _describe_refusals(refused: Sequence[tuple[SettingChange, str]]) -> list[str]:
-    told: list[str] = []
-    for change, reason in refused[:MAX_TOLD]:
+    messages: list[str] = []
+    for change, reason in refused[:MAX_LISTED]:
         key = change.key if change.key.isprintable() else ascii(change.key)
         how = f"git config {shlex.quote(key)} …" if change.after else f"git config --unset-all {shlex.quote(key)}"
         what = "was not saved" if change.after else "was not removed"
-        told.append(f"git: {key} {what}: {reason}. Set it yourself with: {how}")
-    if len(refused) > MAX_TOLD:
-        told.append(f"git: {len(refused) - MAX_TOLD:,} more settings were not saved.")
-    return told
+        messages.append(f"git: {key} {what}: {reason}. Set it yourself with: {how}")
+    if len(refused) > MAX_LISTED:
+        messages.append(f"git: {len(refused) - MAX_LISTED:,} more settings were not saved.")
+    return messages

@@ -1,4 +1,4 @@
-"""Hosts: which one a call would reach, and those that people write in settings."""
+"""Hosts: the one that a call would reach, and patterns for hosts in settings."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from talaria.tools.base import Claim, Scope
 
 
 def claim_host(arguments: Any, _: Scope) -> Claim:
-    """Of a tool that opens its argument `url`. What is no address has no host: it is refused when it is opened."""
+    """For a tool that opens its argument `url`. An invalid address has no host, and fails when it is opened."""
     try:
         host = parse_url(arguments.url).host
     except ModelCorrectable:
@@ -17,7 +17,7 @@ def claim_host(arguments: Any, _: Scope) -> Claim:
 
 
 def host_matches(host: str, pattern: str) -> bool:
-    """`*.name` stands for all below a name and the name itself, `*` for any host."""
+    """`*.name` matches the name itself and everything below it, `*` any host."""
     host, pattern = host.lower().rstrip("."), pattern.lower()
     if pattern.startswith("*."):
         return host == pattern[2:] or host.endswith(pattern[1:])

@@ -1,4 +1,4 @@
-"""Output of any size in bounded memory: its head and tail for the model, all of it in a file."""
+"""Captures output of any size in bounded memory: head and tail for the model, all of it in a file."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -14,30 +14,27 @@ HEAD_BYTES = 16_000
 TAIL_BYTES = 16_000
 MAX_SPILL_BYTES = 64 << 20
 NOTICE_BYTES = 8_000
-"""Room for what is said around the output, so that what was cut once is not cut again."""
+"""Room for notices around the output, so that what was cut once is not cut again."""
 PIECE_BYTES = 16 << 20
-"""After so much it is looked again whether there is room: several outputs may grow at once."""
+"""After this much, the remaining room is checked again: several outputs may grow at once."""
 
 
 class SpillLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much output is kept in files. What comes after that is not kept, and the result says so."""
+    """How much output is kept in files. Anything beyond is dropped, and the result says so."""
 
     session_bytes: int = 1 << 30
     home_bytes: int = 10 << 30
 
 
 class CapturedOutput:
-    """Collects bytes; past head + tail everything is also written to `spill`, if the disk allows it.
-
-    Also a command's `Sink`.
-    """
+    """An `OutputSink` that collects bytes; past head and tail everything is also written to `spill`, if possible."""
 
     def __init__(self, spill: Path, redactor: Redactor, limits: SpillLimits | None = None) -> None:
-        """Known secrets are taken out as it comes: neither the model nor the file gets to see one."""
+        """Known secrets are removed at once, so neither the model nor the file contains any."""
         self._spill = spill
         self._limits = limits or SpillLimits()
         self._room_bytes = 0
-        """So much may be written before it is looked again."""
+        """How much may be written before the room is checked again."""
         self._home_room_bytes = 0
         self._clean = redactor.byte_stream()
         self._is_closed = False
@@ -46,7 +43,7 @@ class CapturedOutput:
         self._file: IO[bytes] | None = None
         self._fault = ""
         self._kept_bytes = 0
-        """Once it is closed."""
+        """Set when it is closed."""
         self.size_bytes = 0
 
     def add(self, chunk: bytes) -> None:
@@ -65,7 +62,11 @@ class CapturedOutput:
         try:
             if self._file is None:
                 self._check_room()
-                self._file = _create_spill_file(self._spill)
+                session = self._spill.parent
+                with Root.make(session.parent) as sessions, sessions.make_folder(session.name, 0o700) as folder:
+                    with suppress(FileNotFoundError):
+                        folder.remove(self._spill.name)
+                    self._file = folder.create(self._spill.name, 0o600)  # for its owner only
                 rest = bytes(self._head + self._tail) + rest
             rest = rest[: max(0, MAX_SPILL_BYTES - self._file.tell())]
             while rest:
@@ -82,7 +83,7 @@ class CapturedOutput:
             self._fault = str(fault)
 
     def _check_room(self) -> None:
-        """Raises `_TooMuchKept`, `OSError`."""
+        """Raises `_SpillLimitReached`, `OSError`."""
         limits = self._limits
         with Root.make(self._spill.parent.parent) as sessions:
             if self._file is None:  # once: there may be many sessions
@@ -99,14 +100,14 @@ class CapturedOutput:
         self._room_bytes = min(PIECE_BYTES, room_bytes, self._home_room_bytes)
 
     def skip(self, size_bytes: int) -> None:
-        """So much was left out before it came here."""
+        """This much was dropped before it arrived here."""
         if size_bytes:
             self._append(self._clean.end())
             self.size_bytes += size_bytes
             self._tail.clear()
 
     def since(self, position: int) -> bytes:
-        """What came after the first `position` bytes, as far as it is at hand."""
+        """What came after the first `position` bytes, as far as it is still in memory."""
         fresh = self.size_bytes - position
         if position < len(self._head) and not self._left_out:
             return bytes(self._head[position:] + self._tail)
@@ -117,7 +118,6 @@ class CapturedOutput:
         return self.size_bytes - len(self._head) - len(self._tail)
 
     def close(self) -> None:
-        """Ends the collecting."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -131,23 +131,21 @@ class CapturedOutput:
         if left_out == 0:
             return bytes(self._head + self._tail).decode("utf-8", "replace")
         head, tail = (bytes(part).decode("utf-8", "replace") for part in (self._head, self._tail))
-        return f"{head}\n\n[… {left_out:,} bytes left out; {self._describe_omitted()} …]\n\n{tail}"
-
-    def _describe_omitted(self) -> str:
         if self._fault and self._file is not None:
             kept = self._kept_bytes if self._is_closed else self._file.tell()
-            return (
-                f"the first {kept:,} of {self.size_bytes:,} are in {self._spill}, the rest is not kept: {self._fault}"
-            )
-        if self._fault:
-            return f"they could not be kept: {self._fault}"
-        if self.size_bytes > MAX_SPILL_BYTES:
-            return f"the first {MAX_SPILL_BYTES:,} of {self.size_bytes:,} are in {self._spill}"
-        return f"all {self.size_bytes:,} are in {self._spill}"
+            known = f"the first {kept:,} of {self.size_bytes:,} are in {self._spill}"
+            where = f"{known}, the rest is not kept: {self._fault}"
+        elif self._fault:
+            where = f"they could not be kept: {self._fault}"
+        elif self.size_bytes > MAX_SPILL_BYTES:
+            where = f"the first {MAX_SPILL_BYTES:,} of {self.size_bytes:,} are in {self._spill}"
+        else:
+            where = f"all {self.size_bytes:,} are in {self._spill}"
+        return f"{head}\n\n[… {left_out:,} bytes left out; {where} …]\n\n{tail}"
 
 
 class _SpillLimitReached(Exception):
-    """No more output is kept; why."""
+    """The reason why no more output is kept."""
 
 
 def _size_of_files(sessions: Root, name: str) -> int:
@@ -157,17 +155,8 @@ def _size_of_files(sessions: Root, name: str) -> int:
     return 0
 
 
-def _create_spill_file(file: Path) -> IO[bytes]:
-    """`spill/SESSION/NAME` of a home: only its owner reads it."""
-    session = file.parent
-    with Root.make(session.parent) as sessions, sessions.make_folder(session.name, 0o700) as folder:
-        with suppress(FileNotFoundError):
-            folder.remove(file.name)
-        return folder.create(file.name, 0o600)
-
-
 def cap(text: str, spill: Path, redactor: Redactor, limits: SpillLimits | None = None) -> str:
-    """`text` as UTF-8 can hold it (no lone surrogates), without secrets, short enough for the model."""
+    """`text` as valid UTF-8 (no lone surrogates), without secrets, and short enough for the model."""
     encoded = redactor.data(text.encode("utf-8", "replace"))
     if len(encoded) <= HEAD_BYTES + TAIL_BYTES + NOTICE_BYTES:
         return encoded.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""The person behind a conversation, as far as tools may turn to them. Where nobody is there, the answer is no."""
+"""What tools may ask of the person in a conversation. If nobody can be asked, the answer is no."""
 
 import hashlib
 import json
@@ -11,25 +11,25 @@ from talaria.core.messages import FileChange
 
 Answer = Literal["no", "once", "session", "project", "always"]
 ANSWERS: tuple[Answer, ...] = ("no", "once", "session", "project", "always")
-"""The one that allows least first."""
+"""From the one that allows least to the one that allows most."""
 MAX_INSTEAD_CHARS = 4_000
 SHORT_LINES = 8
-"""What is short can be seen at once; of what is longer the end may be out of sight."""
+"""The end of a longer text may be off the screen."""
 
 
 class Instead(msgspec.Struct, frozen=True):
-    """No, and what to do in its place: told to the model."""
+    """No, and what the model should do instead."""
 
     words: str
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """How long a text is, and its digest: so nobody is shown less of it, or something else, unnoticed."""
+    """The size and digest of a text, so that showing less of it, or another text, would be noticed."""
 
     size_bytes: int
     lines: int
     sha256: str
-    """Of its bytes in UTF-8."""
+    """Of the UTF-8 bytes."""
 
     @property
     def text(self) -> str:
@@ -52,43 +52,43 @@ def measure(content: str) -> Measure:
 
 
 ARGUMENTS = "arguments as JSON"
-"""The noun of what `pretty_json` makes."""
+"""The `noun` for what `pretty_json` returns."""
 
 
 def pretty_json(arguments: object) -> str:
-    """The arguments of a call as they were read, not as they were written: a name that occurs twice is there once."""
+    """The arguments of a call as they were parsed, not as written: a name that occurs twice appears once."""
     return json.dumps(msgspec.to_builtins(arguments), indent=2, ensure_ascii=False)
 
 
 class Proposal(msgspec.Struct, frozen=True):
-    """What a call would do, for whoever decides about it: a line of ours, and all that the model gave."""
+    """What a call would do, for the person who decides: a headline of ours, and everything that the model gave."""
 
     headline: str
     content: str | None = None
     """Exactly what would be written, run or sent. None: the headline says it all."""
     noun: str = "text"
-    """What `content` is: the "command", the "new content"."""
+    """What `content` is, such as "command" or "new content"."""
     note: str = ""
-    """A sentence of ours about `content`."""
+    """Our own sentence about `content`."""
     changes: tuple[FileChange, ...] = ()
-    """What `content` says, for surfaces that can paint it: whole diffs, without secrets."""
+    """The same as `content`, for surfaces that can colour it: whole diffs, without secrets."""
     model_reason: str = ""
     """Why the model wants it, in its own words."""
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What is to be allowed or not. A surface shows all of it, or refuses; control characters are shown as escapes."""
+    """Asks a person to allow something. A surface shows all of it, or refuses; control characters are escaped."""
 
     id: str
     tool: str
     headline: str
-    """Ours; it may name a path."""
+    """Our own words; it may name a path."""
     reason: str = ""
-    """Why it is asked."""
+    """Why the person is asked."""
     longest: Answer = "always"
     """How long a yes can hold."""
     in_session: str = ""
-    """What a yes for the session would cover, in few words."""
+    """What a yes for the session would cover, in a few words."""
     content: str | None = None
     """As in `Proposal`."""
     noun: str = "text"
@@ -98,21 +98,21 @@ class Question(msgspec.Struct, frozen=True):
     """As in `Proposal`, and so are the changes."""
     changes: tuple[FileChange, ...] = ()
     model_reason: str = ""
-    """As in `Proposal`. It persuades, so it is shown after everything else."""
+    """As in `Proposal`. It tries to persuade, so it is shown last."""
     opens_sandbox: bool = False
-    """A yes can also hold for this project, or everywhere, until it is revoked. Of other questions a yes for good is
-    for this project and 30 days."""
+    """A yes can also hold for this project, or everywhere, until it is revoked. For other questions a permanent yes
+    holds for this project and 30 days."""
     title: str = ""
-    """In few words, what kind of question it is; empty: whether a tool may do this."""
+    """The kind of question, in a few words; empty: whether a tool may do this."""
 
     @property
     def offered(self) -> tuple[Answer, ...]:
-        """The answers to choose from, no first."""
+        """The answers to choose from, starting with no."""
         answers = ANSWERS[: ANSWERS.index(self.longest) + 1]
         return tuple(one for one in answers if one != "project" or self.opens_sandbox)
 
     def scope_of(self, answer: Answer) -> str:
-        """How long a yes holds and, if it lasts, what it covers: goes on after "yes"."""
+        """How long a yes holds and, if it lasts, what it covers: continues a sentence after "yes"."""
         if answer == "once":
             return "this once"
         if not self.opens_sandbox:
@@ -122,13 +122,13 @@ class Question(msgspec.Struct, frozen=True):
 
     @property
     def model_words(self) -> str:
-        """One line, which says whose words they are; empty: it gave no reason."""
+        """One line that attributes the reason to the model; empty: it gave none."""
         quoted = self.model_reason.replace('"', "'")
         return f'The model says: "{quoted}"' if quoted else ""
 
     @property
     def text(self) -> str:
-        """All of it but the reasons. Every line of the content is indented: none can pass for ours."""
+        """Everything except the reasons. Each line of the content is indented, so none can pass for ours."""
         parts = [self.headline, *([f"({self.note})"] if self.note else [])]
         if self.content is not None:
             parts.append("  " + (self.content.replace("\n", "\n  ") or "(empty)"))
@@ -140,13 +140,13 @@ class Question(msgspec.Struct, frozen=True):
 
 class Person(Protocol):
     def may_approve(self) -> bool:
-        """Whether their yes counts now. What they allowed beforehand counts only then, too."""
+        """Whether their yes counts now. Earlier grants only count while it does."""
         ...
 
     async def allow(self, question: Question) -> Answer | Instead:
-        """Waits for the answer; may be cancelled, which means no. Raises `Denied` if they cannot be shown all of it."""
+        """Waits for the answer. Cancelling means no. Raises `Denied` if the person cannot be shown all of it."""
         ...
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
-        """One of `choices`, or words of their own; None: no answer."""
+        """One of `choices`, or the person's own words; None: no answer."""
         ...

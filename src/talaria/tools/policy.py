@@ -1,11 +1,11 @@
-"""What is allowed, asked about or denied: by tool, path, host and command. Decides; asks nobody.
+"""Decides what is allowed, asked about or denied, by tool, path, host and command. It asks nobody.
 
-The floor comes first and nothing lifts it; then what the person denied; then the standing reasons to ask, which the
-person's own rules can take away.
+The floor comes first and nothing lifts it; then what the person has denied; then the built-in reasons to ask, which
+the person's own rules can remove.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
@@ -27,15 +27,16 @@ _RULE = re.compile(r"(?P<tool>[\w*?-]+)(?:\((?P<what>.*)\))?", re.DOTALL)
 
 class ApprovalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     mode: Literal["manual", "off"] | bool = "manual"
-    """`off`: nobody is asked, what would be asked about is done. The sandbox and what is always refused stay.
+    """`off`: nobody is asked, and calls that would need a question go ahead. The sandbox and what is always refused
+    stay.
 
-    A bare `off` is no word to YAML, but a truth value.
+    YAML reads a bare `off` as a boolean.
     """
     timeout_s: Annotated[int, msgspec.Meta(ge=1)] = 600
-    """How long a question waits for its answer, which is then no."""
+    """How long a question waits. No answer means no."""
     allow: tuple[str, ...] = ()
-    """Calls that are not asked about, such as `write_file(~/notes/**)`, `mcp_tracker_*`. They do not open the sandbox;
-    where commands run without one, also `terminal(git push *)`."""
+    """Calls that are not asked about, such as `write_file(~/notes/**)` or `mcp_tracker_*`. They do not open the
+    sandbox; where commands run without one, `terminal(git push *)` is possible, too."""
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
 
@@ -54,9 +55,9 @@ class PolicyRequest(msgspec.Struct, frozen=True):
     claim: Claim
     project: Path
     is_tainted: bool = False
-    """What strangers have written is before the model in this turn."""
+    """The model has seen content from strangers in this turn."""
     has_private_data: bool = False
-    """What the person keeps outside of the project is before the model in this conversation."""
+    """The model has seen files from outside the project in this conversation."""
     spill: Path | None = None
     """Where the session's own output is."""
     named_paths: tuple[Path, ...] = ()
@@ -66,18 +67,18 @@ class PolicyRequest(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True):
     decision: Decision
     reason: str = ""
-    """Why it is asked or denied; the rest of a sentence."""
+    """Why it is asked about or denied; the rest of a sentence."""
     longest: GrantDuration = "always"
     """How long a yes may hold."""
     kind: Literal["reading", "revealing", "deleting", "opening", "other"] = "other"
-    """What a yes is to: reading outside the project, a way out for private data, deleting what cannot be brought back,
+    """What a yes allows: reading outside the project, a way out for private data, deleting what cannot be restored,
     opening the sandbox, or anything else."""
     covers: str = ""
-    """Of reading: all that a lasting yes covers, a file, or a folder with all that is in it (`/**`)."""
+    """For reading: what a lasting yes covers, a file, or a folder and everything in it (`/**`)."""
     remedy: str = ""
-    """What the person can set so that it is not asked about; a sentence."""
+    """What the person can set to avoid the question; a sentence."""
     may_be_granted: bool = True
-    """Whether a yes from before counts."""
+    """Whether an earlier yes counts."""
 
 
 class _Doubt(msgspec.Struct, frozen=True):
@@ -90,10 +91,10 @@ _WHY_CLOSED: dict[str, str] = {
     "network": "commands reach only hosts that you allow",
     "write": "commands change only the project and folders that you allow",
     "port": "commands reach only services of this machine that you allow",
-    "socket": "commands reach only services of this machine that you allow, and this one would take them for you",
+    "socket": "commands reach only services of this machine that you allow, and this one would mistake them for you",
     "publish": "a server in the sandbox is reached from outside only if you allow it",
     "unsandboxed": "nothing would restrict it",
-    "git-url": "git would send and fetch there from now on, also outside the sandbox",
+    "git-url": "git would push and fetch there from now on, also outside the sandbox",
     "fetch": "the server would know you by your login; commands never see it",
     "push": "others will see it as yours",
     "sign": "others will take it as yours",
@@ -105,7 +106,7 @@ _REMEDIES: dict[str, str] = {
     for kind, name in (("network", "network"), ("write", "write"), ("port", "ports"))
 }
 EVERYTHING_BELOW = "/**"
-"""Behind a folder: all that is in it."""
+"""After a folder: everything in it."""
 
 
 class Policy:
@@ -115,8 +116,8 @@ class Policy:
         protected: Protected,
         created_here: Callable[[Path], bool] = lambda _: False,
     ) -> None:
-        """`created_here`: whether this conversation has created a file, which it may then delete unasked. It may look
-        at the disk."""
+        """`created_here`: whether this conversation has created a file; it may delete such a file unasked. The function
+        may look at the disk."""
         self._settings = settings
         self._protected = protected
         self._created_here = created_here
@@ -137,7 +138,20 @@ class Policy:
         if doubt is None or (is_allowed and not is_to_be_asked):
             return ALLOWED
         if doubt.kind == "reading":
-            return self._decide_reading(request, doubt.reason)
+            # A yes may cover the folder, but never one that holds a whole home; for a file right in there only the
+            # file. Reading changes nothing, and what was read leaves only if a person says so. So a yes may last even
+            # after content from strangers was read, unless the call itself could take along what it reads.
+            claim = request.claim
+            read, folder = claim.reads[0], claim.folder or claim.reads[0].parent
+            is_shared = self._protected.may_be_shared(folder)
+            may_last = (is_shared or folder != read) and not claim.can_exfiltrate
+            covers = f"{folder}{EVERYTHING_BELOW}" if is_shared else str(read)
+            remedy = (
+                "To allow it beforehand, the person can list the folder as `terminal.read` in config.yaml, or add the "
+                f"rule `{request.tool}({covers})` to `approvals.allow` there."
+            )
+            longest: GrantDuration = "once" if not may_last else "session" if request.is_tainted else "always"
+            return Verdict("ask", doubt.reason, longest, "reading", covers, remedy)
         if doubt.kind == "deleting":
             is_revealing = request.has_private_data and request.claim.can_exfiltrate
             return Verdict("ask", doubt.reason, "once" if request.is_tainted or is_revealing else "session", "deleting")
@@ -145,21 +159,20 @@ class Policy:
 
     @staticmethod
     def looks_at_files(claim: Claim) -> bool:
-        """Whether to decide about such a call takes a look at the disk: then not on the loop."""
+        """Whether deciding about such a call needs the disk: then not on the loop."""
         return bool(claim.writes) or (
             claim.command is not None and shell_words.may_delete(claim.command, claim.workdir)
         )
 
     def _find_deletion_doubt(self, request: PolicyRequest) -> _Doubt | None:
-        """With any other doubt about the same call: the yes to a deletion is a yes to all of it."""
+        """Includes any other doubt about the same call: a yes to the deletion is a yes to all of it."""
         claim = request.claim
         if claim.command is None or not shell_words.may_delete(claim.command, claim.workdir):
             return None
         from talaria.tools.deletions import find_losses  # noqa: PLC0415  (most conversations delete nothing)
 
-        around = find_enclosing_repository(
-            request.project, self._protected.may_be_shared
-        )  # commands can write all of it
+        # commands can write the whole repository around the project
+        around = find_enclosing_repository(request.project, self._protected.may_be_shared)
         project = around.root if around is not None else request.project
         reason = find_losses(
             claim.command, claim.language, claim.workdir, project, self._protected.person, self._created_here
@@ -169,25 +182,9 @@ class Policy:
         others = (doubt.reason for doubt in self._find_doubts(request))
         return _Doubt("; ".join((reason, *others)), "deleting")
 
-    def _decide_reading(self, request: PolicyRequest, reason: str) -> Verdict:
-        """A yes may cover the folder, but never one that holds a whole home; of a file right in there only the file.
-        It changes nothing, and what is read there leaves only if a person says so: so a yes may last although
-        strangers had a word. Not if the call itself may take along what it reads."""
-        claim = request.claim
-        read, folder = claim.reads[0], claim.folder or claim.reads[0].parent
-        is_shared = self._protected.may_be_shared(folder)
-        may_last = (is_shared or folder != read) and not claim.can_exfiltrate
-        covers = f"{folder}{EVERYTHING_BELOW}" if is_shared else str(read)
-        remedy = (
-            "To allow it beforehand, the person can list the folder as `terminal.read` in config.yaml, or add the rule "
-            f"`{request.tool}({covers})` to `approvals.allow` there."
-        )
-        longest: GrantDuration = "once" if not may_last else "session" if request.is_tainted else "always"
-        return Verdict("ask", reason, longest, "reading", covers, remedy)
-
     def _decide_opening(self, request: PolicyRequest, permission: Permission) -> Verdict:
-        """Once strangers had a word no new yes lasts; once private data was read, an old yes does not count either,
-        where that could leave."""
+        """Once content from strangers was read, no new yes lasts; once private data was read, an earlier yes does not
+        count either where the data could leave."""
         leaves = permission.kind not in ("write", "publish")
         reasons = [_WHY_CLOSED.get(permission.kind, "commands reach nothing outside the sandbox unless you allow it")]
         if request.has_private_data and leaves:
@@ -212,7 +209,7 @@ class Policy:
         return Verdict("ask", "; ".join(reasons), longest, "opening", remedy=remedy, may_be_granted=may_be_granted)
 
     def is_private(self, path: Path, project: Path) -> bool:
-        """Whoever is told what it holds may be told too much."""
+        """Whether others should not learn what it holds."""
         return self._protected.is_private(path, project)
 
     def _check_floor(self, request: PolicyRequest) -> str | None:
@@ -233,14 +230,14 @@ class Policy:
         return None
 
     def _find_doubts(self, request: PolicyRequest) -> Iterator[_Doubt]:
-        """Reasons to ask, the weightiest first."""
+        """Reasons to ask, the most important first."""
         claim = request.claim
         for path in claim.writes:
             if self._protected.is_policy(path, request.project):
-                yield _Doubt(f"{path} is obeyed by other programs without asking")
+                yield _Doubt(f"other programs obey {path} without asking")
         for path in claim.reads:
             named = (place for place in request.named_paths if path.is_relative_to(place))
-            is_named = any(map(self._protected.may_be_shared, named))  # by the person: it, or a folder around it
+            is_named = any(map(self._protected.may_be_shared, named))  # the person named it, or a folder around it
             if self._protected.is_private(path, request.project) and not is_named:
                 yield _Doubt(f"{path} is outside the project", "reading")
         if claim.can_exfiltrate and request.has_private_data:
@@ -256,7 +253,7 @@ class Policy:
 
 
 def _longest_answer(request: PolicyRequest) -> GrantDuration:
-    """A yes for good only to what is the same again: not to what strangers may have asked for, or a script may hide."""
+    """Permanent only for what is the same each time: not for what strangers may have asked for or a script may hide."""
     if request.has_private_data and request.claim.can_exfiltrate:
         is_acting = request.claim.sends or not request.claim.is_confined
         return "once" if request.is_tainted and is_acting else "session"
@@ -267,34 +264,22 @@ def _longest_answer(request: PolicyRequest) -> GrantDuration:
 
 
 def _rule_matches(rule: str, request: PolicyRequest, *, is_allowing: bool) -> bool:
-    """Whether a rule speaks of a call: of all that it touches, if it allows; of any of it, if not."""
+    """Whether a rule applies to a call: to everything that it touches if the rule allows, to any of it otherwise."""
     parsed = _RULE.fullmatch(rule.strip())
     if parsed is None or not fnmatchcase(request.tool, parsed["tool"]):
         return False
     what = parsed["what"]
     if what is None or what.strip() == "*":
         return True
-    judge = all if is_allowing else any
     claim = request.claim
     if claim.command is not None:
         return shell_words.matches_rule(claim.command, what, is_allowing=is_allowing)
-    paths = (*claim.reads, *claim.writes)
-    touched = (
-        [_path_matches(path, what, request.project) for path in paths]
-        if paths
-        else [host_matches(one, what) for one in claim.hosts]
-    )
-    return bool(touched) and judge(touched)
-
-
-def _path_matches(path: Path, pattern: str, project: Path) -> bool:
-    """`**` stands for any number of folders, `*` for a part of one name."""
-    given = Path(pattern).expanduser()
-    whole = given if given.is_absolute() else project / given
-    return _as_expression(whole).fullmatch(str(path)) is not None
-
-
-def _as_expression(pattern: Path) -> re.Pattern[str]:
-    parts: Sequence[str] = re.split(r"(/\*\*(?=/|$)|\*|\?)", str(pattern))
-    words = {"/**": "(?:/.*)?", "*": "[^/]*", "?": "[^/]"}
-    return re.compile("".join(words.get(part, re.escape(part)) for part in parts), re.DOTALL)
+    if paths := (*claim.reads, *claim.writes):
+        # `**` stands for any number of folders, `*` for a part of one name.
+        parts: list[str] = re.split(r"(/\*\*(?=/|$)|\*|\?)", str(request.project / Path(what).expanduser()))
+        words = {"/**": "(?:/.*)?", "*": "[^/]*", "?": "[^/]"}
+        expression = re.compile("".join(words.get(part, re.escape(part)) for part in parts), re.DOTALL)
+        touched = [expression.fullmatch(str(path)) is not None for path in paths]
+    else:
+        touched = [host_matches(host, what) for host in claim.hosts]
+    return bool(touched) and (all(touched) if is_allowing else any(touched))

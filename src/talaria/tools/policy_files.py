@@ -1,10 +1,10 @@
 """Files in a project that other programs obey unasked, compared after each command.
 
-What a command has made or changed of them is held: it moves to the quarantine, what was there before comes back, and
-the person is asked. Nobody can say who changed a file while commands run, so all that changes then is held; what
-changes while none runs is the person's own doing.
+What a command has created or changed is held: it moves to the quarantine, the previous version is restored, and the
+person is asked. It is unknown who changed a file while commands ran, so every change in that time is held; a change
+while none ran was the person's own.
 
-Mounts guard some of these files, but only at one level of sandbox, and only what is there when they are made.
+Mounts guard some of these files, but only at one level of the sandbox, and only files that exist when it starts.
 """
 
 import errno
@@ -28,59 +28,59 @@ if TYPE_CHECKING:
     from talaria.tools.folder_events import Subscription
 
 MAX_SCANNED_FOLDERS = 2_000
-"""That are looked into, the nearest first."""
+"""Folders that are searched, the nearest first."""
 MAX_POLICY_FILE_BYTES = 256 << 10
 MAX_KEPT_BYTES = 8 << 20
-"""Of all files together: what is larger is not put back when it was changed."""
+"""Of all files together. Files beyond that cannot be restored."""
 _SKIPPED_FOLDERS = frozenset({"node_modules", ".venv", "venv", "__pycache__", "target", ".tox", ".mypy_cache"})
-"""Made by programs, large, and not obeyed by others."""
+"""Generated, large, and not obeyed by other programs."""
 _OF_GIT = frozenset({"hooks", "modules", "worktrees", *ADDRESSES})
 _STORES_OF_GIT = frozenset({"objects", "refs", "logs", "info", "lfs", "rr-cache"})
 _NAME_REMOTES = tuple(f"/{name}" for name in ADDRESSES)
 _BARE = frozenset({"HEAD", "config", "objects", "refs"})
-"""A folder that holds these is a repository by itself, with its own settings."""
+"""A folder with these is a bare repository, with its own settings."""
 _NAMES_TO_CHECK = frozenset({".git", *_BARE, *(name.rpartition("/")[2] for name in POLICY_AT_ANY_DEPTH)})
-"""Names that may matter in a folder of which nothing is known yet."""
+"""Names that may matter in a folder that is not known to be special."""
 
 
 _NO_STAMP = (0, 0, 0, 0, 0)
-"""The stamp of no file."""
+"""Equals the stamp of no file."""
 
 
 class PolicyFile(msgspec.Struct, frozen=True):
-    """As it was when nobody but the person could have changed it."""
+    """A file as it was when only the person could have changed it."""
 
     stamp: tuple[int, int, int, int, int]
     mode: int
     content: bytes | None
-    """None: it is not a plain file, or too large to be kept. Of a link: where it leads."""
+    """None: it is not a plain file, or too large to be kept. For a link: where it leads."""
 
 
 class HeldChange(msgspec.Struct, frozen=True):
     """A change that waits for the person's answer."""
 
     name: str
-    """Below the project: a file, a link, or a whole folder that is new."""
+    """Below the project: a file, a link, or a new folder as a whole."""
     to: Path | None
-    """Where it is now; None: it could not be moved, and stays."""
+    """Where it is now; None: it could not be moved and is still in place."""
     before: PolicyFile | None = None
     """None: there was nothing."""
     fault: str = ""
     """What went wrong."""
     needs_consent: bool = False
-    """It makes git, or a log-in, run something: only a person's own yes keeps it, even if nobody is to be asked."""
+    """It makes git or a login shell run something: only a person's own yes keeps it, even if questions are off."""
 
     def __str__(self) -> str:
         what = "appeared" if self.before is None else "was changed"
-        told = f"{self.name} {what} while commands ran, and other programs obey it"
+        changed = f"{self.name} {what} while commands ran, and other programs obey it"
         if self.to is None:
-            return f"{told}. It could not be moved away ({self.fault}): look at it before you trust it."
+            return f"{changed}. It could not be moved away ({self.fault}): look at it before you trust it."
         back = "" if self.before is None or self.fault else ", and the previous version was restored"
-        return f"{told}. It was moved to {self.to}{back}.{f' {self.fault}' if self.fault else ''}"
+        return f"{changed}. It was moved to {self.to}{back}.{f' {self.fault}' if self.fault else ''}"
 
 
 class PolicyFiles:
-    """Of one project, for one session. All methods block; from any thread."""
+    """Of one project, for one session. All methods block, and may be called from any thread."""
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class PolicyFiles:
         first: str = "",
         outside: Sequence[Root] = (),
     ) -> None:
-        """Besides what is known by its name: `places` below the project that are obeyed, too, and `missing` ones that
-        nobody should make. `first`: a folder that is looked into before the others. `outside`: folders of git that
-        belong to the project; names in there are absolute."""
+        """In addition to well-known names: `places` below the project that are obeyed, too, and `missing` ones that
+        must not be created. `first`: a folder that is searched before the others. `outside`: folders of git that belong
+        to the project; names in them are absolute."""
         self._project = project
         self._outside = {one.path: one for one in outside}
         self._starts = tuple(dict.fromkeys((first, "", *self._outside)))
@@ -107,30 +107,30 @@ class PolicyFiles:
         self._lock = threading.Lock()
 
     def watch(self, events: "Subscription | None") -> None:
-        """None: nobody tells what is made, so everything is looked at each time."""
+        """None: there are no events, so everything is searched each time."""
         if self._events is not None:
             self._events.close()
         self._events = events
 
     def is_wanted(self, folder: str, name: str) -> bool:
-        """Whether something of this name would matter, if it were made."""
+        """Whether a new file with this name would matter."""
         path = f"{folder}/{name}" if folder else name
         return self._find_policy_place(path) is not None or name in _BARE or path in self._missing
 
     def _locate(self, name: str) -> tuple[Root, str]:
-        """The folder that a name is in, and the name below it."""
+        """The opened folder that a name is in, and the name below it."""
         for path, root in self._outside.items():
             if f"{name}/".startswith(f"{path}/"):
                 return root, name[len(path) + 1 :]
         return self._project, name
 
     def _find_policy_place(self, name: str) -> str | None:
-        """Of policy, to which a name belongs."""
+        """The policy file or folder that a name belongs to."""
         named = (place for place in self._places if name == place or name.startswith(f"{place}/"))
         return policy_place(name) or next(named, None)
 
     def learn(self, known: Mapping[str, PolicyFile] | None = None) -> None:
-        """Everything is as it should be; or, if another session knows what that is, as it knows it."""
+        """Take the present state as correct; or what another session knows to be correct."""
         with self._lock:
             self._known.clear()
             self._kept_bytes = 0
@@ -142,18 +142,18 @@ class PolicyFiles:
                     self._remember(name, file)
 
     def list_known(self, name: str = "") -> Mapping[str, PolicyFile]:
-        """Of the whole project, or of something in it."""
+        """In the whole project, or in `name`."""
         with self._lock:
             return {one: file for one, file in self._known.items() if f"{one}/".startswith(f"{name}/" if name else "")}
 
     def adopt(self, known: Mapping[str, PolicyFile]) -> None:
-        """The person has allowed this in another session."""
+        """Take over what the person has allowed in another session."""
         with self._lock:
             for name, file in known.items():
                 self._remember(name, file)
 
     def accept(self) -> bool:
-        """What has changed is the person's own doing. False: nothing has."""
+        """Accept all changes as the person's own. False: nothing has changed."""
         with self._lock:
             changed = list(self._find_changed())
             self._accept(changed)
@@ -161,24 +161,29 @@ class PolicyFiles:
 
     @contextmanager
     def allow_change(self, name: str, content: bytes) -> Generator[None]:
-        """While a tool of ours writes that content with the person's consent."""
+        """Entered while a tool of ours writes this content with the person's consent."""
         with self._lock:
             yield
             if self._find_policy_place(name) is not None:
                 self._accept_only(name, content)
 
     def hold(self) -> tuple[HeldChange, ...]:
-        """What has changed, and could do harm, moves to the quarantine."""
+        """Move changes that could do harm to the quarantine."""
         with self._lock:
-            seen = {name: self._read(name) for name in self._find_changed()}  # once: it may be other the next moment
+            seen = {name: self._read(name) for name in self._find_changed()}  # once: it may change at any moment
             harmless = [name for name, file in seen.items() if self._is_harmless(name, file)]
             for name in harmless:
                 self._remember(name, seen[name])
-            places = dict.fromkeys(self._outermost_new(name) for name in seen if name not in harmless)
+            places: dict[str, None] = {}
+            for name in seen:
+                if name not in harmless:
+                    place = self._find_policy_place(name) or name
+                    is_old = any(f"{known}/".startswith(f"{place}/") for known in self._known)
+                    places[name if is_old else place] = None  # a new policy folder is held as a whole
             return tuple(self._hold_one(place) for place in places if place)
 
     def release(self, held: HeldChange) -> None:
-        """The person wants it: it goes back to where it was made. Raises `OSError`."""
+        """Put a change back that the person wants. Raises `OSError`."""
         with self._lock:
             now = self._read(held.name)
             if now is not None and (held.before is None or now.content != held.before.content):
@@ -217,7 +222,7 @@ class PolicyFiles:
             self._remember(name, self._read(name))
 
     def _accept_only(self, name: str, content: bytes) -> None:
-        """If that is what the file holds. A command may have changed it again by now: then it counts as changed."""
+        """Accept a file with this content. If a command has changed it again by now, it counts as changed."""
         now = self._read(name)
         if now is None or now.content == content or len(content) > MAX_POLICY_FILE_BYTES:
             self._remember(name, now)
@@ -235,14 +240,14 @@ class PolicyFiles:
         self._known[name] = known
 
     def _find_changed(self) -> Iterator[str]:
-        """The names of files and links that are new or other than they were; what has gone is forgotten."""
+        """The names of files and links that are new or changed; deleted ones are forgotten."""
         for name in list(self._known):
             found = self._stat(name)
             if found is None:
                 self._remember(name, None)
             elif _make_stamp(found) != self._known[name].stamp:
-                now = self._read(name)
-                if now is not None and _is_same(now, self._known[name]):
+                now, known = self._read(name), self._known[name]
+                if now and now.content is not None and (now.content, now.mode) == (known.content, known.mode):
                     self._known[name] = now
                 else:
                     yield name
@@ -251,7 +256,7 @@ class PolicyFiles:
                 yield name
 
     def _find_new(self) -> Iterator[str]:
-        """Files that might be new, with those in new folders."""
+        """Files that may be new, including those in new folders."""
         with suppress(OSError):
             for name in self._missing:
                 root, inner = self._locate(name)
@@ -274,7 +279,7 @@ class PolicyFiles:
             yield from self._find_policy_files(name, is_folder=stat.S_ISDIR(found.st_mode))
 
     def _scan(self, start: str) -> Iterator[str]:
-        """The policy files below a folder, which is watched from now on, as are those in it."""
+        """The policy files below a folder. It and the folders in it are watched from now on."""
         waiting = [start]
         for count, folder in enumerate(waiting):
             if count == MAX_SCANNED_FOLDERS:
@@ -282,25 +287,21 @@ class PolicyFiles:
             try:
                 root, inner = self._locate(folder)
                 with root.folder(inner) as here:
-                    self._watch(here, folder)  # first: what is made while it is listed is told
+                    if self._events is not None:  # before listing, so that nothing new is missed
+                        try:
+                            self._events.watch(here, folder)
+                        except OSError:  # the person has no more watches
+                            self.watch(None)
                     found = here.entries()
             except OSError:
                 continue
-            is_telling = ".git" in folder.split("/") or (folder != "" and self._find_policy_place(folder) is not None)
+            is_policy = ".git" in folder.split("/") or (folder != "" and self._find_policy_place(folder) is not None)
             for entry in found:
                 name = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.is_folder and name not in self._starts and _is_entered(folder, entry):
                     waiting.append(name)
-                if is_telling or entry.name in _NAMES_TO_CHECK or name in self._places:  # most are not: they are many
+                if is_policy or entry.name in _NAMES_TO_CHECK or name in self._places:  # cheap: most names are not
                     yield from self._find_policy_files(name, is_folder=entry.is_folder)
-
-    def _watch(self, here: Root, folder: str) -> None:
-        if self._events is None:
-            return
-        try:
-            self._events.watch(here, folder)
-        except OSError:  # the person has no more of them
-            self.watch(None)
 
     def _find_policy_files(self, name: str, *, is_folder: bool) -> Iterator[str]:
         folder, _, last = name.rpartition("/")
@@ -311,14 +312,9 @@ class PolicyFiles:
             if all(self._stat(f"{inside}{one}") is not None for one in _BARE):
                 yield f"{inside}config"
 
-    def _outermost_new(self, name: str) -> str | None:
-        """The whole of a policy folder that is new; else the file alone."""
-        place = self._find_policy_place(name) or name
-        is_old = any(known == place or known.startswith(f"{place}/") for known in self._known)
-        return name if is_old else place
-
     def _is_harmless(self, name: str, now: PolicyFile | None) -> bool:
-        """What git itself writes for a new repository, branch or worktree: it runs nothing, and leads nowhere else."""
+        """Whether git itself writes this for a new repository, branch or worktree, and it runs nothing and leads
+        nowhere else."""
         *above, last = name.split("/")
         if now is None:
             return True
@@ -340,7 +336,7 @@ class PolicyFiles:
         return last in ("config", "config.worktree") and is_harmless(now.content)
 
     def _leads_inside(self, folder: str, content: bytes) -> bool:
-        """A `.git` that is a file: to a place in a repository of this project, which is compared as well."""
+        """Whether a `.git` file leads to a repository in this project, which is compared as well."""
         word, _, target = content.decode("utf-8", "surrogateescape").strip().partition(": ")
         if word != "gitdir" or "\n" in target:
             return False
@@ -350,13 +346,13 @@ class PolicyFiles:
         return path.startswith(f"{root}/") and ".git" in parts and not {"worktrees", "modules"}.isdisjoint(parts)
 
     def _stat(self, name: str) -> os.stat_result | None:
-        with suppress(OSError):  # a folder that we may not look into is not for others either
+        with suppress(OSError):  # a folder that we may not read is closed to others as well
             root, inner = self._locate(name)
             return root.find(inner)
         return None
 
     def _read(self, name: str) -> PolicyFile | None:
-        """None: nothing is there. What changes meanwhile is seen as changed the next time."""
+        """None: nothing is there. A change during the call is noticed the next time."""
         found = self._stat(name)
         if found is None:
             return None
@@ -376,12 +372,8 @@ def _make_stamp(found: os.stat_result) -> tuple[int, int, int, int, int]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _is_same(one: PolicyFile, other: PolicyFile) -> bool:
-    return one.content is not None and one.content == other.content and one.mode == other.mode
-
-
 def _is_entered(folder: str, entry: Entry) -> bool:
-    """Of a repository only what git obeys."""
+    """In a repository, only folders with something that git obeys."""
     if entry.name in _SKIPPED_FOLDERS:
         return False
     parts = folder.split("/")

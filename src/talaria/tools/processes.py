@@ -1,4 +1,4 @@
-"""Processes in the background of a session: each under a name of its own until the session ends."""
+"""Background processes of a session, each with its own name until the session ends; and how commands ended."""
 
 import asyncio
 import signal
@@ -16,9 +16,9 @@ MAX_RUNNING = 16
 MAX_KEPT = 64
 SHOWN_END_CHARS = 500
 KILLED = 137
-"""The exit code of what a signal has ended for good."""
+"""The exit code of a command that was killed."""
 SIGNAL_BASE = 128
-"""Added to the number of the signal that has ended a command."""
+"""Added to the number of the signal that ended a command."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,7 +28,7 @@ class BackgroundProcess:
     started: RunningCommand
     output: CapturedOutput
     is_ended_on_purpose: bool = False
-    """So its end is no news."""
+    """So its end is not reported."""
     _polled_bytes: int = 0
 
     @property
@@ -41,14 +41,14 @@ class BackgroundProcess:
         return "running" if end is None else describe_end(end)
 
     def close_input(self) -> None:
-        """At a terminal by Ctrl-D: it stays open."""
+        """At a terminal this sends Ctrl-D, and the input stays open."""
         if self.command.size is None:
             self.started.close_input()
         else:
             self.started.write(b"\x04")
 
     def read_new_output(self) -> str:
-        """What it has written since the last time somebody looked."""
+        """What it has printed since the last call."""
         size = self.output.size_bytes
         fresh = self.output.since(self._polled_bytes)
         left_out = size - self._polled_bytes - len(fresh)
@@ -58,7 +58,7 @@ class BackgroundProcess:
 
 
 def describe_end(end: ExitStatus | None, limit_s: int = 0) -> str:
-    """In words, as they stand behind a command's output. None: it was stopped when its time was over."""
+    """In words, for the end of a command's output. `end` None: it was stopped when its time was up."""
     if end is None:
         return f"stopped after {limit_s} seconds; it did not end by itself"
     match end.why:
@@ -76,7 +76,7 @@ def describe_end(end: ExitStatus | None, limit_s: int = 0) -> str:
 
 
 def make_outcome(end: ExitStatus | None, limit_s: int = 0, output_chars: int = 0) -> Outcome:
-    """For people, in a few words. None: it was stopped when its time was over."""
+    """For people, in a few words. `end` None: it was stopped when its time was up."""
     if end is None:
         return Outcome("failed", f"timed out after {limit_s} s", output_chars=output_chars)
     match end.why:
@@ -87,8 +87,7 @@ def make_outcome(end: ExitStatus | None, limit_s: int = 0, output_chars: int = 0
         case "lost":
             words = "lost with its sandbox"
         case "":
-            # A shell tells a signal by an exit code, too. Signals that nobody sends to end something are not
-            # taken for one.
+            # Shells report a signal as an exit code, too. Only signals that are used to end something count.
             number = end.code - SIGNAL_BASE
             names = {int(one): one.name for one in _DEADLY}
             words = f"killed by {names[number]}" if number in names else f"exit {end.code}"
@@ -97,7 +96,7 @@ def make_outcome(end: ExitStatus | None, limit_s: int = 0, output_chars: int = 0
 
 
 def make_result(output: str, end: ExitStatus | None, limit_s: int, more: str = "") -> RichResult:
-    """The result of a command: what it printed, how it ended, and what is to be said of it besides."""
+    """The result of a command: what it printed, how it ended, and what else is to be said."""
     ours = f"\n[{describe_end(end, limit_s)}]{more}"
     text = f"{output}{ours}".lstrip("\n")
     return RichResult(text, outcome=make_outcome(end, limit_s, max(0, len(text) - len(ours))))
@@ -110,9 +109,9 @@ _DEADLY = (
 
 
 class BackgroundProcesses:
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        """`tell` is for what the session should hear: that a process has ended by itself."""
-        self._tell = tell
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        """`notify` is called when a process has ended by itself."""
+        self._notify = notify
         self._all: dict[str, BackgroundProcess] = {}
         self._count = 0
         self._watches: set[asyncio.Task[None]] = set()
@@ -158,7 +157,7 @@ class BackgroundProcesses:
         if process.is_ended_on_purpose:
             return
         last = process.output.since(max(0, process.output.size_bytes - SHOWN_END_CHARS)).decode("utf-8", "replace")
-        lines = "".join(f"\n  {line}" for line in last.strip().splitlines())  # set in: none can pass for ours
+        lines = "".join(f"\n  {line}" for line in last.strip().splitlines())  # indented: none can pass for ours
         command = " ".join(process.command.command.split())[:80]
-        said = f" Its last output:{lines}" if lines else ""
-        self._tell(f"[Background process {process.id} ({command}) has ended: {describe_end(end)}.]{said}")
+        output = f" Its last output:{lines}" if lines else ""
+        self._notify(f"[Background process {process.id} ({command}) has ended: {describe_end(end)}.]{output}")

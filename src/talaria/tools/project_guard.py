@@ -1,7 +1,7 @@
-"""Files in a project that other programs obey, while commands of one session can change the project.
+"""Guards the files in a project that other programs obey, while commands of one session can change the project.
 
 The sandbox guards them by mounts, and those that somebody outside replaces are guarded again. What commands have
-changed nevertheless moves to the quarantine after each command, until the person has been asked about it.
+changed anyway moves to the quarantine after each command, until the person has been asked about it.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class ProjectGuard:
-    """Of one session; it works from `begin`, when its sandbox starts, to `end`."""
+    """For one session; active from `begin`, when its sandbox starts, to `end`."""
 
     def __init__(
         self,
@@ -40,8 +40,9 @@ class ProjectGuard:
         open_events: Callable[[], "FolderEvents | None"],
         on_new_file: Callable[[], None],
     ) -> None:
-        """`find_host`: the sandbox, if it runs. `find_neighbors`: of other sessions in the same project or repository.
-        `open_events`: who tells what is made in folders; not on the loop. `on_new_file`: called from the loop."""
+        """`find_host`: the sandbox, if it runs. `find_neighbors`: the guards of other sessions in the same project or
+        repository. `open_events`: the source of events about new files; not on the loop. `on_new_file`: called from
+        the loop."""
         self._place = project
         self._quarantine = quarantine
         self._git = git
@@ -50,13 +51,15 @@ class ProjectGuard:
         self._open_events = open_events
         self._on_new_file = on_new_file
         self._project: Root | None = None
-        """Opened when its commands were first let in: whatever they put in its place later is not the project."""
+        """Opened when commands first got access: what they put in its place later is not the project."""
         self._git_folders: list[Root] = []
-        self._policy: PolicyFiles | None = None
+        self.policy: PolicyFiles | None = None
+        """What is known about policy files; None: nothing runs here."""
         self.is_compared = True
         """Nothing has run since policy files were last compared."""
         self._comparing = asyncio.Lock()
-        self._held: list[HeldChange] = []
+        self.held: tuple[HeldChange, ...] = ()
+        """Changes that nobody has been asked about yet."""
         self._addresses: list[AddressChange] = []
         self._warnings: list[str] = []
         self.held_count = 0
@@ -66,7 +69,7 @@ class ProjectGuard:
         self.running: set[RunningCommand] = set()
 
     async def open_folders(self, view: SandboxPolicy) -> None:
-        """The project and git's folders outside of it; those that are open already stay."""
+        """Open the project and git's folders outside it, unless they are open."""
         if self._project is not None and self._project.path == str(view.top):
             return
 
@@ -78,13 +81,13 @@ class ProjectGuard:
         await in_thread(open_anew)
 
     def begin(self, view: SandboxPolicy) -> "asyncio.Future[None]":
-        """Learns what is there; to be awaited after the sandbox has started."""
+        """Learns which files exist; to be awaited after the sandbox has started."""
         project = self._project
         assert project is not None  # noqa: S101
         compared = (view.top, *view.git_folders)
         below = [path for path in view.guarded if any(path.is_relative_to(folder) for folder in compared)]
         guarded, missing = ([_policy_name(path, view.top) for path in paths] for paths in (below, view.unwanted))
-        self._policy = policy = PolicyFiles(
+        self.policy = policy = PolicyFiles(
             project,
             self._quarantine,
             guarded,
@@ -99,26 +102,26 @@ class ProjectGuard:
             events = self._open_events()
             if events is not None:
                 policy.watch(events.subscribe(policy.is_wanted, self._on_new_file))
-            # Commands of another session may have changed something by now: what was there before them counts.
+            # Commands of another session may have changed something by now: the state before them counts.
             policy.learn(running.list_known() if running is not None else None)
 
         return asyncio.ensure_future(in_thread(learn))
 
     async def end(self, *, is_compared: bool) -> list[str]:
-        """After the sandbox has ended. Returns what nobody has been asked about.
+        """After the sandbox has ended. Returns notices of what nobody has been asked about.
 
         `is_compared`: nothing had changed before the sandbox began to close."""
         self.running.clear()
-        if not is_compared:  # else what has changed since is the person's own doing
+        if not is_compared:  # otherwise, changes since then are the person's own
             await self.compare()
             self.is_compared = True
         notices = [str(one) for one in self.take_held()]
         notices += [f"git: not done, because nobody could be asked: {one.effect}" for one in self.take_addresses()]
         if self._git is not None:
             await in_thread(self._git.remove)
-        if self._policy is not None:
-            self._policy.watch(None)
-            self._policy = None
+        if self.policy is not None:
+            self.policy.watch(None)
+            self.policy = None
         return notices
 
     def close(self) -> None:
@@ -136,19 +139,14 @@ class ProjectGuard:
         self.running.add(command)
 
     @property
-    def policy(self) -> PolicyFiles | None:
-        """What is known of policy files; None: nothing runs here."""
-        return self._policy
-
-    @property
     def may_have_changed_files(self) -> bool:
-        """Whether its commands may have changed something that nobody has compared yet."""
+        """Whether its commands may have made changes that were not compared yet."""
         return bool(self.running) or not self.is_compared
 
     async def refresh(self, host: ToolHost, find_guarded: Callable[[], tuple[Path, ...]]) -> bool:
-        """Before a command, when none runs in the project: what has changed in the meantime is the person's own doing,
-        and is guarded from now on. False: it cannot be. `find_guarded` is not called on the loop."""
-        policy = self._policy
+        """Before a command, when none runs in the project: changes since the last command are the person's own, and are
+        guarded from now on. False: they cannot be guarded. `find_guarded` is not called on the loop."""
+        policy = self.policy
         if policy is None:
             return True
         if not self.is_compared:
@@ -161,7 +159,7 @@ class ProjectGuard:
         return True
 
     async def guard_again(self, host: ToolHost) -> bool:
-        """What somebody outside has replaced has lost its guard. False: it cannot be guarded while the sandbox runs."""
+        """Guard again what somebody outside has replaced. False: that is impossible while the sandbox runs."""
         lost = await in_thread(lambda: host.find_unguarded(self.guarded))
         if not lost:
             return True
@@ -184,25 +182,25 @@ class ProjectGuard:
         return not guarded.failed
 
     async def compare(self) -> None:
-        """What commands have changed moves to the quarantine; harmless settings of git are saved."""
-        policy = self._policy
+        """Move what commands have changed to the quarantine, and save harmless settings of git."""
+        policy = self.policy
         if policy is None:
             return
         async with self._comparing:
             is_idle = not self.running
             held = await complete(in_thread(policy.hold))
-            # a tool host that ends has not killed its commands yet when they count as lost
+            # commands of a tool host that ends count as lost before they are killed
             self.is_compared = is_idle and not self.running and self._find_host() is not None
             is_saved = await complete(self._sync_git())
         for one in held:
             log.warning("in %s: %s", self._place, one)
-        self._held += held
+        self.held += held
         self.held_count += len(held)
         if (held or is_saved) and (host := self._find_host()) is not None:
-            await self.guard_again(host)  # what was put back is another file
+            await self.guard_again(host)  # a restored file is a new one, without a guard
 
     async def _sync_git(self) -> bool:
-        """Whether files were replaced: they have lost their guards then."""
+        """Whether files were replaced, and so lost their guards."""
         git = self._git
         if git is None or not await in_thread(lambda: git.may_have_changed):
             return False
@@ -216,27 +214,22 @@ class ProjectGuard:
         self._warnings.append(sentence)
 
     def take_warnings(self) -> tuple[str, ...]:
-        """What the person and the model should know of guarded files."""
+        """What the person and the model should know about guarded files."""
         warnings, self._warnings = tuple(self._warnings), []
         return warnings
 
-    @property
-    def held(self) -> Sequence[HeldChange]:
-        """What nobody has been asked about yet."""
-        return tuple(self._held)
-
     def take_held(self) -> tuple[HeldChange, ...]:
-        held, self._held = tuple(self._held), []
+        held, self.held = self.held, ()
         return held
 
     def take_addresses(self) -> tuple[AddressChange, ...]:
-        """New addresses in settings of git that nobody has been asked about yet."""
+        """New addresses in git's settings that nobody has been asked about yet."""
         addresses, self._addresses = tuple(self._addresses), []
         return addresses
 
     async def release(self, held: HeldChange) -> str:
-        """The person wants it. What came of it."""
-        policy, others = self._policy, [one.policy for one in self._find_neighbors()]
+        """Put back a change that the person allowed. Returns a sentence about the result."""
+        policy, others = self.policy, [one.policy for one in self._find_neighbors()]
         if policy is None:
             return f"{held.name} was allowed, but the shell of this session is gone. It is in {held.to}."
         try:
@@ -248,7 +241,7 @@ class ProjectGuard:
         return f"The person allowed the change to {held.name}."
 
     async def save_address(self, change: AddressChange) -> tuple[str, ...]:
-        """The person wants it. What went wrong."""
+        """Save an address that the person allowed. Returns what went wrong."""
         git = self._git
         if git is None:
             return ()
@@ -261,8 +254,8 @@ class ProjectGuard:
         return (fault,) if fault else ()
 
     def allow_change(self, path: Path, content: bytes) -> AbstractContextManager[None]:
-        """While a tool writes a file with the person's consent. Not on the loop."""
-        project, policy = self._project, self._policy
+        """Entered while a tool writes a file with the person's consent. Not on the loop."""
+        project, policy = self._project, self.policy
         if policy is not None and any(path.is_relative_to(folder.path) for folder in self._git_folders):
             return policy.allow_change(str(path), content)
         if project is None or policy is None or not path.is_relative_to(project.path):
@@ -272,11 +265,11 @@ class ProjectGuard:
     @contextmanager
     def _allow_change_everywhere(self, path: Path, content: bytes) -> Generator[None]:
         with ExitStack() as held:
-            for guard in sorted((self, *self._find_neighbors()), key=id):  # always in the same order: they take locks
+            for guard in sorted((self, *self._find_neighbors()), key=id):  # they take locks: always in the same order
                 held.enter_context(guard.allow_change(path, content))
             yield
 
 
 def _policy_name(path: Path, top: Path) -> str:
-    """As `PolicyFiles` names it."""
+    """The name that `PolicyFiles` uses."""
     return str(path.relative_to(top)) if path.is_relative_to(top) else str(path)

@@ -1,9 +1,7 @@
-"""Places that are nobody's business: what no tool reads, and what none changes unasked.
+"""Protected places: what no tool ever reads, and what none changes without asking.
 
-Where programs keep keys, tokens, cookies and the like. No tool reads these, whatever anybody says.
-
-Only places that hold little else: their list need not be complete, because whatever is outside the project and is not
-needed to run programs is asked about.
+Programs keep keys, tokens, cookies and the like in the first kind. It lists only places that hold little else, and need
+not be complete: anything outside the project that is not needed to run programs is asked about.
 """
 
 import sys
@@ -35,7 +33,7 @@ BROWSERS = (
     *("Library/Safari", "Library/Application Support/Firefox"),
     *("Library/Application Support/Google/Chrome", "Library/Application Support/BraveSoftware"),
 )
-"""Also as snaps and flatpaks, where password managers are, too; and some of macOS."""
+"""Also as snaps and flatpaks, including password managers; and some of macOS."""
 CLOUDS = (
     *(".aws", ".azure", ".config/gcloud", ".boto", ".s3cfg", ".oci", ".aliyun", ".bluemix", ".config/doctl"),
     *(".config/hcloud", ".config/scw", ".config/linode-cli", ".fly", ".config/netlify"),
@@ -53,7 +51,7 @@ CODE_AND_PACKAGES = (
     *(".config/cachix", ".cache/huggingface/token", ".cache/huggingface/stored_tokens", ".kaggle/kaggle.json"),
     *(".local/share/jupyter/runtime", ".streamlit/secrets.toml"),
 )
-"""With what CI services and registries are told."""
+"""Including logins of CI services and registries."""
 AGENTS = (
     *(".talaria", ".hermes", ".openclaw", ".claude.json", ".claude/.credentials.json", ".config/Claude", ".gemini"),
     *(".codex/auth.json", ".qwen/oauth_creds.json", ".config/goose/secrets.yaml", ".local/share/opencode/auth.json"),
@@ -108,7 +106,6 @@ SYSTEM_SECRETS = (
 )
 """Of this machine: root can read them, and Talaria may run as root."""
 
-
 HOST_KEYS = (Path("/etc/ssh"), "ssh_host_*_key")
 
 POLICY = (
@@ -116,27 +113,20 @@ POLICY = (
     *(".pre-commit-config.yaml", "lefthook.yml", ".lefthook.yml", ".claude", ".cursor", ".codex", ".gemini", ".zed"),
     *(".devcontainer", ".mise.toml", "mise.toml", ".exrc", ".nvim.lua"),
 )
-"""In a project: what other programs run or heed without being asked to."""
+"""In a project: what other programs run or obey without asking."""
 
 COMPARED_POLICY = (
     *("AGENTS.md", "CLAUDE.md", "GEMINI.md", "TALARIA.md", ".cursorrules", ".windsurfrules"),
     *(".cargo/config.toml", ".cargo/config", ".github/workflows", ".github/actions", ".github/copilot-instructions.md"),
     *(".gitlab-ci.yml", ".lefthook", ".lefthook.yaml", "lefthook.yaml", ".vimrc", ".lvimrc"),
 )
-"""The same, but branches of a repository differ in them, so commands may change them for a moment: what they leave is
+"""The same, but branches of a repository differ in them, so commands may change them temporarily: the result is
 compared afterwards."""
 
 STARTUP = (
     *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv", ".zprofile"),
-    *(
-        ".gitconfig",
-        ".config/git",
-        ".config/autostart",
-        ".config/systemd",
-        ".config/fish",
-        ".local/bin",
-        ".pam_environment",
-    ),
+    *(".gitconfig", ".config/git", ".config/autostart", ".config/systemd", ".config/fish", ".local/bin"),
+    ".pam_environment",
 )
 """In the person's home: what runs when they log in or open a shell."""
 
@@ -144,10 +134,10 @@ _OF_GIT = frozenset({"hooks", "config", "config.worktree", "commondir"})
 POLICY_AT_ANY_DEPTH = frozenset(name for name in (*POLICY, *COMPARED_POLICY) if not name.startswith(".git/"))
 
 LINKED_SETTINGS = ("config.yaml", ".env", "plugins.json", "plugins")
-"""In Talaria's own home: some people keep them elsewhere, and a link here."""
+"""In Talaria's own home: some people keep them elsewhere, with a link here."""
 
 OWN_CODE = (Path(sys.prefix), Path(__file__).parents[1])
-"""What we run ourselves."""
+"""The code that Talaria itself runs."""
 
 SYSTEM = tuple(
     map(
@@ -160,21 +150,21 @@ SYSTEM = tuple(
         ),
     )
 )
-"""What programs need of the system: the same on many machines, but for what is private there."""
+"""What programs need from the system: the same on many machines, except for the secrets in it."""
 
 TOOLCHAINS = (
     *(".local/bin", ".local/share/uv/python", ".local/share/uv/tools", ".local/share/pipx", ".local/share/mise"),
     *(".pyenv", ".rbenv", ".nvm", ".asdf"),
     *(".cargo/bin", ".rustup", ".bun/bin", ".deno/bin", ".volta", ".sdkman/candidates", "go/bin", ".local/lib"),
 )
-"""In the person's home: programs that they have installed for themselves. Commands in a sandbox see them, too."""
+"""In the person's home: programs that they have installed for themselves. Commands in a sandbox can use them."""
 
 OPEN_IN_HOME = ("skills", "memories", "hermes/skills", "hermes/memories")
-"""In Talaria's own home, and in that of its plugins: what the model may read, besides its session's own output."""
+"""In Talaria's own home and that of its plugins: what the model may read, besides its session's own output."""
 
 
 class Protected:
-    """Told from a resolved path; what does not exist yet is protected, too."""
+    """Takes resolved paths. What does not exist yet is protected, too."""
 
     def __init__(
         self,
@@ -184,14 +174,14 @@ class Protected:
         programs: Sequence[Path] = (),
         shared: Sequence[Path] = (),
     ) -> None:
-        """`people`: where those in chats have their folders, side by side. `programs`: files that run outside of any
-        sandbox, wherever they are. `shared`: what the settings let commands read or write.
+        """`people`: the folder with those of people in chats. `programs`: files that run outside the sandbox, wherever
+        they are. `shared`: what the settings let commands read or write.
 
         Looks at the file system: not on the loop.
         """
         self._home = home
-        self._people = people
-        self._person = person_home
+        self.people = people
+        self.person = person_home
         others = (home.parent.parent,) if home.parent.name == "profiles" else ()
         linked = _with_link_targets(home, LINKED_SETTINGS) if home.exists() else ()
         host_keys = HOST_KEYS[0].glob(HOST_KEYS[1])
@@ -205,138 +195,121 @@ class Protected:
         )
 
     @property
-    def people(self) -> Path | None:
-        """Where those in chats have their folders."""
-        return self._people
-
-    @property
-    def person(self) -> Path:
-        """Their home."""
-        return self._person
-
-    @property
     def names(self) -> tuple[str, ...]:
-        """As a command might spell what is never read."""
+        """How a command might spell what is never read."""
         return (str(self._home), "$TALARIA_HOME", ".talaria", "/environ")
 
     def is_secret(self, path: Path, spill: Path | None = None) -> bool:
-        """Never to be read, let alone written. `spill` is where a session finds its own output."""
+        """Whether no tool may read it, let alone write it. `spill` holds the session's own output."""
         if path.is_relative_to(self._home):
             shown = (*(self._home / name for name in OPEN_IN_HOME), *((spill,) if spill else ()))
             return not any(path.is_relative_to(place) for place in shown)
         is_host_key = path.parent == HOST_KEYS[0] and path.match(HOST_KEYS[1])
         is_listed = any(place in self._secrets for place in (path, *path.parents))
-        return is_listed or is_host_key or _is_of_a_process(path)
+        # /proc holds the memory and environment of every process, including ours
+        process = path.parts[2] if path.parts[1:2] == ("proc",) and len(path.parts) > 2 else ""
+        return is_listed or is_host_key or process.isdigit() or process in ("self", "thread-self")
 
     def belongs_to_another(self, path: Path, project: Path) -> bool:
-        """In the folder of somebody else, for whoever works in one of those."""
-        people = self._people
+        """Whether it is in the folder of another person, if the project is one of those folders."""
+        people = self.people
         if people is None or people not in project.parents:
             return False
         return path.is_relative_to(people) and not path.is_relative_to(project)
 
     def is_private(self, path: Path, project: Path) -> bool:
-        """Neither of the project nor needed to run programs: reading it is asked about, and nobody else's business."""
-        holds_home = project != self._person and self._person.is_relative_to(project)  # then it is not a project
+        """Whether it is neither in the project nor needed to run programs: reading it is asked about, and others should
+        not learn what it holds."""
+        holds_home = project != self.person and self.person.is_relative_to(project)  # then it is not a project
         if (path.is_relative_to(project) and not holds_home) or path.is_relative_to(self._home):
             return False
         return self._readable.isdisjoint((path, *path.parents))
 
     def may_be_shared(self, folder: Path) -> bool:
-        """Whether a yes may cover all of a folder: not if it holds the whole home of the person, or of Talaria."""
-        return not any(home.is_relative_to(folder) for home in (self._person, self._home))
+        """Whether a yes may cover a whole folder: not if it holds the home of the person or of Talaria."""
+        return not any(home.is_relative_to(folder) for home in (self.person, self._home))
 
     def is_startup(self, path: Path) -> bool:
-        """What runs when the person logs in or opens a shell, or part of it."""
+        """Whether it belongs to what runs when the person logs in or opens a shell."""
         return any(path.is_relative_to(place) for place in self._startup)
 
     def is_talaria_home(self, path: Path) -> bool:
-        """Talaria's own: no tool writes there."""
+        """Whether it is in Talaria's own home, where no tool writes."""
         return path.is_relative_to(self._home)
 
     def is_policy(self, path: Path, project: Path) -> bool:
-        """To be written only if a person says so. Reads the settings of the repositories around it."""
+        """Whether it may be written only if a person says so. Reads the settings of the repositories around it."""
+        if ".git" in path.parts:  # of any repository, wherever it is, and of the submodules in it
+            inner = path.parts[path.parts.index(".git") + 1 :]
+            obeyed = {*OBEYED, *OF_WORKTREES, *ADDRESSES, WORKTREE_SETTINGS}
+            is_nested = bool(inner) and inner[0] in ("modules", "worktrees") and not obeyed.isdisjoint(inner)
+            if not inner or inner[0] in obeyed or is_nested:
+                return True
         places = (*self._startup, *_policy(project), *self._programs)
-        if any(path.is_relative_to(place) for place in places) or _is_hook(path) or is_obeyed(path, project):
+        if any(path.is_relative_to(place) for place in places) or is_obeyed(path, project):
             return True
         return path.is_relative_to(project) and policy_place(str(path.relative_to(project))) is not None
 
     def missing_below(self, root: Path) -> Iterator[Path]:
-        """What runs when a person logs in, or lets others in, and is not there, in a folder that can be written."""
-        for place in (*self._startup, self._person / ".ssh"):
+        """What does not exist in a writable folder, but would run when the person logs in, or let others in."""
+        for place in (*self._startup, self.person / ".ssh"):
             if place.is_relative_to(root) and not place.exists():
                 yield place
 
     def secrets_below(self, root: Path) -> Iterator[Path]:
-        """Those that are there, inside of `root`."""
-        others = (self._people,) if self._people else ()
+        """Those that exist inside `root`."""
+        others = (self.people,) if self.people else ()
         for place in (self._home, *self._secrets, *others, Path("/proc")):
             if place != root and place.is_relative_to(root) and place.exists():
                 yield place
 
     def is_around_secrets(self, folder: Path) -> bool:
-        """Whether programs keep secrets somewhere in a folder, there or not."""
+        """Whether programs would keep secrets somewhere in a folder."""
         begin = f"{folder}/".replace("//", "/")
         return any(str(place).startswith(begin) for place in (self._home, *self._secrets))
 
     def policy_below(self, root: Path) -> Iterator[Path]:
-        """Those that are there, inside of a folder that can be written."""
+        """Those that exist inside a writable folder."""
         for place in (*_policy(root), *self._startup, *self._programs):
             if place.is_relative_to(root) and place.exists():
                 yield place
 
 
 def policy_place(name: str) -> str | None:
-    """The file or folder that other programs obey to which a name below a project belongs, at any depth; None: none."""
+    """The file or folder that other programs obey and that a name, at any depth below a project, belongs to."""
     parts = name.split("/")
     for at, part in enumerate(parts, 1):
         if part == ".git":
             inner = parts[at:]
-            heeded = next((at for at in range(len(inner)) if _is_obeyed_in_git(inner, at)), None)
+            obeyed = next((at for at in range(len(inner)) if _is_obeyed_in_git(inner, at)), None)
             if not inner:
                 return name
-            return None if heeded is None else "/".join(parts[: at + heeded + 1])
+            return None if obeyed is None else "/".join(parts[: at + obeyed + 1])
         if part in POLICY_AT_ANY_DEPTH or f"{part}/{''.join(parts[at : at + 1])}" in POLICY_AT_ANY_DEPTH:
             return "/".join(parts[: at if part in POLICY_AT_ANY_DEPTH else at + 1])
     return None
 
 
 def _is_obeyed_in_git(inner: Sequence[str], at: int) -> bool:
-    """Of the parts of a name below `.git`, the one `at` this place."""
+    """`inner`: the parts of a name below `.git`. Whether the part `at` this position is obeyed."""
     if inner[at] in ADDRESSES:  # not refs/remotes of a submodule, nor a worktree of that name
         return at == 0 or (inner[0] == "modules" and at > 1 and inner[at - 1] != "refs")
     return inner[at] in _OF_GIT and (at == 0 or inner[0] in ("modules", "worktrees"))
 
 
 def _with_link_targets(home: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
-    """As they are called, and where they lead: some people keep theirs elsewhere. One that leads to the home itself or
-    around it is a trick: it would make everything private."""
-    there = frozenset[str]()
+    """These places, and where they lead: some people keep theirs elsewhere. A link to the home itself or to a folder
+    around it is a trick that would make everything private."""
+    existing = frozenset[str]()
     with suppress(OSError):
-        there = frozenset(one.name for one in home.iterdir())
+        existing = frozenset(one.name for one in home.iterdir())
     places: list[Path] = []
     for name in names:
         places.append(home / name)
-        if name.partition("/")[0] in there:  # most are not, and lead nowhere
+        if name.partition("/")[0] in existing:  # most do not exist, and lead nowhere
             places.append((home / name).resolve())
     return tuple(dict.fromkeys(place for place in places if not home.is_relative_to(place)))
 
 
 def _policy(project: Path) -> tuple[Path, ...]:
     return tuple(project / name for name in POLICY)
-
-
-def _is_hook(path: Path) -> bool:
-    """Of any repository, wherever it is, and of the submodules in it."""
-    if ".git" not in path.parts:
-        return False
-    inner = path.parts[path.parts.index(".git") + 1 :]
-    obeyed = {*OBEYED, *OF_WORKTREES, *ADDRESSES, WORKTREE_SETTINGS}
-    return not inner or inner[0] in obeyed or (inner[0] in ("modules", "worktrees") and not obeyed.isdisjoint(inner))
-
-
-def _is_of_a_process(path: Path) -> bool:
-    """Under /proc there is the memory and the environment of every process, ours among them."""
-    if path.parts[1:2] != ("proc",) or len(path.parts) < 3:
-        return False
-    return path.parts[2].isdigit() or path.parts[2] in ("self", "thread-self")

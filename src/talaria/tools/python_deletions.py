@@ -1,10 +1,11 @@
-"""What a Python script says it deletes, read without running it.
+"""Finds what a Python script deletes, without running it.
 
-Paths that are written down are looked at. Others are asked about only where much may go: a whole tree, or one file
-after the other in a loop.
+Only literal paths are known. Others are asked about only where much may be lost: a whole tree, or file after file in a
+loop.
 """
 
 import ast
+import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -16,13 +17,13 @@ _RUNNERS = frozenset({"system", "popen", "run", "call", "check_call", "check_out
 
 class FileDeletion(NamedTuple):
     path: str | None
-    """None: only known when it runs."""
+    """None: only known at run time."""
     source: str
     is_deep: bool = False
 
 
 def find_deletions(code: str) -> Iterator[FileDeletion | str]:
-    """A text is a command for the shell. Code that is not Python deletes nothing."""
+    """A `str` is a shell command. Code that is not Python deletes nothing."""
     if len(code) > MAX_CHARS:
         return
     try:
@@ -60,13 +61,13 @@ def _read_call(call: ast.Call, names: dict[str, str | None], *, is_repeated: boo
             case ast.Constant(str(script)):
                 yield script
             case ast.List(elements) if all(isinstance(one, ast.Constant) for one in elements):
-                yield " ".join(_quote(str(getattr(one, "value", ""))) for one in elements)
+                yield shlex.join(str(getattr(one, "value", "")) for one in elements)
             case _:
                 pass
 
 
 def _find_known_paths(tree: ast.AST) -> dict[str, str | None]:
-    """Names that have one value, which is a path that is written down."""
+    """Names with a single value that is a literal path."""
     found: dict[str, str | None] = {}
     for node in ast.walk(tree):
         match node:
@@ -109,7 +110,3 @@ def _join_paths(parts: list[ast.expr], names: dict[str, str | None]) -> str | No
         return _TEMPORARY
     known = [text for text in texts if text is not None]
     return "/".join(known) if len(known) == len(texts) else None
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"

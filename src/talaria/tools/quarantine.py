@@ -1,7 +1,7 @@
-"""Where strange things go that appear in a project while commands run: out of the way, and never deleted.
+"""The quarantine: suspicious files that appear in a project while commands run are moved there, and never deleted.
 
-A command may have put links on the way to them, or may replace them while they are moved: everything goes through open
-folders, and what cannot be moved stays and is told about.
+A command may have put links on the way to them, or may replace them during the move. So everything goes through open
+folders; what cannot be moved stays and is reported.
 """
 
 import errno
@@ -30,40 +30,40 @@ class QuarantinedFile(msgspec.Struct, frozen=True):
     name: str
     """Below the project."""
     to: Path | None
-    """None: it could not be moved, and stays."""
+    """None: it could not be moved and is still in place."""
     reason: str = ""
 
 
 class Quarantine:
-    """Of one session: `quarantine/SESSION` in Talaria's home. All methods block."""
+    """For one session: `quarantine/SESSION` in Talaria's home. All methods block."""
 
     def __init__(self, home: Path, session: SessionId) -> None:
         self._folder = quarantine_folder(home, session)
 
     def move(self, project: Root, names: Sequence[str]) -> tuple[QuarantinedFile, ...]:
-        """Those of these names that are there; where a link stands on the way to one, the link."""
-        found = dict.fromkeys(strange for name in names if (strange := find_unexpected(project, name)))
-        return tuple(self._move_one(project, name) for name in found)
-
-    def _move_one(self, project: Root, name: str) -> QuarantinedFile:
-        new = f"{os.urandom(4).hex()}-{safe_file_name(name.lstrip('.')) or 'it'}"
-        try:
-            with Root.make(self._folder.parent) as sessions, sessions.make_folder(self._folder.name, 0o700) as folder:
-                # Before it is moved: who finds it knows where it belongs.
-                with folder.append(NOTES, 0o600) as notes:
-                    notes.write(f"{new} was {name}\n".encode("utf-8", "backslashreplace"))
-                try:
-                    project.move(name, folder, new)
-                except OSError as fault:
-                    if fault.errno != errno.EXDEV:
-                        raise
-                    _CopyingMove().move(project, name, folder, new, MAX_COPIED_DEPTH)
-        except OSError as fault:
-            return QuarantinedFile(name, None, fault.strerror or str(fault))
-        return QuarantinedFile(name, self._folder / new)
+        """Move those that exist; if a link is on the way to one, move the link."""
+        found = dict.fromkeys(unexpected for name in names if (unexpected := find_unexpected(project, name)))
+        moved: list[QuarantinedFile] = []
+        for name in found:
+            new = f"{os.urandom(4).hex()}-{safe_file_name(name.lstrip('.')) or 'it'}"
+            try:
+                with Root.make(self._folder.parent) as home, home.make_folder(self._folder.name, 0o700) as folder:
+                    # Before it is moved, so that whoever finds it knows where it belongs.
+                    with folder.append(NOTES, 0o600) as notes:
+                        notes.write(f"{new} was {name}\n".encode("utf-8", "backslashreplace"))
+                    try:
+                        project.move(name, folder, new)
+                    except OSError as fault:
+                        if fault.errno != errno.EXDEV:
+                            raise
+                        _CopyingMove().move(project, name, folder, new, MAX_COPIED_DEPTH)
+                moved.append(QuarantinedFile(name, self._folder / new))
+            except OSError as fault:
+                moved.append(QuarantinedFile(name, None, fault.strerror or str(fault)))
+        return tuple(moved)
 
     def read_contents(self, new: str) -> dict[str, bytes]:
-        """Of plain files: of one that was moved as such, under the empty name; of a folder, of those in it."""
+        """The contents of plain files, by name in the moved folder; the name is empty if a single file was moved."""
         with Root.open(self._folder) as folder:
             if not stat.S_ISDIR(folder.info(new).st_mode):
                 return {"": folder.read(new, MAX_COPIED_BYTES)} if stat.S_ISREG(folder.info(new).st_mode) else {}
@@ -72,7 +72,7 @@ class Quarantine:
                 return {name: inner.read(name, MAX_COPIED_BYTES) for name in names[:MAX_COPIED_FILES]}
 
     def release(self, new: str, project: Root, name: str) -> None:
-        """To where it was, or in the place of what is there. Raises `OSError`."""
+        """Move it back, replacing what is there. Raises `OSError`."""
         with Root.open(self._folder) as folder:
             above, _, last = name.rpartition("/")
             with project.make_folder(above) as target:
@@ -87,7 +87,7 @@ class Quarantine:
 
 
 def find_unexpected(project: Root, name: str) -> str | None:
-    """Something of this name, or the first link on the way to it; None: nothing is there."""
+    """This name if it exists, or the first link on the way to it; None: nothing is there."""
     parts = name.split("/")
     for count in range(1, len(parts) + 1):
         found = project.find(here := "/".join(parts[:count]))
@@ -99,14 +99,14 @@ def find_unexpected(project: Root, name: str) -> str | None:
 
 
 class _CopyingMove:
-    """Moves to another file system, piece by piece: nothing is removed before it was copied."""
+    """Moves to another file system file by file: nothing is removed before it was copied."""
 
     def __init__(self) -> None:
         self._bytes = MAX_COPIED_BYTES
         self._files = MAX_COPIED_FILES
 
     def move(self, source: Root, name: str, target: Root, new: str, depth: int) -> None:
-        """Raises `OSError`, and then the rest of it stays where it is."""
+        """Raises `OSError`; what is left stays where it is."""
         found = source.info(name)
         self._files -= 1
         if self._files < 0 or depth < 0:

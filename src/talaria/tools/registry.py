@@ -1,6 +1,6 @@
-"""The tools of a session, by name. Those that are turned off keep their names, but are neither shown nor run.
+"""The tools of a session, by name. Tools that are turned off keep their names, but are neither shown nor run.
 
-Every tool belongs to a toolset; a person turns tools and toolsets off and on by their names. Pure.
+Each tool belongs to a toolset; a person turns tools and toolsets on and off by name. Pure.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ from talaria.tools.base import Tool
 ALL = "all"
 OTHERS = "others"
 MCP_PREFIX = "mcp"
-"""How tools of MCP servers and their toolsets begin: `mcp_<server>_<tool>` in `mcp:<server>`."""
+"""Begins the names of tools of MCP servers and their toolsets: `mcp_<server>_<tool>` in `mcp:<server>`."""
 BUILTIN_TOOLSETS: Mapping[str, tuple[str, ...]] = {
     "files": ("read_file", "write_file", "patch", "search_files", "view_image"),
     "terminal": ("terminal", "process"),
@@ -26,37 +26,37 @@ BUILTIN_TOOLSETS: Mapping[str, tuple[str, ...]] = {
     "recall": ("recall", "session_search"),
     "planning": ("todo", "clarify"),
     "skills": ("skill_view",),
-    "memory": (),  # those of the memory provider
-    "context": (),  # those of the context engine
+    "memory": (),  # tools of the memory provider
+    "context": (),  # tools of the context engine
 }
-"""By the names of their tools; `*` stands for anything."""
+"""The names of the tools in each; `*` stands for anything."""
 
 
 def toolset_of(tool: Tool) -> str:
-    """What it says itself, if it does; else by its name."""
+    """The toolset that the tool declares; otherwise the one that its name belongs to."""
     own: str = getattr(tool, "toolset", "")
     return own or builtin_toolset(tool.spec.name) or OTHERS
 
 
 def builtin_toolset(name: str) -> str:
-    """Of the tool that is called so; empty: none of ours is."""
+    """The toolset of a built-in tool; empty: no built-in tool has this name."""
     return next(
         (toolset for toolset, names in BUILTIN_TOOLSETS.items() if any(fnmatchcase(name, one) for one in names)), ""
     )
 
 
 class ToolSwitches(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is turned off and on: tools, toolsets, or `all`. The closest name counts, and what is not named is on."""
+    """What is turned on and off: tools, toolsets, or `all`. The most specific name counts; what is not named is on."""
 
     disabled: tuple[str, ...] = ()
     enabled: tuple[str, ...] = ()
-    """Although more is disabled: a tool of a toolset, or a toolset of all."""
+    """Exceptions from `disabled`: a tool of a disabled toolset, or a toolset if `all` is disabled."""
 
     def admit(self, tool: Tool) -> bool:
         return not self.disabled or self.is_on(tool.spec.name, toolset_of(tool))
 
     def is_on(self, *names: str) -> bool:
-        """Of a tool and its toolset, or of a toolset."""
+        """`names`: a tool and its toolset, or a toolset."""
         for name in (*names, ALL):
             if name in self.disabled:
                 return False
@@ -65,9 +65,12 @@ class ToolSwitches(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return True
 
     def switch(self, *names: str, on: bool, within: Collection[str] = ()) -> "ToolSwitches":
-        """With a tool (and its toolset), or a toolset, off or on. What was said of those `within` it is gone."""
-        gone = {names[0], *within}
-        rest = ToolSwitches(disabled=_without(gone, self.disabled), enabled=_without(gone, self.enabled))
+        """Turn a tool (named with its toolset) or a toolset on or off. Entries for those `within` it are dropped."""
+        dropped = {names[0], *within}
+        rest = ToolSwitches(
+            disabled=tuple(name for name in self.disabled if name not in dropped),
+            enabled=tuple(name for name in self.enabled if name not in dropped),
+        )
         if rest.is_on(*names) == on:
             return rest
         if on:
@@ -75,7 +78,7 @@ class ToolSwitches(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return msgspec.structs.replace(rest, disabled=(*rest.disabled, names[0]))
 
     def find_unknown_names(self, tools: Iterable[Tool]) -> Iterator[str]:
-        """Sentences on names that nothing has. Those of MCP servers may come yet."""
+        """Sentences about names that no tool or toolset has. Those of MCP servers may still appear."""
         known = {ALL, OTHERS, *BUILTIN_TOOLSETS}
         for tool in tools:
             known |= {tool.spec.name, toolset_of(tool)}
@@ -88,10 +91,6 @@ class ToolSwitches(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 ALL_ON = ToolSwitches()
 
 
-def _without(gone: Collection[str], names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for name in names if name not in gone)
-
-
 class Toolbox:
     def __init__(self, tools: Iterable[Tool] = (), switches: ToolSwitches = ALL_ON) -> None:
         self._switches = switches
@@ -102,7 +101,7 @@ class Toolbox:
             self._tools[tool.spec.name] = tool
 
     def with_tools(self, tools: Iterable[Tool]) -> "Toolbox":
-        """With these, too; one whose name is taken, also by one of these, is left out."""
+        """Adds tools; one whose name is already taken is left out."""
         known = dict(self._tools)
         for tool in tools:
             known.setdefault(tool.spec.name, tool)
@@ -113,12 +112,12 @@ class Toolbox:
 
     @property
     def names(self) -> AbstractSet[str]:
-        """Also of those that are turned off: nobody else may have them."""
+        """Including tools that are turned off: their names stay taken."""
         return self._tools.keys()
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """That may be used."""
+        """Those that are turned on."""
         return tuple(tool for tool in self._tools.values() if self._switches.admit(tool))
 
     @property

@@ -1,7 +1,7 @@
-"""What git obeys in the repositories of some folders: settings, hooks, and the files that the settings name.
+"""Finds what git obeys in the repositories below some folders: settings, hooks, and files that the settings name.
 
-Git itself is not asked: in a hostile repository it would run what it finds. Everything is looked at through folders
-that were opened once; links are followed only to places inside of these.
+Git is not run: in a hostile repository it would run what it finds. Everything is read through folders that were opened
+once; links are followed only to places inside them.
 """
 
 import os
@@ -14,29 +14,29 @@ from talaria.core.trees import Entry, Root, read_file
 from talaria.tools import git_config
 
 MAX_FOLDERS = 2_000
-"""That are looked into below `.git` folders."""
+"""Folders that are looked into below `.git`."""
 MAX_SETTINGS = 1_000
-"""Files with settings that are read."""
+"""Settings files that are read."""
 MAX_INCLUDES = 20
-"""Files that are included by the settings of one repository."""
+"""Files that the settings of one repository include."""
 MAX_WORK_TREES = 4
-"""Of one repository: that in which it is, that which its settings name, that of a submodule."""
+"""Of one repository: the one that it is in, the one that its settings name, that of a submodule."""
 _MAX_POINTER_BYTES = 1 << 13
 _MAX_FOLDERS_OF_ONE = 50
-"""Where only one file is asked about."""
+"""For a question about a single file."""
 
 OBEYED = ("hooks", "config", "commondir")
-"""In every repository. `commondir` leads git to another one."""
+"""In every repository. `commondir` leads git to another repository."""
 ADDRESSES = ("remotes", "branches")
-"""Folders in a repository whose files name remotes, as its settings do. Nobody has made them for long, and git obeys
-them."""
+"""Folders in a repository whose files name remotes, as the settings do. They have long been out of use, but git still
+obeys them."""
 OF_WORKTREES = ("commondir", "gitdir")
 """In every folder below `worktrees`."""
 WORKTREE_SETTINGS = "config.worktree"
 OF_ALL = ("/etc/gitconfig", "~/.config/git/config", "~/.gitconfig")
-"""Settings that count in every repository: they may name hooks in its work tree."""
+"""Settings that apply to every repository: they may name hooks in its work tree."""
 _NOT_FOR_MODULES = frozenset({"objects", "refs", "logs", "hooks", "info", "lfs", "rr-cache", "modules", "worktrees"})
-"""In a repository: no place for that of a submodule, or looked into by themselves."""
+"""Folders of a repository that hold no submodules, or are searched separately."""
 _OF_REPOSITORIES = ("HEAD", "commondir", "objects", "refs")
 HOOKS = (
     *("applypatch-msg", "pre-applypatch", "post-applypatch", "pre-commit", "pre-merge-commit", "prepare-commit-msg"),
@@ -47,13 +47,13 @@ HOOKS = (
 
 
 def is_repository(names: Iterable[str]) -> bool:
-    """Whether git would take a folder that holds these for a repository, whatever it is called."""
+    """Whether git would treat a folder with these entries as a repository, whatever the folder is called."""
     found = frozenset(names)
     return "HEAD" in found and ("commondir" in found or found.issuperset(("objects", "refs")))
 
 
 def resolve_inside(place: Path, roots: Sequence[Path]) -> Path | None:
-    """Where it is by its true name; None: outside of these folders, so no command can write there."""
+    """The true name; None: it is outside these folders, so no command can write there."""
     try:
         real = place.resolve()
     except (OSError, RuntimeError):  # a loop of links
@@ -67,14 +67,14 @@ class EnclosingRepository(NamedTuple):
     root: Path
     """Of the work tree."""
     folders: tuple[Path, ...] = ()
-    """Outside of the root, what git writes to: of a linked worktree or a submodule."""
+    """Folders outside the root that git writes to, for a linked worktree or a submodule."""
 
 
 def find_enclosing_repository(project: Path, is_allowed: Callable[[Path], bool]) -> EnclosingRepository | None:
-    """The nearest, as git finds it, without running git; None: there is none that commands may have. `is_allowed` is
-    asked about each folder that commands would get besides the project.
+    """The nearest repository, found as git does but without running git; None: there is none that commands may use.
+    `is_allowed` is asked about each folder that commands would get besides the project.
 
-    A `.git` that is a file may have been written by a command, to get at another repository. It counts only if that
+    A command may have written a `.git` file to get access to another repository. Such a file counts only if that
     repository names this work tree as its own.
     """
     for root in (project, *project.parents):
@@ -106,7 +106,7 @@ def find_enclosing_repository(project: Path, is_allowed: Callable[[Path], bool])
 
 
 def _read_path_file(file: Path) -> Path | None:
-    """Where a file leads that consists of one path."""
+    """The path that is the whole content of a file."""
     text = os.fsdecode(read_file(file, _MAX_POINTER_BYTES)).removeprefix("gitdir:").strip()
     named = _resolve_setting(str(file.parent), text, has_home=False)
     return Path(named).resolve() if named is not None else None
@@ -122,7 +122,7 @@ def _read_work_tree(git: Path, name: str) -> Path | None:
 
 
 def is_obeyed(path: Path, project: Path) -> bool:
-    """Whether the repositories around a file obey it, or would if it were there."""
+    """Whether git obeys a file in the repositories around it, or would if the file existed."""
     around = [folder for folder in path.parents if folder.is_relative_to(project)]
     try:
         with Root.open(project) as opened:
@@ -138,44 +138,31 @@ def is_obeyed(path: Path, project: Path) -> bool:
 
 
 class _Settings(NamedTuple):
-    """What counts here, in one file. Of a setting that is there several times, git takes the last."""
+    """The relevant settings of one file. If a setting occurs several times, git takes the last."""
 
     hooks: str | None
     work_tree: str | None
     has_worktree_settings: bool
     includes: tuple[str, ...]
-
-
-def _summarize(content: bytes) -> _Settings:
-    found: dict[str, str] = {}
-    includes: dict[str, None] = {}
-    for key, value in git_config.parse_config(content):
-        section, _, rest = key.partition(".")
-        if section in ("include", "includeif") and rest.rpartition(".")[2] == "path":
-            includes[value] = None
-        found[key] = value
-    has_worktree_settings = found.get("extensions.worktreeconfig", "").lower() not in ("false", "no", "off", "0", "")
-    return _Settings(
-        found.get("core.hookspath"), found.get("core.worktree"), has_worktree_settings, tuple(includes)[:MAX_INCLUDES]
-    )
+    """By their true names."""
 
 
 class RepositoryScan:
-    """Collects; `add` takes one repository after the other. Places are absolute paths, without links on the way to the
-    opened folders."""
+    """Collects what git obeys; call `add` for each repository. Places are absolute paths, without links on the way to
+    the opened folders."""
 
     def __init__(self, opened: Mapping[str, Root], max_folders: int = MAX_FOLDERS) -> None:
         """`opened`: the folders that commands can write, by their true names."""
         self.policy: dict[str, None] = {}
-        """What is there and must not be changed."""
+        """What exists and must not be changed."""
         self.missing: dict[str, None] = {}
-        """What is not there, and git would obey it if it were."""
+        """What does not exist, but git would obey."""
         self._opened = opened
         self._seen: dict[str, set[str]] = {}
         """Repositories, with their work trees."""
         self._guarded: dict[str, str | None] = {}
         self._found: dict[str, dict[str, Entry]] = {}
-        """What is in each repository."""
+        """The entries of each repository."""
         self._waiting: list[tuple[str, str]] = []
         self._folders_left = max_folders
         self._settings: dict[str, _Settings] = {}
@@ -184,7 +171,7 @@ class RepositoryScan:
         self._of_all = tuple(file.replace("~", home, 1) for file in OF_ALL)
 
     def add(self, place: str) -> None:
-        """A `.git`: a folder, or a file that says where the repository is. One that is a link is not followed."""
+        """`place` is a `.git`: a folder, or a file that names the repository. A link is not followed."""
         found = self._stat(place)
         if found is None:
             return
@@ -196,31 +183,29 @@ class RepositoryScan:
                 self.add_folder(git, _parent(place))
 
     def add_folder(self, git: str, work_tree: str) -> None:
-        """The repository itself, with those of its submodules and worktrees. `work_tree` of a bare one: itself."""
+        """A repository with those of its submodules and worktrees. A bare one is its own `work_tree`."""
         self._waiting.append((git, work_tree))
         while self._waiting:
             git, work_tree = self._waiting.pop()
             known = self._seen.setdefault(git, set())
-            if work_tree not in known and len(known) < MAX_WORK_TREES:
-                known.add(work_tree)
-                self._inspect(git, work_tree)
-
-    def _inspect(self, git: str, work_tree: str) -> None:
-        is_new = git not in self._found
-        if is_new:
-            found = self._found[git] = {entry.name: entry for entry in self._entries(git)}
-            for name in OBEYED:
-                self._guard(f"{git}/{name}", found.get(name))
-            if "hooks" in found:
-                self._add_hooks_that_are_links(f"{git}/hooks")
-        has_worktree_settings = self._read_all_settings(git, work_tree)
-        if "commondir" in self._found[git] or self._are_outside(git):
-            common = self._read_pointer(f"{git}/commondir")
-            if common is not None:  # only its settings count: git does not follow a second one
-                self._read_all_settings(common, work_tree)
-                self._waiting.append((common, common))
-        if is_new:
-            self._inspect_children(git, has_worktree_settings=has_worktree_settings)
+            if work_tree in known or len(known) == MAX_WORK_TREES:
+                continue
+            known.add(work_tree)
+            is_new = git not in self._found
+            if is_new:
+                found = self._found[git] = {entry.name: entry for entry in self._entries(git)}
+                for name in OBEYED:
+                    self._guard(f"{git}/{name}", found.get(name))
+                if "hooks" in found:
+                    self._add_hooks_that_are_links(f"{git}/hooks")
+            has_worktree_settings = self._read_all_settings(git, work_tree)
+            if "commondir" in self._found[git] or self._are_outside(git):
+                common = self._read_pointer(f"{git}/commondir")
+                if common is not None:  # only its settings count: git does not follow a second `commondir`
+                    self._read_all_settings(common, work_tree)
+                    self._waiting.append((common, common))
+            if is_new:
+                self._inspect_children(git, has_worktree_settings=has_worktree_settings)
 
     def _read_all_settings(self, git: str, work_tree: str) -> bool:
         for file in self._of_all:
@@ -237,22 +222,19 @@ class RepositoryScan:
         if any(name in found and not found[name].is_folder for name in ("modules", "worktrees")):
             self.policy[git] = None  # a link
             return
-        if "worktrees" in found:
-            for entry in self._entries(f"{git}/worktrees"):
-                self._add_worktree(f"{git}/worktrees/{entry.name}", has_settings=has_worktree_settings)
+        for entry in self._entries(f"{git}/worktrees") if "worktrees" in found else ():
+            place = f"{git}/worktrees/{entry.name}"
+            for name in OF_WORKTREES:
+                self._guard(f"{place}/{name}")
+            if has_worktree_settings or self._stat(f"{place}/{WORKTREE_SETTINGS}") is not None:
+                linked = self._read_pointer(f"{place}/gitdir")
+                self._guard(f"{place}/{WORKTREE_SETTINGS}")
+                self._read_settings(f"{place}/{WORKTREE_SETTINGS}", place, _parent(linked or f"{place}/"))
         if "modules" in found:
-            self._waiting += ((module, module) for module in self._modules(f"{git}/modules"))
+            self._waiting += ((module, module) for module in self._find_modules(f"{git}/modules"))
 
-    def _add_worktree(self, place: str, *, has_settings: bool) -> None:
-        for name in OF_WORKTREES:
-            self._guard(f"{place}/{name}")
-        if has_settings or self._stat(f"{place}/{WORKTREE_SETTINGS}") is not None:
-            linked = self._read_pointer(f"{place}/gitdir")
-            self._guard(f"{place}/{WORKTREE_SETTINGS}")
-            self._read_settings(f"{place}/{WORKTREE_SETTINGS}", place, _parent(linked or f"{place}/"))
-
-    def _modules(self, folder: str) -> Iterator[str]:
-        """Repositories of submodules: their names may have slashes, so they may be anywhere below."""
+    def _find_modules(self, folder: str) -> Iterator[str]:
+        """Repositories of submodules: their names may contain slashes, so they may be at any depth."""
         waiting = [folder]
         for here in waiting:
             found = self._entries(here)
@@ -260,16 +242,16 @@ class RepositoryScan:
             is_module = here != folder and not names.isdisjoint(("HEAD", "config"))
             if is_module:
                 yield here
-            passed_over = _NOT_FOR_MODULES if is_module else frozenset[str]()
-            waiting += (f"{here}/{one.name}" for one in found if one.is_folder and one.name not in passed_over)
+            skipped = _NOT_FOR_MODULES if is_module else frozenset[str]()
+            waiting += (f"{here}/{one.name}" for one in found if one.is_folder and one.name not in skipped)
 
     def _read_settings(self, file: str, git: str, work_tree: str) -> bool:
-        """Guards what they name. Returns whether worktrees have settings of their own."""
+        """Guards what the settings name. Returns whether worktrees have their own settings."""
         has_worktree_settings = False
         files = {file: None}
         waiting = [file]
         for here in waiting:
-            settings = self._settings_in(here)
+            settings = self._summarize(here)
             has_worktree_settings |= settings.has_worktree_settings
             if settings.hooks is not None:
                 self._add_hooks(settings.hooks, git, work_tree)
@@ -280,29 +262,42 @@ class RepositoryScan:
             files.update(dict.fromkeys(waiting))
         return has_worktree_settings
 
-    def _settings_in(self, file: str) -> "_Settings":
-        """With the true names of what they include, which is guarded."""
-        if file not in self._settings:
-            content = self._read(file, git_config.MAX_CONFIG_BYTES) if len(self._settings) < MAX_SETTINGS else None
-            settings = _summarize(content or b"")
-            included: dict[str, None] = {}
-            for value in settings.includes:
-                named = _resolve_setting(_parent(file), value)
-                if named is not None and (real := self._guard(named)) is not None:
-                    included[real] = None
-                elif named is not None and self._are_outside(file, named):
-                    included[named] = None
-            self._settings[file] = settings._replace(includes=tuple(included))
+    def _summarize(self, file: str) -> _Settings:
+        """Guards the files that are included."""
+        if file in self._settings:
+            return self._settings[file]
+        content = self._read(file, git_config.MAX_CONFIG_BYTES) if len(self._settings) < MAX_SETTINGS else None
+        found: dict[str, str] = {}
+        includes: dict[str, None] = {}
+        for key, value in git_config.parse_config(content or b""):
+            section, _, rest = key.partition(".")
+            if section in ("include", "includeif") and rest.rpartition(".")[2] == "path":
+                includes[value] = None
+            found[key] = value
+        included: dict[str, None] = {}
+        for value in list(includes)[:MAX_INCLUDES]:
+            named = _resolve_setting(_parent(file), value)
+            if named is not None and (real := self._guard(named)) is not None:
+                included[real] = None
+            elif named is not None and self._are_outside(file, named):
+                included[named] = None
+        off = ("false", "no", "off", "0", "")
+        self._settings[file] = _Settings(
+            found.get("core.hookspath"),
+            found.get("core.worktree"),
+            found.get("extensions.worktreeconfig", "").lower() not in off,
+            tuple(included),
+        )
         return self._settings[file]
 
     def _add_hooks(self, value: str, git: str, work_tree: str) -> None:
-        """A relative path begins where the hook runs: in the work tree, or in the repository after a push."""
+        """A relative path starts where the hook runs: in the work tree, or in the repository after a push."""
         for base in dict.fromkeys((work_tree, git)):
             place = _resolve_setting(base, value)
             if place is None or place in self._guarded:
                 continue
             if place in self._opened or any(f"{one}/".startswith(f"{place}/") for one in (work_tree, git)):
-                for name in HOOKS:  # the folder is too much to be guarded
+                for name in HOOKS:  # the folder holds too much to be guarded
                     self._guard(f"{place}/{name}")
             elif base == work_tree or self._stat(place) is not None:
                 self._guard(place)
@@ -314,43 +309,41 @@ class RepositoryScan:
                 self._guard(f"{folder}/{entry.name}")
 
     def _guard(self, place: str, entry: Entry | None = None) -> str | None:
-        """Where it really is, if it is there and commands can write it. A link is guarded by its folder: else another
-        could replace it. `entry`: what is known of it."""
-        if place not in self._guarded:
-            self._guarded[place] = self._guard_new(place, entry)
-        return self._guarded[place]
-
-    def _guard_new(self, place: str, entry: Entry | None) -> str | None:
+        """The true name, if it exists and commands can write it. A link is guarded through its folder, because it could
+        be replaced. `entry`: what is known about it."""
+        if place in self._guarded:
+            return self._guarded[place]
+        named = place
         if self._split(place) is None:
             outside = resolve_inside(Path(place), [*map(Path, self._opened)])
             if outside is None:
+                self._guarded[named] = None
                 return None
             place = str(outside)
         if (entry is not None and (entry.is_folder or entry.is_plain_file)) or self._is_there(place):
             self.policy[place] = None
+            self._guarded[named] = place
             return place
-        real, link = self._resolve(place), self._first_link(place)
+        real, link = self._resolve(place), None
+        for parent in map(str, (*reversed(Path(place).parents), Path(place))):
+            if (found := self._stat(parent)) is not None and stat.S_ISLNK(found.st_mode):
+                link = parent
+                break
         if link is not None and _parent(link) not in self._opened:
             self.policy[_parent(link)] = None
         if real is not None:
             self.policy[real] = None
         elif link is None:
             self.missing[place] = None
+        self._guarded[named] = real
         return real
 
     def _is_there(self, place: str) -> bool:
         found = self._stat(place)
         return found is not None and not stat.S_ISLNK(found.st_mode)
 
-    def _first_link(self, place: str) -> str | None:
-        for parent in (*reversed(Path(place).parents), Path(place)):
-            found = self._stat(str(parent))
-            if found is not None and stat.S_ISLNK(found.st_mode):
-                return str(parent)
-        return None
-
     def _resolve(self, place: str) -> str | None:
-        """The true name of what is there, whatever links lead to it inside of its folder."""
+        """The true name of what exists, following links inside its opened folder."""
         reached = self._split(place)
         if reached is None:
             return None
@@ -362,7 +355,7 @@ class RepositoryScan:
         return real if self._is_there(real) else None
 
     def _read_pointer(self, file: str) -> str | None:
-        """What a file names that consists of one path."""
+        """The path that is the whole content of a file."""
         content = self._read(file, _MAX_POINTER_BYTES)
         if content is None:
             return None
@@ -370,7 +363,7 @@ class RepositoryScan:
         return _resolve_setting(_parent(file), text, has_home=False)
 
     def _read(self, file: str, limit_bytes: int) -> bytes | None:
-        """None: it is not there. What is outside commands cannot change, so it is simply read."""
+        """None: it does not exist. Commands cannot change what is outside, so that is simply read."""
         reached = self._split(real) if (real := self._resolve(file)) is not None else None
         try:
             if reached is not None:
@@ -383,7 +376,7 @@ class RepositoryScan:
         return all(self._split(place) is None for place in places)
 
     def _split(self, place: str) -> tuple[str, Root, str] | None:
-        """The opened folder that a place is in, and its name there; None: in none of them."""
+        """The opened folder that a place is in, and its name there; None: it is in none."""
         for root, tree in self._opened.items():
             if f"{place}/".startswith(f"{root}/"):
                 return root, tree, place[len(root) + 1 :]
@@ -416,7 +409,7 @@ def _resolve_setting(base: str, value: str, *, has_home: bool = True) -> str | N
     if has_home and value.startswith("~"):
         try:
             value = str(Path(value).expanduser())
-        except RuntimeError:  # the home of nobody
+        except RuntimeError:  # the home of an unknown user
             return None
     return os.path.normpath(value if value.startswith("/") else f"{base}/{value}")
 

@@ -1,10 +1,9 @@
-"""Asks the person to open the sandbox, and about the changes that commands made to guarded files.
+"""Asks the person to open the sandbox, and about changes that commands made to guarded files.
 
-What a command needs is asked before it runs, what it tries to reach while it waits for the answer, and changes to files
-that other programs obey after it has ended."""
+What a command declares that it needs is asked before it runs; what it tries to reach, while it waits for the answer;
+changes to files that other programs obey, after it has ended."""
 
 import asyncio
-import hashlib
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -22,12 +21,12 @@ from talaria.core.messages import FileChange, ToolCall
 from talaria.core.redaction import Redactor
 from talaria.core.trees import Root, read_file
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run
-from talaria.tools.command_prefixes import find_risk
 from talaria.tools.diffs import compare_contents
 from talaria.tools.person import Proposal
 from talaria.tools.policy_files import MAX_POLICY_FILE_BYTES, HeldChange
 from talaria.tools.sandbox.running_command import RunningCommand
 from talaria.tools.sandbox_permissions import SANDBOX, Permission, PermissionKind, is_covered, network_permission
+from talaria.tools.shell_words import find_risk
 
 if TYPE_CHECKING:
     from talaria.tools.workspace import Workspace
@@ -38,8 +37,8 @@ MAX_BLOCKED = 20
 OTHERS_RUN = "other commands are running, and one of them may be asking for this"
 
 
-class _OpeningInvocation(msgspec.Struct, frozen=True):
-    """As if the model had asked to open the sandbox."""
+class _ConsentInvocation(msgspec.Struct, frozen=True):
+    """Something that the person is asked about as if the model had called it."""
 
     claim: Claim
     question: Proposal
@@ -60,8 +59,8 @@ async def ask_to_open(
     note: str = "",
     may_ask: bool = True,
 ) -> None:
-    """Whether commands may do this from now on, for as long as the person says. `content`: the command, or whatever
-    else is shown; `reason`: the model's; `note`: ours. Raises `Denied`."""
+    """Ask whether commands may do this from now on, for as long as the person says. `content`: the command, or whatever
+    is shown instead; `reason`: the model's; `note`: ours. Raises `Denied`."""
     if run.tools is None:
         raise Denied(f"Commands cannot {permission.effect}: nobody is here to allow it.", by="nobody")
     call = ToolCall(
@@ -75,40 +74,40 @@ async def ask_to_open(
         permission=permission,
     )
     question = Proposal(permission.question, content, noun, note, model_reason=shorten_reason(reason))
-    await run.tools.consent(call, _OpeningInvocation(claim, question), may_ask=may_ask)
+    await run.tools.consent(call, _ConsentInvocation(claim, question), may_ask=may_ask)
 
 
 def shorten_reason(reason: str) -> str:
-    """In one line, and not for long: it is shown after what would happen."""
+    """To one short line, shown after what would happen."""
     words = " ".join(reason.split())
     return words if len(words) <= MAX_REASON_CHARS else f"{words[:MAX_REASON_CHARS]}…"
 
 
 class SessionConsent:
-    """Decides for the commands of a session that run now. Which of them wants something is not known, so the person is
-    asked about the one that began last."""
+    """Decides for the running commands of a session. It is not known which of them wants something, so the person is
+    asked about the one that started last."""
 
     def __init__(self) -> None:
         self._running: list[CommandConsent] = []
         self.blocked: deque[str] = deque(maxlen=MAX_BLOCKED)
-        """Ports, sockets and addresses that commands lately tried to reach in vain; for people."""
+        """Ports, sockets and addresses that commands recently failed to reach; for people."""
         self.probably_blocked: deque[str] = deque(maxlen=MAX_BLOCKED)
-        """The same, and paths, as far as programs said so."""
+        """The same, and paths, guessed from what programs printed."""
 
     @contextmanager
     def register(self, run: Run, command: str, place: str, *, may_ask: bool = True) -> Generator["CommandConsent"]:
-        """While a command runs. Not `may_ask`: in the background, where only what was granted before counts."""
-        asking = CommandConsent(run, command, place, may_ask=may_ask)
-        self._running.append(asking)
+        """For as long as a command runs. Not `may_ask`: in the background, where only earlier grants count."""
+        consent = CommandConsent(run, command, place, may_ask=may_ask)
+        self._running.append(consent)
         try:
-            yield asking
+            yield consent
         finally:
-            self._running.remove(asking)
-            asking.close()
+            self._running.remove(consent)
+            consent.close()
 
     def list_allowed(self, kind: PermissionKind) -> list[tuple[str, ...]]:
-        """What commands that run were allowed for themselves, as long as they run."""
-        return [one.what for asking in self._running for one in asking.allowed if one.kind == kind]
+        """What running commands were allowed, each until it ends."""
+        return [one.what for consent in self._running for one in consent.allowed if one.kind == kind]
 
     async def allow_host(self, host: str) -> None:
         """Raises `Denied`."""
@@ -119,7 +118,7 @@ class SessionConsent:
         await self.allow(permission)
 
     async def allow(self, permission: Permission, content: str | None = None, noun: str = "command") -> None:
-        """`content`: what is shown in place of the command. Raises `Denied`."""
+        """`content`: what is shown instead of the command. Raises `Denied`."""
         newest = self._newest
         if newest is None:
             raise Denied(
@@ -128,24 +127,24 @@ class SessionConsent:
         await newest.allow(permission, content=content, noun=noun, is_alone=len(self._running) == 1)
 
     async def check_listing(self, address: str) -> None:
-        """The refs of a remote may be listed unasked where a push could be allowed. Raises `Denied`."""
+        """The refs of a remote may be listed without a question if a push could be allowed. Raises `Denied`."""
         if self._newest is None or not await self._newest.may_list(address):
             raise Denied(f"Commands cannot push to {address} with a login: nobody is here to allow it.", by="nobody")
 
     @property
     def _newest(self) -> "CommandConsent | None":
-        asking = (one for one in reversed(self._running) if one.may_ask)
-        return next(asking, self._running[-1] if self._running else None)
+        may_ask = (one for one in reversed(self._running) if one.may_ask)
+        return next(may_ask, self._running[-1] if self._running else None)
 
 
 class CommandConsent:
-    """One command. An answer holds as long as it runs, so programs that try again and again do not ask again."""
+    """For one command. An answer holds while it runs, so programs that retry do not cause new questions."""
 
     def __init__(self, run: Run, command: str, place: str, *, may_ask: bool) -> None:
         self.may_ask = may_ask
         self.started: RunningCommand | None = None
         self.allowed: tuple[Permission, ...] = ()
-        """Of what it needs, all that no grant covers."""
+        """What it needs and no grant covers."""
         self._run = run
         self._command = command
         self._place = place
@@ -153,24 +152,24 @@ class CommandConsent:
         self._answers: dict[tuple[str, str], Denied | None] = {}
         self._questions: set[asyncio.Task[None]] = set()
         self._waiting = 0
-        """Callers that do not know the answer yet."""
+        """Callers that do not have an answer yet."""
         self._nobody_waits = asyncio.Event()
         self._has_ended = False
 
     def close(self) -> None:
-        """It has ended, so nobody waits for an answer any more."""
+        """The command has ended, so nobody waits for an answer any more."""
         self._has_ended = True
         for question in self._questions:
             question.cancel()
 
     async def end(self) -> None:
-        """As `close`; then it is known, too, what the command has asked for in vain."""
+        """Like `close`, and waits until all of the command's unanswered requests were refused."""
         self.close()
         if self._waiting:
             await complete(self._nobody_waits.wait())
 
     async def open_sandbox(self, workspace: "Workspace", needs: Sequence[Permission], reason: str = "") -> None:
-        """Before the command begins: all that it needs, and what the person has opened for longer. Raises `Denied`,
+        """Before the command starts: open what it needs, and what the person has opened for longer. Raises `Denied`,
         `ToolFailed`."""
         if any(permission.kind == "publish" for permission in needs) and self._run.scope.asker != "local":
             raise ToolFailed("A server can be shown only to the person at this machine, not in a chat.")
@@ -184,7 +183,7 @@ class CommandConsent:
             [*((await tools.list_grants(kind)) if tools is not None else ()), *workspace.consent.list_allowed(kind)]
             for kind in ("write", "port", "socket", "publish")
         ]
-        if workspace.level != "strict":  # a yes from before, at a better level, keeps no command from running
+        if workspace.level != "strict":  # a yes from a time at the strict level must not keep commands from running
             ports, sockets = workspace.consent.list_allowed("port"), []
         await workspace.share(await in_thread(lambda: _existing_places(writes)))
         numbers = (*workspace.settings.ports, *(int(port) for (port,) in ports))
@@ -195,12 +194,12 @@ class CommandConsent:
         )
 
     def copy_answers(self, asked: "CommandConsent") -> None:
-        """What was answered before the command began."""
+        """Take over what was answered before the command started."""
         self._answers.update(asked._answers)  # noqa: SLF001  (of the same class)
         self.allowed = asked.allowed
 
     async def may_list(self, address: str) -> bool:
-        """Whether somebody could be asked, or has allowed to fetch from there, or to push."""
+        """Whether somebody could be asked, or has allowed fetching from there or pushing."""
         person, tools = self._run.scope.person, self._run.tools
         if self.may_ask and person is not None and person.may_approve():
             return True
@@ -208,13 +207,13 @@ class CommandConsent:
         return any(words[0] == address for words in given)
 
     async def is_by_grant(self, leaving: Permission, place: str) -> bool:
-        """Whether a command outside the sandbox is covered by a yes that lasts, not by one to its very words."""
+        """Whether a lasting yes covers a command outside the sandbox, rather than a yes to its exact words."""
         if not await self._is_granted(leaving):
             return False
         return not await in_thread(lambda: find_risk(leaving.what, place, self._run.scope.cwd))
 
     async def _is_granted(self, permission: Permission) -> bool:
-        """For longer than this command: then it counts until it is revoked."""
+        """For longer than this command, until it is revoked."""
         tools = self._run.tools
         return tools is not None and is_covered(permission, await tools.list_grants(permission.kind))
 
@@ -227,34 +226,29 @@ class CommandConsent:
         noun: str = "command",
         is_alone: bool = True,
     ) -> None:
-        """Not `is_alone`: others run, and may be those who want it. Raises `Denied`."""
+        """Not `is_alone`: other commands run, and one of them may want this. Raises `Denied`."""
+        key = permission.key, sha256((content or "").encode("utf-8", "replace")).hexdigest()  # contents may be large
         self._waiting += 1
         self._nobody_waits.clear()
         try:
-            await self._allow(permission, reason, content, noun, is_alone=is_alone)
+            async with self._locks.setdefault(key, asyncio.Lock()):
+                if key not in self._answers:
+                    try:
+                        with self.started.pause_limit() if self.started is not None else nullcontext():
+                            note = "" if is_alone else OTHERS_RUN
+                            await self._ask(permission, reason, content, noun, note)
+                        if await self._is_granted(permission):
+                            return  # not kept as an answer: it can be revoked while the command runs
+                        self._answers[key] = None
+                    except Denied as refusal:
+                        self._answers[key] = refusal
+                refusal = self._answers[key]
+            if refusal is not None:
+                raise Denied(str(refusal), by=refusal.by, why=refusal.why)
         finally:
             self._waiting -= 1
             if not self._waiting:
                 self._nobody_waits.set()
-
-    async def _allow(
-        self, permission: Permission, reason: str, content: str | None, noun: str, *, is_alone: bool
-    ) -> None:
-        key = permission.key, sha256((content or "").encode("utf-8", "replace")).hexdigest()  # contents may be large
-        async with self._locks.setdefault(key, asyncio.Lock()):
-            if key not in self._answers:
-                try:
-                    with self.started.pause_limit() if self.started is not None else nullcontext():
-                        note = "" if is_alone else OTHERS_RUN
-                        await self._ask(permission, reason, content, noun, note)
-                    if await self._is_granted(permission):
-                        return  # it can be revoked while the command runs
-                    self._answers[key] = None
-                except Denied as refusal:
-                    self._answers[key] = refusal
-            refusal = self._answers[key]
-        if refusal is not None:
-            raise Denied(str(refusal), by=refusal.by, why=refusal.why)
 
     async def _ask(self, permission: Permission, reason: str, content: str | None, noun: str, note: str) -> None:
         if self._has_ended:
@@ -279,11 +273,11 @@ def _too_late(permission: Permission) -> str:
     if permission.kind != "network":
         return "The command that wanted this has ended."
     need = f'needs: ["network {permission.what[0]}"]'
-    return f"The command ended before anybody answered; to have the person asked before it begins, say {need}."
+    return f"The command ended before anybody answered; to have the person asked before it starts, pass {need}."
 
 
 def _make_folder(path: Path) -> None:
-    """Without following a link that was put on the way meanwhile. Raises `ToolFailed`."""
+    """Does not follow a link that has been put on the way in the meantime. Raises `ToolFailed`."""
     try:
         with Root.open(path.anchor) as root, root.folder(str(path.parent.relative_to(path.anchor))) as around:
             around.make_folder(path.name).close()
@@ -292,7 +286,7 @@ def _make_folder(path: Path) -> None:
 
 
 def _existing_places(granted: Sequence[tuple[str, ...]]) -> list[Path]:
-    """What was granted and has gone, or is a link by now, does not count."""
+    """Places that no longer exist, or are links by now, do not count."""
     places = dict.fromkeys(Path(path) for (path,) in granted)
     return [place for place in places if place.exists() and place.resolve() == place]
 
@@ -300,28 +294,29 @@ def _existing_places(granted: Sequence[tuple[str, ...]]) -> list[Path]:
 MAX_FILES = 100
 
 
-class _KeepInvocation(msgspec.Struct, frozen=True):
-    """As if the model had asked to write these files."""
-
-    claim: Claim
-    question: Proposal
-    effect: Effect = EXCLUSIVE
-
-    async def run(self, run: Run) -> str:  # noqa: ARG002
-        return ""
-
-
 async def ask_about_held(workspace: "Workspace", run: Run) -> str:
-    """What the model is told behind the output of a command; empty: nothing was held."""
+    """What the model reads after the output of a command; empty: nothing was held."""
     guard = workspace.guard
-    held, warnings = guard.take_held(), (*guard.take_warnings(), *await _ask_about_addresses(workspace, run))
+    held, warnings = guard.take_held(), [*guard.take_warnings()]
+    for address in guard.take_addresses():  # that commands have put into git's settings
+        try:
+            permission = Permission("git-url", (address.effect,))
+            await ask_to_open(run, permission, address.text, workspace.cwd, noun="settings")
+        except Denied as refusal:
+            warnings.append(f"git: not done: {address.effect}. {refusal}")
+            continue
+        warnings += await guard.save_address(address)
     moved = [one for one in held if one.to is not None]
     if run.tools is None or not moved:
         return _format_notices((*warnings, *map(str, held)))
     try:
         redactor = run.scope.redactor
         changes = await in_thread(lambda: tuple(change for one in moved for change in _describe_held(one, redactor)))
-        shown = "\n".join(map(_format_change, changes))
+        lines: list[str] = []
+        for change in changes:  # whole, and indented so that no line can pass for ours
+            head = f"{change.path} ({change.note})" if change.note else change.path
+            lines += [head.replace("\n", "\\n"), *(f"  {line}" for line in change.diff.split("\n") if change.diff)]
+        shown = "\n".join(lines)
         paths = tuple(run.scope.cwd / one.name for one in moved)
         question = Proposal(
             "Commands have changed files that other programs obey. Keep these changes?",
@@ -331,29 +326,15 @@ async def ask_about_held(workspace: "Workspace", run: Run) -> str:
         )
         arguments = {
             "paths": [*map(str, paths)],
-            "sha256": hashlib.sha256(shown.encode("utf-8", "replace")).hexdigest(),
+            "sha256": sha256(shown.encode("utf-8", "replace")).hexdigest(),
         }
         call = ToolCall(CallId(f"{run.call}-held"), "write_file", msgspec.json.encode(arguments).decode())
         doubt = "it makes git or a login shell run something" if any(one.needs_consent for one in moved) else ""
-        await run.tools.consent(call, _KeepInvocation(Claim(writes=paths), question), doubt)
+        await run.tools.consent(call, _ConsentInvocation(Claim(writes=paths), question), doubt)
     except (Denied, ToolFailed) as refusal:
         return _format_notices((*warnings, *map(str, held), str(refusal)))
     kept = [await guard.release(one) for one in moved]
     return _format_notices((*warnings, *kept, *(str(one) for one in held if one.to is None)))
-
-
-async def _ask_about_addresses(workspace: "Workspace", run: Run) -> tuple[str, ...]:
-    """That commands have put into settings of git."""
-    told: list[str] = []
-    for change in workspace.guard.take_addresses():
-        try:
-            permission = Permission("git-url", (change.effect,))
-            await ask_to_open(run, permission, change.text, workspace.cwd, noun="settings")
-        except Denied as refusal:
-            told.append(f"git: not done: {change.effect}. {refusal}")
-            continue
-        told += await workspace.guard.save_address(change)
-    return tuple(told)
 
 
 def _format_notices(sentences: Sequence[str]) -> str:
@@ -361,14 +342,21 @@ def _format_notices(sentences: Sequence[str]) -> str:
 
 
 def _describe_held(held: HeldChange, redactor: Redactor) -> Iterator[FileChange]:
-    """All of it. Raises `ToolFailed` if it cannot be shown."""
+    """The whole change. Raises `ToolFailed` if it cannot be shown."""
     assert held.to is not None  # noqa: S101  (what could not be moved is not asked about)
     before = held.before
     if before is not None and before.content is not None and held.to.is_file():
         modes = (before.mode & 0o777, held.to.stat().st_mode & 0o777)
         yield _compare_held(held.name, before.content, _read_content(held.to), redactor, modes)
         return
-    for place in _list_files(held.to):
+    places = [held.to]
+    if held.to.is_dir() and not held.to.is_symlink():
+        with Root.open(held.to) as root:
+            names = [f"{folder}/{one.name}".lstrip("/") for folder, one in root.descend() if not one.is_folder]
+        if len(names) > MAX_FILES:
+            raise ToolFailed(f"{len(names):,} new files are too many to show to a person, so nobody was asked.")
+        places = [held.to / name for name in sorted(names)]
+    for place in places:
         name = held.name if place == held.to else f"{held.name}/{place.relative_to(held.to)}"
         if place.is_symlink():
             yield FileChange(name, "created", note=f"a link to {place.readlink()}")
@@ -389,27 +377,11 @@ def _compare_held(
     redactor: Redactor,
     modes: tuple[int | None, int | None] = (None, None),
 ) -> FileChange:
-    """What is not text can at least be told from anything else."""
+    """Identifies what is not text by its digest."""
     change = compare_contents(name, before, content, redactor, modes=modes, is_whole=True)
     if b"\0" not in content + (before or b""):
         return change
-    return msgspec.structs.replace(change, note=f"{change.note}; SHA-256 {hashlib.sha256(content).hexdigest()}")
-
-
-def _format_change(change: FileChange) -> str:
-    """The whole change, set in: no line of it can pass for ours."""
-    head = f"{change.path} ({change.note})" if change.note else change.path
-    return "\n".join([head.replace("\n", "\\n"), *(f"  {line}" for line in change.diff.split("\n") if change.diff)])
-
-
-def _list_files(place: Path) -> list[Path]:
-    if place.is_symlink() or not place.is_dir():
-        return [place]
-    with Root.open(place) as root:
-        found = [f"{folder}/{one.name}".lstrip("/") for folder, one in root.descend() if not one.is_folder]
-    if len(found) > MAX_FILES:
-        raise ToolFailed(f"{len(found):,} new files are too many to show to a person, so nobody was asked.")
-    return [place / name for name in sorted(found)]
+    return msgspec.structs.replace(change, note=f"{change.note}; SHA-256 {sha256(content).hexdigest()}")
 
 
 def _read_content(place: Path) -> bytes:

@@ -1,8 +1,8 @@
-"""What a person can open in the sandbox: a host, a folder, a service of the machine (by its port or its socket), an
-address in settings of git, or one command outside of it.
+"""What a person can open in the sandbox: a host, a folder, a service of the machine (by its port or socket), an address
+in git's settings, or one command outside the sandbox.
 
-A permission is asked about in words of ours that say its effect; what the model says of it comes second. Where a yes
-lasts it is a grant (`store/permission_ports.py`) of the tool name `SANDBOX`, which no tool of a model has.
+The question states the effect in our words; the model's reason comes second. A lasting yes is a grant
+(`store/permission_ports.py`) with the tool name `SANDBOX`, which no tool of a model has.
 """
 
 import re
@@ -16,14 +16,13 @@ import msgspec
 
 from talaria.core.errors import BadArguments
 from talaria.store.permission_ports import Grant
-from talaria.tools import shell_words
-from talaria.tools.command_prefixes import command_prefix, runs_anything
 from talaria.tools.sandbox.sandbox_settings import is_this_machine
+from talaria.tools.shell_words import command_prefix, runs_anything, split_simple
 
 SANDBOX = "sandbox"
-"""In place of a tool's name, in grants and approvals."""
+"""Stands for a tool's name in grants and approvals."""
 EVERYWHERE = ""
-"""In place of a project, in a grant that holds in all of them."""
+"""Stands for the project in a grant that holds in every project."""
 
 REGISTRIES: dict[str, tuple[str, ...]] = {
     "the Python package index": ("pypi.org", "files.pythonhosted.org"),
@@ -35,7 +34,7 @@ REGISTRIES: dict[str, tuple[str, ...]] = {
     "the Ruby package registry": ("rubygems.org", "index.rubygems.org"),
     "Debian's package archive": ("deb.debian.org", "security.debian.org"),
 }
-"""Package registries take more than one host: one yes covers them together."""
+"""Package registries use more than one host: one yes covers them together."""
 
 PermissionKind = Literal[
     "network", "write", "port", "socket", "publish", "unsandboxed", "git-url", "fetch", "push", "sign", "gh"
@@ -68,8 +67,8 @@ _SOCKETS_OF_THE_DESKTOP = (
     *("*/nvim.*", "*/vscode-*.sock", "*/kitty-*", "*/wezterm/*", "*/zellij/*", "*/dtach/*", "*/abduco/*"),
     *("*/wayland-*", "*/X11-unix/*", "*/bus", "*/*_bus_socket", "*/snapd*.socket", "*/supervisor*.sock"),
 )
-"""Of container engines, service managers, the desktop, terminals, editors, debuggers, and agents that hold keys. What
-is not listed is asked about like any other socket."""
+"""Of container engines, service managers, the desktop, terminals, editors, debuggers, and agents that hold keys. Any
+other socket is asked about."""
 _KEPT_CLOSED = "holds too much to be opened, is private, or runs when the person logs in; name another folder."
 _HOST = re.compile(r"(?=.{1,253}$)(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
 
@@ -77,21 +76,20 @@ _HOST = re.compile(r"(?=.{1,253}$)(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
 class Permission(msgspec.Struct, frozen=True):
     kind: PermissionKind
     what: tuple[str, ...]
-    """Hosts; a path; a port; the path of a socket; the words of a command, none if it is more than one program with
-    plain words; of `git-url`: what it does, as an infinitive; the address of a remote, and of `push` the refs (`+`
+    """Hosts; a path; a port; the path of a socket; the words of a command, empty if it is more than one program with
+    plain words; for `git-url`, what it does, as an infinitive; the address of a remote, and for `push` the refs (`+`
     before one that would lose commits, `:` before one that would be deleted); the name of a key; a repository and what
     `gh` does."""
     is_missing: bool = False
-    """Of `write`: a folder that is made once the person says yes."""
+    """For `write`: a folder that is created once the person says yes."""
 
     @property
     def title(self) -> str:
-        """What kind of question it is."""
         return _TITLES.get(self.kind, "Open the sandbox?")
 
     @property
     def effect(self) -> str:  # noqa: PLR0911  (a sentence for each kind)
-        """What becomes possible, as an infinitive: read by whoever decides."""
+        """What becomes possible, as an infinitive, for the person who decides."""
         match self.kind:
             case "network":
                 hosts = " and ".join(self.what)
@@ -131,7 +129,7 @@ class Permission(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """As grants keep it: what a yes that lasts covers."""
+        """What a lasting yes covers, as stored in grants."""
         return f"{self.kind} {shlex.join(self.covered)}"
 
     @property
@@ -140,14 +138,14 @@ class Permission(msgspec.Struct, frozen=True):
 
     @property
     def description(self) -> str:
-        """What a yes that lasts covers, as an infinitive, for people."""
+        """What a lasting yes covers, as an infinitive, for people."""
         if self.kind == "unsandboxed":
             return f"run commands that start with `{shlex.join(self.covered)}` outside the sandbox"
         return self.effect
 
     @property
     def short_description(self) -> str:  # noqa: PLR0911  (a sentence for each kind)
-        """The same beside an answer to choose, below the question that says it in full."""
+        """The same, next to an answer below the question that says it in full."""
         match self.kind:
             case "network":
                 return f"reach {self._registry or ' and '.join(self.what)}"
@@ -174,7 +172,7 @@ class Permission(msgspec.Struct, frozen=True):
 
     @property
     def reads_untrusted(self) -> bool:
-        """Whether commands then read what strangers write."""
+        """Whether commands can then read what strangers write."""
         return self.kind == "network" or (self.kind == "gh" and self.what[1:] == ("read",))
 
     @property
@@ -183,7 +181,7 @@ class Permission(msgspec.Struct, frozen=True):
 
     @property
     def may_last(self) -> bool:
-        """Whether a yes can hold for more than this once."""
+        """Whether a yes can hold for more than one time."""
         match self.kind:
             case "unsandboxed":
                 return bool(self.covered)
@@ -200,14 +198,19 @@ def network_permission(host: str) -> Permission:
     name = host.strip().lower().rstrip(".")
     if "*" in name:
         raise BadArguments(f"{host!r} stands for many hosts; name one of them, such as pypi.org.")
-    if not _HOST.fullmatch(name) and not _is_address(name):
-        raise BadArguments(f"{host!r} is not the name of a host.")
+    if not _HOST.fullmatch(name):
+        import ipaddress  # noqa: PLC0415  (hosts are usually named)
+
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            raise BadArguments(f"{host!r} is not the name of a host.") from None
     return Permission("network", next((hosts for hosts in REGISTRIES.values() if name in hosts), (name,)))
 
 
 def write_permission(path: str, project: Path, may_be_shared: Callable[[Path], bool]) -> Permission:
-    """A slash at its end: a folder, which may be missing. Raises `BadArguments` for what is not one folder or file by
-    its true name."""
+    """A path with a slash at its end is a folder, which may be missing. Raises `BadArguments` for anything but one
+    folder or file by its true name."""
     try:
         given = Path(path).expanduser()
     except RuntimeError:
@@ -215,7 +218,7 @@ def write_permission(path: str, project: Path, may_be_shared: Callable[[Path], b
     if ".." in given.parts:
         raise BadArguments(f"{path!r} leads upwards; give the whole path, without `..`.")
     named = given if given.is_absolute() else project / given
-    if not may_be_shared(named):  # whether it is there is nobody's business
+    if not may_be_shared(named):  # before looking: not even its existence is revealed
         raise BadArguments(f"{named} {_KEPT_CLOSED}")
     is_missing = path.endswith("/") and not named.is_symlink() and not named.exists() and named.parent.is_dir()
     try:
@@ -244,14 +247,14 @@ def port_permission(number: str, kind: Literal["port", "publish"] = "port") -> P
 
 
 def socket_permission(path: str, project: Path, is_secret: Callable[[Path], bool]) -> Permission:
-    """By its true name, which a link may lead to. Raises `BadArguments` for what is not a socket, or would let commands
+    """By its true name, to which a link may lead. Raises `BadArguments` for what is not a socket, or would let commands
     do whatever the person can."""
     try:
         named = project / Path(path).expanduser()
         real = named.resolve()
     except (OSError, RuntimeError, ValueError) as fault:
         raise BadArguments(f"{path!r} is not a usable path: {fault}.") from fault
-    if is_secret(named) or is_secret(real):  # whether it is there is nobody's business
+    if is_secret(named) or is_secret(real):  # before looking: not even its existence is revealed
         raise BadArguments(f"{named} is private.")
     if (why := explain_closed_socket(real)) is not None:
         raise BadArguments(f"{named} stays closed: {why}.")
@@ -261,7 +264,7 @@ def socket_permission(path: str, project: Path, is_secret: Callable[[Path], bool
 
 
 def explain_closed_socket(path: Path) -> str | None:
-    """Why nobody can open a socket; None: a person can. `path` is its true name."""
+    """Why a socket cannot be opened; None: a person can open it. `path` is its true name."""
     name = str(path)
     if any(fnmatchcase(name, pattern) for pattern in _SOCKETS_OF_THE_DESKTOP):
         return (
@@ -272,7 +275,7 @@ def explain_closed_socket(path: Path) -> str | None:
 
 
 def make_unsandboxed_permission(command: str) -> Permission:
-    words = shell_words.split_simple(command) if command.isprintable() else None
+    words = split_simple(command) if command.isprintable() else None
     return Permission("unsandboxed", tuple(words or ()))
 
 
@@ -283,7 +286,7 @@ def parse_need(
     may_be_shared: Callable[[Path], bool],
     is_secret: Callable[[Path], bool],
 ) -> Permission:
-    """What a call says that its command needs. Raises `BadArguments`."""
+    """Parse what a call declares that its command needs. Raises `BadArguments`."""
     kind, _, what = need.strip().partition(" ")
     what = what.strip()
     match kind:
@@ -304,21 +307,21 @@ def parse_need(
 
 
 def read_grant(granted: str) -> Permission | None:
-    """What a grant of `SANDBOX` allows; None: nothing that is known here."""
+    """What a grant of `SANDBOX` allows; None: nothing that this version knows."""
     kind, _, what = granted.partition(" ")
     words = tuple(shlex.split(what))
     return Permission(cast("PermissionKind", kind), words) if kind in get_args(PermissionKind) and words else None
 
 
 def is_granted(permission: Permission, grants: Sequence[Grant], project: str) -> bool:
-    """By all that one person has granted: here, in this conversation or everywhere."""
-    if not permission.may_last:  # each is asked about
+    """`grants`: everything that one person has granted in this project, this conversation or everywhere."""
+    if not permission.may_last:  # it is asked about each time
         return False
     return is_covered(permission, [*select_grants(permission.kind, grants, project)])
 
 
 def is_covered(permission: Permission, given: Sequence[tuple[str, ...]]) -> bool:
-    """`given`: the words of each grant of its kind."""
+    """`given`: the words of each grant of the same kind."""
     open_here = [words for words in given if words]
     if permission.kind == "unsandboxed":
         begins = any(permission.covered == words for words in open_here)
@@ -346,13 +349,3 @@ def _describe_push(ref: str) -> str:
     name = ref.lstrip("+:").removeprefix("refs/heads/")
     name = f"tag {name.removeprefix('refs/tags/')}" if name.startswith("refs/tags/") else name
     return {"+": f"replace {name} (forced)", ":": f"delete {name}"}.get(ref[:1], f"push {name}")
-
-
-def _is_address(name: str) -> bool:
-    import ipaddress  # noqa: PLC0415  (names are what people reach)
-
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

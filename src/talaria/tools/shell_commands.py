@@ -1,7 +1,7 @@
 """Splits a command line of bash into its simple commands, in order, without running anything.
 
 It knows quotes, expansions, globs, braces, redirects, here-documents, substitutions, subshells and loops well enough to
-tell what usual commands would touch. It is not a shell: what a variable or a substitution stands for is left open.
+find what ordinary commands would touch. It is not a shell: variables and substitutions are left unexpanded.
 """
 
 import re
@@ -10,12 +10,11 @@ from typing import Literal, NamedTuple
 import msgspec
 
 MAX_DEPTH = 30
-"""Of substitutions and subshells in each other."""
+"""Of nested substitutions and subshells."""
 MAX_WORDS = 2_000
-"""That the braces of one word may stand for."""
-
+"""That the braces of one word may expand to."""
 MAX_BRACES = 60
-"""And commas, in one word."""
+"""Braces and commas in one word."""
 
 _PLAIN = re.compile(r"[\w./:@%+=^-]+")
 _BLANKS = re.compile(r"(?:[ \t\r]|\\\n)+")
@@ -27,7 +26,7 @@ _RANGE = re.compile(r"(-?\d{1,9})\.\.(-?\d{1,9})|([A-Za-z])\.\.([A-Za-z])")
 _MAY_REDIRECT = frozenset("<>&{0123456789")
 _ENDS = frozenset(" \t\r\n;&|<>()")
 _PREFIXES = frozenset({"if", "then", "else", "elif", "fi", "do", "done", "while", "until", "!", "{", "}", "esac"})
-"""Words of the shell before which or after which a command begins."""
+"""Keywords of the shell next to which a command begins."""
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
 
 Operator = Literal["", ";", "&&", "||", "|", "&"]
@@ -35,7 +34,7 @@ Operator = Literal["", ";", "&&", "||", "|", "&"]
 
 class Part(NamedTuple):
     kind: Literal["text", "glob", "variable", "unquoted", "unknown", "brace"]
-    """`unquoted`: a variable outside of quotes. `unknown`: a substitution. `brace`: only while a word is read."""
+    """`unquoted`: a variable outside quotes. `unknown`: a substitution. `brace`: only while a word is read."""
     text: str
 
 
@@ -54,7 +53,7 @@ class SimpleCommand(msgspec.Struct, frozen=True):
     document: str | None = None
     """What it reads from a here-document or here-string."""
     after: Operator = ""
-    """What is between it and the command before."""
+    """The operator between it and the command before it."""
 
 
 class Loop(NamedTuple):
@@ -65,7 +64,7 @@ class Loop(NamedTuple):
 
 
 class EnterSubshell(NamedTuple):
-    """A subshell or substitution begins: what it changes of the shell's state is forgotten at its end."""
+    """A subshell or substitution begins: its changes to the shell's state are lost when it ends."""
 
 
 class LeaveSubshell(NamedTuple):
@@ -76,27 +75,27 @@ Step = SimpleCommand | Loop | EnterSubshell | LeaveSubshell
 
 
 class TooDeep(ValueError):
-    """Nobody writes that by hand."""
+    """Nested more deeply than anybody writes by hand."""
 
 
 def parse(command: str) -> list[Step]:
-    """Raises `TooDeep`; everything else is read somehow."""
+    """Raises `TooDeep`; any other text is parsed somehow."""
     return _Parser(command, 0).parse()
 
 
 def render(word: Word) -> str:
-    """About as it was written, without quotes."""
+    """Roughly as it was written, without quotes."""
     names = {"variable": "${%s}", "unquoted": "${%s}"}
     return "".join(names.get(part.kind, "%s") % part.text for part in word)
 
 
 def literal(word: Word) -> str | None:
-    """None: it depends on something."""
+    """The text of a word; None: it depends on variables, files or the like."""
     return "".join(part.text for part in word) if all(part.kind == "text" for part in word) else None
 
 
 class _Here(NamedTuple):
-    """A here-document whose text has not come yet."""
+    """A here-document whose text has not been read yet."""
 
     step: int
     end: str
@@ -110,16 +109,16 @@ class _Parser:
         self._depth = depth
         self._steps: list[Step] = []
         self._here: list[_Here] = []
-        """Announced in this line."""
+        """Announced on the current line."""
 
     def parse(self) -> list[Step]:
         while self._at < len(self._text):
             self._read_commands()
-            self._at += 1  # a closing parenthesis that nobody has opened
+            self._at += 1  # a closing parenthesis without an opening one
         return self._steps
 
     def _read_commands(self) -> None:  # noqa: C901, PLR0912, PLR0915  (a table of what may come next)
-        """Up to a closing parenthesis, or the end."""
+        """Reads up to a closing parenthesis, or to the end."""
         if self._depth > MAX_DEPTH:
             raise TooDeep("commands are nested too deeply")
         text, after = self._text, ""
@@ -151,10 +150,9 @@ class _Parser:
                 if pair in ("<(", ">("):
                     words.append(self._read_word())
                     continue
-                self._at = redirect.end()
                 operator = redirect[1] or redirect[2]
-                self._skip_blanks()
-                start = self._at
+                blank = _BLANKS.match(text, redirect.end())
+                start = self._at = blank.end() if blank else redirect.end()
                 has_word = start < len(text) and text[start] not in "\n;&|)<>"
                 target = self._read_word() if has_word else ()
                 if operator in ("<<", "<<-"):
@@ -188,7 +186,7 @@ class _Parser:
                 if not words and (name := _ASSIGNMENT.match(first)):
                     if text[self._at : self._at + 1] == "(":
                         self._at += 1
-                        self._read_subshell()  # the words of an array: of interest is only what they run
+                        self._read_subshell()  # the words of an array: only what they run matters
                         word = (Part("text", name[0]), Part("unknown", "(…)"))
                     value = (Part("text", word[0].text[name.end() :]), *word[1:])
                     assignments.append((name[1], tuple(part for part in value if part.text)))
@@ -242,10 +240,6 @@ class _Parser:
                 self._steps[here.step] = msgspec.structs.replace(step, document="\n".join(lines))
         self._here.clear()
 
-    def _skip_blanks(self) -> None:
-        if blank := _BLANKS.match(self._text, self._at):
-            self._at = blank.end()
-
     def _read_word(self) -> Word:
         text, parts, start = self._text, list[Part](), self._at
         while self._at < len(text):
@@ -295,7 +289,7 @@ class _Parser:
         return _merge_text(parts)
 
     def _read_quoted(self, parts: list[Part]) -> None:
-        """Up to the closing quote, behind which it ends."""
+        """Reads up to and including the closing quote."""
         text, plain = self._text, re.compile(r'[^"\\$`]+')
         parts.append(Part("text", ""))
         while self._at < len(text):
@@ -322,9 +316,10 @@ class _Parser:
             end = self._at + 1
             while end < len(text) and text[end] != "`":
                 end += 2 if text[end] == "\\" else 1
-            inner = re.sub(r"\\([`$\\])", r"\1", text[self._at + 1 : end])
+            inner = _Parser(re.sub(r"\\([`$\\])", r"\1", text[self._at + 1 : end]), self._depth + 1)
             self._at = end + 1
-            return self._read_backquoted(inner)
+            self._steps += (EnterSubshell(), *inner.parse(), LeaveSubshell())
+            return Part("unknown", "$(…)")
         if name := _NAME.match(text, self._at):
             self._at = name.end()
             return Part("variable" if is_quoted else "unquoted", name[1] or name[2])
@@ -337,26 +332,22 @@ class _Parser:
             self._at += 2
             first = len(self._steps)
             self._read_subshell()
-            return self._guess_output(first)
+            # a few commands have a known output
+            commands = [step for step in self._steps[first:] if isinstance(step, SimpleCommand)]
+            words = [literal(word) for word in commands[0].words] if len(commands) == 1 else []
+            if words == ["pwd"]:
+                return Part("variable", "PWD")
+            is_default = "-t" in words or all((word or "").startswith("-d") for word in words[1:])
+            return Part("unknown", "$(mktemp)" if words[:1] == ["mktemp"] and is_default else "$(…)")
         if text.startswith("${", self._at):
-            start, self._at = self._at, _closing_brace(text, self._at + 2) + 1
+            start, depth = self._at, 1
+            self._at += 2
+            while self._at < len(text) and depth > 0:
+                depth += {"{": 1, "}": -1}.get(text[self._at], 0)
+                self._at += 1
             return Part("unknown", text[start : self._at])
         self._at += 1
         return Part("text", "$")
-
-    def _guess_output(self, first: int) -> Part:
-        """Of a substitution whose commands were read since: a few are known without running them."""
-        commands = [step for step in self._steps[first:] if isinstance(step, SimpleCommand)]
-        words = [literal(word) for word in commands[0].words] if len(commands) == 1 else []
-        if words == ["pwd"]:
-            return Part("variable", "PWD")
-        is_default = "-t" in words or all((word or "").startswith("-d") for word in words[1:])
-        return Part("unknown", "$(mktemp)" if words[:1] == ["mktemp"] and is_default else "$(…)")
-
-    def _read_backquoted(self, command: str) -> Part:
-        inner = _Parser(command, self._depth + 1)
-        self._steps += (EnterSubshell(), *inner.parse(), LeaveSubshell())
-        return Part("unknown", "$(…)")
 
     def _read_ansi(self) -> str:
         read: list[str] = []
@@ -374,22 +365,13 @@ class _Parser:
 
 
 def _find(text: str, what: str, start: int) -> int:
-    """Where it is, or the end."""
+    """The position of `what`, or the end."""
     found = text.find(what, start)
     return len(text) if found < 0 else found
 
 
-def _closing_brace(text: str, start: int) -> int:
-    depth = 1
-    for at in range(start, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[at], 0)
-        if depth == 0:
-            return at
-    return len(text)
-
-
 def _merge_text(parts: list[Part]) -> Word:
-    """Neighbours that are text are one. An empty word, in quotes, has one part."""
+    """Joins neighbouring text. An empty word, in quotes, keeps one part."""
     if len(parts) == 1:
         return (parts[0],)
     merged: list[Part] = []
@@ -408,19 +390,12 @@ def _merge_text(parts: list[Part]) -> Word:
 
 
 def _without_braces(word: Word) -> list[Word]:
-    """What `a{b,c}` and `{1..3}` stand for."""
+    """What `a{b,c}` and `{1..3}` expand to."""
     braces = sum(part.kind == "brace" for part in word)
     if braces == 0:
         return [word]
     if braces > MAX_BRACES:
         return [(Part("unknown", "{…}"),)]
-    return [
-        _merge_text([(Part("text", part.text) if part.kind == "brace" else part) for part in one])
-        for one in _expand_braces(word)[:MAX_WORDS]
-    ]
-
-
-def _expand_braces(word: Word) -> list[Word]:
     done: list[Word] = []
     waiting = [word]
     while waiting and len(done) + len(waiting) <= MAX_WORDS:
@@ -431,7 +406,10 @@ def _expand_braces(word: Word) -> list[Word]:
             continue
         start, end, choices = found
         waiting += [(*one[:start], *choice, *one[end:]) for choice in reversed(choices)]
-    return done + waiting
+    return [
+        _merge_text([(Part("text", part.text) if part.kind == "brace" else part) for part in one])
+        for one in (done + waiting)[:MAX_WORDS]
+    ]
 
 
 def _find_braces(word: Word) -> tuple[int, int, list[Word]] | None:
@@ -448,14 +426,11 @@ def _find_braces(word: Word) -> tuple[int, int, list[Word]] | None:
                 edges = zip((-1, *commas), (*commas, len(inside)), strict=True)
                 return start, at + 1, [inside[low + 1 : high] for low, high in edges]
             given = _RANGE.fullmatch(inside[0].text) if len(inside) == 1 and inside[0].kind == "text" else None
+            if given and given[1] is not None:
+                low, high = sorted((int(given[1]), int(given[2])))
+                numbers = range(low, min(high, low + MAX_WORDS) + 1)
+                return start, at + 1, [(Part("text", str(number)),) for number in numbers]
             if given:
-                return start, at + 1, [(Part("text", one),) for one in _expand_range(given)]
+                low, high = sorted((ord(given[3]), ord(given[4])))
+                return start, at + 1, [(Part("text", chr(code)),) for code in range(low, high + 1)]
     return None
-
-
-def _expand_range(given: re.Match[str]) -> list[str]:
-    if given[1] is not None:
-        low, high = sorted((int(given[1]), int(given[2])))
-        return [str(number) for number in range(low, min(high, low + MAX_WORDS) + 1)]
-    low, high = sorted((ord(given[3]), ord(given[4])))
-    return [chr(code) for code in range(low, high + 1)]

@@ -1,6 +1,6 @@
-"""What the words of a command stand for: its options, values of variables, and patterns for names of files.
+"""What the words of a command stand for: options, values of variables, and patterns for file names.
 
-The commands themselves are not run, so a variable may have several values, or one that is not known.
+Commands are not run, so a variable may have several possible values, or an unknown one.
 """
 
 import fnmatch
@@ -12,12 +12,12 @@ from typing import NamedTuple
 from talaria.tools.shell_commands import Part, Word, literal, render
 
 UNKNOWN = "\0"
-"""In a pattern: what cannot be known before it runs."""
+"""In a pattern: what is only known at run time."""
 _ESCAPED = re.compile(r"\[([*?[])\]")
 
 
 def escape(text: str) -> str:
-    """As a pattern that stands for exactly that."""
+    """A pattern that matches exactly this text."""
     return re.sub(r"([*?[])", r"[\1]", text)
 
 
@@ -26,7 +26,7 @@ def unescape(part: str) -> str:
 
 
 def is_plain(part: str) -> bool:
-    """Whether a pattern stands for one name only."""
+    """Whether a pattern matches one name only."""
     return UNKNOWN not in part and not re.search(r"[*?[]", _ESCAPED.sub("", part))
 
 
@@ -36,9 +36,9 @@ def name_matches(name: str, part: str) -> bool:
 
 MAX_WORDS = 5_000
 MAX_CHARS = 200_000
-"""Of all values of one word: variables can double each other without end."""
+"""Of all values of one word: variables can double each other endlessly."""
 _TEMPORARY_PATH = "/tmp/talaria-unknown"  # noqa: S108
-"""What `mktemp` answers: a name that nothing in a project has."""
+"""What `mktemp` prints: a path that is in no project."""
 _ANYTHING: Word = (Part("unknown", "…"),)
 
 
@@ -51,22 +51,12 @@ def _temporary(part: Part) -> Part:
 
 
 def _split(value: Word) -> list[Word]:
-    """What a variable becomes outside of quotes."""
+    """What a variable becomes outside quotes."""
     text = literal(value)
     if text is None or not re.search(r"[\s*?]", text):
         return [value]
     pieces = (re.split(r"([*?])", piece) for piece in text.split())
     return [tuple(Part("glob" if one in ("*", "?") else "text", one) for one in piece if one) for piece in pieces]
-
-
-def _pattern(part: Part) -> str:
-    match part.kind:
-        case "text":
-            return escape(part.text)
-        case "glob":
-            return part.text
-        case _:
-            return UNKNOWN
 
 
 def _normalize(pattern: str) -> tuple[str, ...] | None:
@@ -82,27 +72,27 @@ def _normalize(pattern: str) -> tuple[str, ...] | None:
 
 
 def as_path(pattern: tuple[str, ...] | None) -> str | None:
-    """None: it stands for several, or for something that is not known."""
+    """None: it stands for several paths, or for an unknown one."""
     if pattern is None or not all(map(is_plain, pattern)):
         return None
     return f"/{'/'.join(map(unescape, pattern))}"
 
 
 class ExpansionSnapshot(NamedTuple):
-    """What a subshell forgets at its end."""
+    """State that is restored when a subshell ends."""
 
     places: tuple[str | None, ...]
     variables: dict[str, tuple[Word, ...]]
 
 
 class ExpansionState:
-    """What a shell knows after the commands that were read so far."""
+    """The state of a shell after the commands that were read so far."""
 
     def __init__(self, place: str, home: str, unknown: dict[str, None]) -> None:
-        """`unknown` collects what cannot be told before the commands run."""
+        """`unknown` collects what is only known at run time."""
         self.home = home
         self.places: tuple[str | None, ...] = (place,)
-        """Where commands may run by now; None: not known."""
+        """Where the next command may run; None: unknown."""
         self.variables: dict[str, tuple[Word, ...]] = {}
         self._unknown = unknown
 
@@ -113,7 +103,7 @@ class ExpansionState:
         self.places, self.variables = snapshot
 
     def expand(self, words: Sequence[Word]) -> list[Word]:
-        """With the values of variables in it."""
+        """Replaces variables by their values."""
         done: list[Word] = []
         for word in words:
             done += self.substitute(word)
@@ -123,14 +113,19 @@ class ExpansionState:
         return done[:MAX_WORDS]
 
     def substitute(self, word: Word) -> list[Word]:
-        """Several words, if a variable in it may have several values."""
+        """Returns several words if a variable in it may have several values."""
         if all(part.kind not in ("variable", "unquoted") for part in word):
             return [tuple(_temporary(part) for part in word)]
         made: list[Word] = [()]
         for part in word:
             values: Sequence[Word] = ((_temporary(part),),)
             if part.kind in ("variable", "unquoted"):
-                values = self._values(part.text)
+                name = part.text
+                if name in self.variables:
+                    values = self.variables[name] or ((),)
+                else:
+                    known = {"HOME": self.home, "TMPDIR": "/tmp", "PWD": self.places[0]}.get(name)  # noqa: S108
+                    values = ((Part("text", known) if known is not None else Part("unknown", f"${name}"),),)
                 if part.kind == "unquoted" and len(word) == 1:
                     values = [piece for value in values for piece in _split(value)]
             size = sum(map(_size, made)) * len(values) + sum(map(_size, values)) * len(made)
@@ -139,15 +134,11 @@ class ExpansionState:
             made = [(*one, *value) for one in made for value in values]
         return made
 
-    def _values(self, name: str) -> Sequence[Word]:
-        if name in self.variables:
-            return self.variables[name] or ((),)
-        known = {"HOME": self.home, "TMPDIR": "/tmp", "PWD": self.places[0]}.get(name)  # noqa: S108
-        return (((Part("text", known),) if known is not None else (Part("unknown", f"${name}"),)),)
-
     def to_patterns(self, word: Word) -> list[tuple[str, ...] | None]:
         """As absolute paths in parts, one for each place. None: it may be anywhere."""
-        text = "".join(_pattern(part) for part in word)
+        text = "".join(
+            escape(part.text) if part.kind == "text" else part.text if part.kind == "glob" else UNKNOWN for part in word
+        )
         if not text:
             return []
         if text.startswith("/"):
@@ -174,7 +165,7 @@ def program_name(words: Sequence[Word]) -> str:
 
 
 def parse_options(words: Sequence[Word], with_values: Collection[str] = ()) -> Options:
-    """Of a command. `with_values`: those whose value is the next word."""
+    """`with_values`: options whose value is the next word."""
     given: list[str] = []
     operands: list[Word] = []
     rest = iter(words[1:])
@@ -192,7 +183,7 @@ def parse_options(words: Sequence[Word], with_values: Collection[str] = ()) -> O
 
 
 def find_target_directory(words: Sequence[Word]) -> Word:
-    """The value of `-t` of mv, cp and the like; empty: it is not given."""
+    """The value of `-t` of mv, cp and the like; empty: not given."""
     for at, word in enumerate(words[:-1]):
         if literal(word) in ("-t", "--target-directory"):
             return words[at + 1]
@@ -207,11 +198,11 @@ class FindTests(NamedTuple):
     kinds: str
     max_depth: int
     is_any: bool
-    """One of them is enough."""
+    """Matching one of them is enough."""
 
 
 def parse_find_tests(words: Sequence[str]) -> FindTests:
-    """Of `find`, as far as they are known; what is excluded with `!` is taken to be there."""
+    """The tests of `find`, as far as they are known; what `!` excludes is assumed to match."""
     names: list[str] = []
     paths: list[str] = []
     kinds, max_depth = "", 1 << 20

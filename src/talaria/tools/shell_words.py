@@ -1,22 +1,28 @@
-"""Reading a command line, as far as that can be done without running it. A convenience: the sandbox is the boundary."""
+"""Reading a command line without running it: what rules match, and which commands a lasting yes covers. A convenience:
+the sandbox is the boundary."""
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
-from pathlib import PurePosixPath
+from contextlib import ExitStack
+from pathlib import Path, PurePosixPath
 
+from talaria.core.trees import Root, read_file
+from talaria.tools import git_config
 from talaria.tools.protected import Protected
+from talaria.tools.repositories import HOOKS, RepositoryScan, find_enclosing_repository, is_repository
 
 MAX_SIMPLE_CHARS = 2_000
 _SPECIAL_CHARS = frozenset("|&;<>()$`\\\n*?[]{}~!#=\r")
-"""With one of these more may happen than the words say."""
+"""With any of these, more may happen than the words say."""
 _INTERPRETERS = (
     r"(?:a|ba|da|elvi|fi|c|k|lk|mk|o|pdk|pw|rba|tc|xon|ya|z)?sh|nu|rc|python[\d.]*|ipython[\d.]*|pypy[\d.]*|node|deno|"
     r"bun|perl|ruby|php|lua|awk|gawk|env|xargs|sudo|doas|su|eval|exec|"
     r"source|\.|nohup|time|timeout|nice|watch|find|make|npx|uvx|pipx|ssh|docker|podman|kubectl|systemd-run|export|alias|"
     r"setsid|busybox"
 )
-"""What they do is said by their arguments or by files: a word in front of it means nothing."""
+"""Their arguments or files decide what they do, so the first word says nothing."""
 _RUN_OTHERS = (
     r"npm|npm-.*|pnpm|yarn|corepack|pip[\d.]*|uv|poetry|pdm|hatch|tox|nox|pytest|cargo|rustc|rustup|go|just|rake|gradle|gradlew|"
     r"mvn|mvnw|ant|bazel|cmake|ctest|ninja|meson|scons|composer|bundle|gem|mix|rebar3|dotnet|conda|mamba|pre-commit|"
@@ -35,12 +41,12 @@ _RUN_OTHERS = (
     r"podman-compose|nerdctl|buildah|runc|crun|lxc|incus|machinectl|minikube|trap|coproc|hash|enable|complete|bind|"
     r"mapfile|readarray|declare|typeset|local|readonly|set|shopt|unset|let|fc|history"
 )
-"""They run programs that their arguments name, or what files of a project say."""
+"""They run programs that their arguments or files of a project name."""
 _HARMLESS = frozenset(
     {"cat", "date", "df", "du", "file", "free", "head", "hostname", "id", "ls", "ps", "pwd", "stat", "tail", "uname"}
     | {"uptime", "wc", "which", "whoami"}
 )
-"""They show something and run nothing else, whatever follows them."""
+"""They show something and run nothing else, whatever their arguments."""
 _SEPARATORS = r"[|&;\n(){}`]|\b(?:then|do|else)\b"
 _WIPING = frozenset({"wipefs", "blkdiscard", "sgdisk", "sfdisk", "parted"})
 _DISK = re.compile(r"/dev/(?:sd|nvme|vd|hd|mmcblk|mapper|md|dm-|xvd)")
@@ -52,9 +58,51 @@ _DELETING = re.compile(
 )
 _EVERYTHING = re.compile(r"(?:/|~|\$HOME|\$\{HOME\}|/(?:home|usr|etc|var|boot|root|bin|lib))/?\*?")
 
+_SUBCOMMAND = re.compile(r"[a-z][a-z0-9-]*")
+_RUNNING_OPTIONS = (
+    *("exec", "receive-pack", "upload-pack", "config", "ssh-command", "extcmd", "open-files-in-pager", "template"),
+    *("git-dir", "work-tree", "ext-diff", "textconv", "output", "editor-cmd", "diff-cmd", "diff3-cmd", "command"),
+)
+"""Options that take a command, a folder with its own settings, or a file to write. They may be shortened."""
+_RUNNING_LETTERS = frozenset("cCxoO")
+_RUNS = {
+    "git": frozenset(
+        {
+            *("bisect", "clone", "config", "credential", "daemon", "difftool", "filter-branch", "filter-repo", "grep"),
+            *("for-each-repo", "gui", "help", "hook", "instaweb", "maintenance", "mergetool", "p4", "remote"),
+            *("send-email", "submodule", "svn", "upload-pack", "receive-pack", "shell"),
+        }
+    ),
+    "gh": frozenset({"alias", "auth", "codespace", "config", "cs", "ext", "extension", "extensions"}),
+    "ip": frozenset({"netns", "vrf"}),
+}
+"""Subcommands that run what their arguments say, set what runs later, or print a login."""
+_RUNNING = frozenset(
+    {
+        *("build", "call", "console", "deploy", "dev", "dlx", "eval", "exec", "invoke", "job", "local", "repl", "run"),
+        *("script", "serve", "server", "sh", "shell", "ssh", "start", "task", "test", "up", "watch", "x"),
+    }
+)
+"""Subcommands of many programs that run their arguments, or what files of the project say."""
+_HAVE_NO_SUBCOMMANDS = frozenset(
+    {
+        *("base64", "cat", "chattr", "chgrp", "chmod", "chown", "cp", "curl", "dd", "install", "ln", "mkdir", "mkfifo"),
+        *("mknod", "mv", "nc", "ncat", "patch", "rm", "rmdir", "setfacl", "shred", "socat", "sort", "split", "tee"),
+        *("touch", "truncate", "unlink", "unzip", "wget", "xxd", "7z", "gzip", "gunzip", "xz", "openssl", "gpg"),
+    }
+)
+"""Their second word is a file or an address, so a lasting yes would allow writing or sending anything."""
+_HOOKS_OF = {
+    "push": frozenset({"pre-push", "reference-transaction"}),
+    "fetch": frozenset({"pre-auto-gc", "reference-transaction"}),
+}
+"""Other subcommands may run any hook."""
+_SUFFIXES = ("", ".git", ".bundle")
+"""Git finds a repository that is named without one of these."""
+
 
 def split_simple(command: str) -> Sequence[str] | None:
-    """Its words, if it is one program with plain words behind it, named by no path of the project; else None."""
+    """The words, if it is one program followed by plain words, and not named by a path in the project; else None."""
     if len(command) > MAX_SIMPLE_CHARS or _SPECIAL_CHARS & set(command):
         return None
     try:
@@ -67,13 +115,13 @@ def split_simple(command: str) -> Sequence[str] | None:
 
 
 def is_harmless(command: str) -> bool:
-    """It will be the same again tomorrow: a yes for good is a yes to that."""
+    """Whether it does the same every time, so a permanent yes is safe."""
     words = split_simple(command)
     return words is not None and words[0] in _HARMLESS
 
 
 def runs_others(program: str) -> bool:
-    """Whether a yes to this program would be a yes to any other: then none that lasts is given."""
+    """Whether a yes to this program would be a yes to any other: then no yes lasts."""
     return re.fullmatch(f"{_INTERPRETERS}|{_RUN_OTHERS}", _program_name(program), re.IGNORECASE) is not None
 
 
@@ -82,27 +130,26 @@ def _program_name(program: str) -> str:
 
 
 def matches_rule(command: str, pattern: str, *, is_allowing: bool) -> bool:
-    """`*` stands for a word, at the end for any number of them. To allow, it must be all that happens; to deny, it is
-    enough that a command in it begins so."""
+    """`*` stands for one word, or at the end for any number of words. To allow, the pattern must match everything that
+    happens; to deny, one command that begins like the pattern is enough."""
     wanted = pattern.split()
     if is_allowing:
         words = split_simple(command)
         return command.strip() == pattern.strip() or (words is not None and _fits(words, wanted))
     beginning = wanted if wanted[-1:] == ["*"] else [*wanted, "*"]
-    return any(_fits(_split_loosely(part), beginning) for part in (command, *_split_commands(command)))
+    for part in (command, *_split_commands(command)):
+        try:
+            words = shlex.split(part) if len(part) <= MAX_SIMPLE_CHARS else part.split()
+        except ValueError:
+            words = part.split()
+        if _fits([*map(_program_name, words[:1]), *words[1:]], beginning):
+            return True
+    return False
 
 
 def _split_commands(command: str) -> list[str]:
-    """The commands that seem to be in it."""
+    """A rough split into single commands."""
     return [part for part in re.split(_SEPARATORS, command) if part and not part.isspace()]
-
-
-def _split_loosely(part: str) -> Sequence[str]:
-    try:
-        words = shlex.split(part) if len(part) <= MAX_SIMPLE_CHARS else part.split()
-    except ValueError:
-        words = part.split()
-    return [_program_name(words[0]), *words[1:]] if words else words
 
 
 def _fits(words: Sequence[str], wanted: Sequence[str]) -> bool:
@@ -115,24 +162,91 @@ def _fits(words: Sequence[str], wanted: Sequence[str]) -> bool:
 
 
 def may_delete(command: str, place: str) -> bool:
-    """Whether it is worth a closer look: it has a word in it that deletes files or speaks of a repository."""
+    """Whether it needs a closer look: it has a word that deletes files or names a repository."""
     return _DELETING.search(command) is not None or ".git" in place
 
 
 def is_destructive(command: str, protected: Protected) -> bool:
-    """Wipes the disk, or goes for what is private. Each part is looked at once: it may be long."""
+    """Whether it wipes the disk or touches what is private. Each part is read once: it may be long."""
     if any(place in command for place in protected.names) or ":|:&" in "".join(command.split()):
         return True
-    return any(_wipes(part.replace(">", " > ").split()) for part in _split_commands(command.replace("${HOME}", "~")))
-
-
-def _wipes(words: Sequence[str]) -> bool:
-    names = {_program_name(word) for word in words}
-    if names & _WIPING or any(name.startswith("mkfs") for name in names):
-        return True
-    is_deep = any(word.startswith("-") and not word.startswith("--") and "r" in word.lower() for word in words)
-    if "rm" in names and (is_deep or "--recursive" in words):
-        return any(_EVERYTHING.fullmatch(word) for word in words)
-    if names & {"dd", "shred", "tee", ">"}:
-        return any(_DISK.match(word.removeprefix("of=")) for word in words)
+    for part in _split_commands(command.replace("${HOME}", "~")):
+        words = part.replace(">", " > ").split()
+        names = {_program_name(word) for word in words}
+        if names & _WIPING or any(name.startswith("mkfs") for name in names):
+            return True
+        is_deep = any(word.startswith("-") and not word.startswith("--") and "r" in word.lower() for word in words)
+        if "rm" in names and (is_deep or "--recursive" in words):
+            if any(_EVERYTHING.fullmatch(word) for word in words):
+                return True
+        elif names & {"dd", "shred", "tee", ">"} and any(_DISK.match(word.removeprefix("of=")) for word in words):
+            return True
     return False
+
+
+def command_prefix(words: Sequence[str]) -> tuple[str, ...]:
+    """The program and subcommand that a lasting yes to this command may cover. Empty: only this exact command.
+
+    The words alone are not enough: what sandboxed commands have left in the project must not run outside by way of a
+    command that was allowed once. Anything that could do that is asked about each time.
+    """
+    if len(words) < 2 or "/" in words[0]:
+        return ()
+    program, subcommand = words[:2]
+    is_plain = _SUBCOMMAND.fullmatch(program) and _SUBCOMMAND.fullmatch(subcommand)
+    if program in _HAVE_NO_SUBCOMMANDS or subcommand in _RUNS.get(program, ()):
+        return ()
+    if subcommand in _RUNNING and program not in _RUNS:
+        return ()
+    return (program, subcommand) if is_plain and not runs_others(program) else ()
+
+
+def runs_anything(word: str) -> bool:
+    """Whether a program may take a command from this word or from the words after it."""
+    if word.startswith("--"):
+        name = word[2:].partition("=")[0]
+        return any(option.startswith(name) or name.startswith(option) for option in _RUNNING_OPTIONS)
+    if "::" in word or word.lower().startswith("file:"):
+        return True
+    return word.startswith("-") and not _RUNNING_LETTERS.isdisjoint(word)
+
+
+def find_risk(words: Sequence[str], place: str, project: Path) -> str:
+    """Why an earlier yes does not cover a command that begins with the same words: the rest of a sentence. Empty: it
+    does. Looks at the disk, and runs nothing."""
+    try:
+        here = Path(place).resolve()
+        if not here.is_relative_to(project):
+            return "it starts in a folder outside the project"
+        for word in words[2:]:
+            named = (word, word[2:] if word.startswith("-") else "", word[1:] if word.startswith("@") else "")
+            if any((here / f"{name}{suffix}").exists() for name in named if name for suffix in _SUFFIXES):
+                return "it names a file, which commands may have created"
+        return _find_risk_of_git(words[1], here, project) if words[0] in ("git", "gh") else ""
+    except (OSError, RuntimeError, ValueError):
+        return "the folder in which it starts cannot be read"
+
+
+def _find_risk_of_git(subcommand: str, here: Path, project: Path) -> str:
+    enclosing = find_enclosing_repository(project, lambda _: True)
+    top = enclosing.root if enclosing is not None else project
+    between = (one for one in (here, *here.parents) if one.is_relative_to(top) and one != top)
+    if any((one / ".git").exists() or is_repository(os.listdir(one)) for one in between):  # noqa: PTH208
+        return "it starts in a repository inside the project, which commands may have created"
+    if enclosing is None:
+        return "it is unknown what its repository obeys" if os.path.lexists(project / ".git") else ""
+    with ExitStack() as held:
+        opened = {str(one): held.enter_context(Root.open(one)) for one in (top, *enclosing.folders)}
+        found = RepositoryScan(opened)
+        found.add(f"{top}/.git")
+    wanted = _HOOKS_OF.get(subcommand, frozenset(HOOKS))
+    for place in map(Path, found.policy):
+        for hook in [place / name for name in sorted(wanted)] if place.is_dir() else [place]:
+            if hook.name in wanted and hook.is_file() and os.access(hook, os.X_OK):
+                return f"git would run the hook {hook}, and with it what commands may have changed in the project"
+    for file in (place for place in found.policy if place.endswith("/config")):
+        for key, value in git_config.parse_config(read_file(Path(file), git_config.MAX_CONFIG_BYTES)):
+            is_address = key.startswith("remote.") and key.rpartition(".")[2] in ("url", "pushurl")
+            if is_address and (":" not in value.partition("/")[0] or value.lower().startswith("file:")):
+                return "one of the remotes is a repository on this machine, and git would run its hooks"
+    return ""

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 MAX_NEWS = 20
 MAX_HELD = 50
-"""Changes to policy files, until everything that runs is stopped: something makes them again and again."""
+"""After this many changes to policy files everything that runs is stopped: something keeps making them."""
 _STOPPED = (
-    "Commands made files again and again that other programs obey. All processes of this session were stopped; the "
-    "next command begins anew."
+    "Commands kept creating files that other programs obey. All processes of this session were stopped; the next "
+    "command starts a new shell."
 )
 
 NO_PORTS = "Only at the strict level do commands have a network of their own, in which a port can be opened"
@@ -67,11 +67,11 @@ class Workspace:
         can_be_opened: Callable[[Path], bool] = lambda _: True,
         is_secret: Callable[[Path], bool] = lambda _: False,
     ) -> None:
-        """`make_policy`: what commands see, as it is then, if they may also write to some places. `open_events`: who
-        tells what is made in folders. `use_caches`: entered while commands may use the project's package caches. All
-        not on the loop. `find_neighbors`: those of other sessions in the same project or repository. `git`: None, where
-        commands have git's settings as they are. `can_be_opened`: whether a person can open a folder.
-        `is_secret`: whether nobody may learn what is there."""
+        """`make_policy`: what commands see at that moment, if they may also write to some places. `open_events`: the
+        source of events about new files. `use_caches`: entered while commands may use the project's package caches.
+        None of these is called on the loop. `find_neighbors`: workspaces of other sessions in the same project or
+        repository. `git`: None where commands use git's real settings. `can_be_opened`: whether a person can open a
+        folder. `is_secret`: whether commands must not learn what is there."""
         self._sandbox = sandbox
         self._use_caches = use_caches
         self._make_policy = make_policy
@@ -89,9 +89,9 @@ class Workspace:
         self._is_closed = False
         self._writes: tuple[Path, ...] = ()
         self._shared: tuple[Path, ...] = ()
-        """What the person has opened: writable besides the project."""
+        """What the person has opened: writable in addition to the project."""
         self._unguardable: set[Path] = set()
-        """Of what was allowed, what cannot be opened here."""
+        """What was allowed but cannot be opened here."""
         self._has_new_files = False
         self._has_ports = False
         self._watching: asyncio.Task[None] | None = None
@@ -106,10 +106,10 @@ class Workspace:
         )
         self.project = project
         self.top = project
-        """The repository around the project, as far as it is known, or the project itself."""
+        """The repository around the project if it is known, otherwise the project itself."""
         self.settings = settings or TerminalSettings()
         self.cwd = str(project)
-        """Where the next command begins, as the tool host has told it."""
+        """Where the next command starts, as the tool host reported it."""
         self.processes = BackgroundProcesses(self._news.append)
 
     async def start(self, command: SandboxCommand, sink: OutputSink) -> RunningCommand:
@@ -118,23 +118,22 @@ class Workspace:
             if self._is_closed:
                 raise ToolFailed("This session is closed.")
             host = self._live_host
-            if host is not None and not self.has_running and not await self.guard.refresh(host, self._find_guarded):
-                host = None
+            if host is not None and not self.has_running:
+                is_guarded = await self.guard.refresh(host, lambda: self._make_policy(self._shared).guarded)
+                host = host if is_guarded else None
             host = host or await self._start_host()
             started = host.start(command, sink)
             self.guard.note_start(started)
-        started.when_ended(lambda end: self._note_end(started, end))
+
+        def note_end(end: ExitStatus) -> None:
+            self.guard.running.discard(started)
+            self.cwd = end.cwd or self.cwd
+
+        started.when_ended(note_end)
         return started
 
-    def _find_guarded(self) -> tuple[Path, ...]:
-        return self._make_policy(self._shared).guarded
-
-    def _note_end(self, started: RunningCommand, end: ExitStatus) -> None:
-        self.guard.running.discard(started)
-        self.cwd = end.cwd or self.cwd
-
     async def share(self, places: Sequence[Path]) -> None:
-        """Of what is outside the project, commands write just this from now on. Raises `ToolFailed`."""
+        """From now on, commands may write exactly these places outside the project. Raises `ToolFailed`."""
         async with self._lock:
             others = (self.project, self.top, *self._writes, *places)
             wanted = tuple(place for place in places if not any(_is_below(place, other) for other in others))
@@ -149,7 +148,7 @@ class Workspace:
                 faults: list[str] = []
                 for place in dropped:
                     is_around = self._is_around_others(place)
-                    faults.append("it is around what stays open" if is_around else await host.withdraw(place))
+                    faults.append("it contains what stays open" if is_around else await host.withdraw(place))
                 faults += [await self._share_now(host, place, wanted) for place in added]
                 if any(faults):
                     await self._restart(added or dropped)
@@ -157,7 +156,7 @@ class Workspace:
             self._shared = wanted
 
     async def _without_guarded(self, places: tuple[Path, ...]) -> tuple[Path, ...]:
-        """Where nothing can be mounted, what other programs obey could be changed there."""
+        """Without mounts, nothing in a folder can be guarded, so none with files that other programs obey is opened."""
         kept = tuple(place for place in places if place in self._shared)
         for place in (place for place in places if place not in kept):
             view = await in_thread(partial(self._make_policy, (place,)))
@@ -173,14 +172,14 @@ class Workspace:
         return kept
 
     async def _share_now(self, host: ToolHost, place: Path, wanted: tuple[Path, ...]) -> str:
-        """Returns why it cannot be done while the sandbox runs."""
+        """Returns why it cannot be done while the sandbox runs; empty: it is done."""
         if self._is_around_others(place):
             return "it holds what is open already, and its guards"
         view = await in_thread(lambda: self._make_policy(wanted))
         if any(hidden.is_relative_to(place) for hidden in view.hidden):
-            return "there is something in it that must be hidden"
+            return "it contains something that must be hidden"
         if any(own.is_relative_to(place) or place.is_relative_to(own) for own in view.own):
-            return "there is code of Talaria's own in it"
+            return "it contains Talaria's own code"
         guarded = [one for one in view.guarded if one.is_relative_to(place)]
         fault = await host.share(place, guarded)
         if not fault:
@@ -203,7 +202,7 @@ class Workspace:
         )
 
     async def revoke(self, permission: Permission) -> str:
-        """What the person has taken back, at once. Returns what keeps it for now; empty: nothing does."""
+        """Close at once what the person has revoked. Returns what keeps it open for now; empty: nothing."""
         what = permission.what[0]
         ports = self.ports
         if permission.kind == "publish" and ports is not None:
@@ -218,25 +217,25 @@ class Workspace:
                 host = self._live_host
                 if host is not None and await host.withdraw(Path(what)):
                     if self.has_running:
-                        return f"Commands that run now can still change {what}, until they end."
+                        return f"Commands that are running can still change {what} until they end."
                     await self._restart([Path(what)])
                 self._shared = left
         return ""
 
     @property
     def ports(self) -> "Ports | None":
-        """Those that are open now, if a sandbox with a network of its own runs."""
+        """The open ports, if a sandbox with its own network is running."""
         host = self._live_host
         return host.ports if host is not None else None
 
     @property
     def shared(self) -> tuple[Path, ...]:
-        """What the person has opened, as far as commands can write there now."""
+        """What the person has opened and commands can write now."""
         return self._shared
 
     @property
     def roots(self) -> tuple[Path, ...]:
-        """What its commands can write, besides scratch."""
+        """What its commands can write, apart from scratch."""
         return (self.project, *self._writes, *self._shared)
 
     @property
@@ -250,9 +249,9 @@ class Workspace:
     async def open_ports(
         self, ports: Sequence[int], sockets: Sequence[Path] = (), published: Sequence[int] = ()
     ) -> None:
-        """Of this machine, for commands. Others are closed, and those that the person sees, but for `published`. Raises
-        `ToolFailed`."""
-        if not (ports or sockets or self._has_ports) or self.level == "none":  # there commands reach all of them
+        """Open exactly these ports and sockets of this machine for commands, and close all published ports but
+        `published`. Raises `ToolFailed`."""
+        if not (ports or sockets or self._has_ports) or self.level == "none":  # without a sandbox all are reachable
             return
         async with self._lock:
             known = (self._live_host or await self._start_host()).ports
@@ -276,7 +275,7 @@ class Workspace:
                 await known.let_in_socket(path)
 
     async def publish(self, port: int) -> str:
-        """The link under which the person sees what commands serve there. Raises `ToolFailed`."""
+        """The link at which the person sees what commands serve on a port. Raises `ToolFailed`."""
         host = self._live_host
         if host is None:
             raise ToolFailed("Nothing runs here that could be shown.")
@@ -290,9 +289,9 @@ class Workspace:
     async def leave_sandbox(
         self, environment: Mapping[str, str], *, is_by_grant: bool
     ) -> AsyncGenerator[Callable[[SandboxCommand, OutputSink], Awaitable[RunningCommand]]]:
-        """To run one command that a person has allowed to leave. What sandboxed commands have changed is looked at
-        before, so that it does not pass for the person's own doing. `is_by_grant`: they were not asked about these
-        very words."""
+        """To run one command that a person has allowed outside the sandbox. Changes by sandboxed commands are compared
+        first, so that they do not pass for the person's own. `is_by_grant`: the person was not asked about the exact
+        words."""
         await self.quarantine_changes()
         from talaria.tools.sandbox.local import open_outside  # noqa: PLC0415  (rarely)
 
@@ -321,7 +320,7 @@ class Workspace:
         reading: Callable[[], AbstractAsyncContextManager[ToolHost | None]],
         request: "ProxyRequest",
     ) -> "Serve | None":
-        """What the credential broker answers in place of the host that commands name."""
+        """Requests that the credential broker answers instead of the named host; None: not for the broker."""
         if request.url.host != PROGRAM_HOST and request.credential != GIT_LOGIN:
             return None
         if self._broker is None:
@@ -331,45 +330,38 @@ class Workspace:
         return self._broker.intercept(request)
 
     def _on_new_file(self) -> None:
-        """Something was made that matters, and commands run."""
+        """A file that matters was created."""
         if not self.has_running:
             return
         self._has_new_files = True
         if self._watching is None or self._watching.done():
-            self._watching = asyncio.create_task(self._handle_new_files(), name="policy files")
-
-    async def _handle_new_files(self) -> None:
-        try:
-            await self._check_new_files()
-        except Exception:  # what it did not do is done when the next command begins or ends
-            log.exception("what was made in %s could not be looked at", self.cwd)
+            self._watching = asyncio.create_task(self._check_new_files(), name="policy files")
 
     async def _check_new_files(self) -> None:
-        """Guards are put back at once. The rest is compared when its command ends, but nobody waits for the end of a
-        background process."""
-        while self._has_new_files and self._host is not None:
-            self._has_new_files = False
-            if not await self.guard.guard_again(self._host):
-                async with self._lock:
-                    await self._close_host()
-                self._news.extend(f"[{one}]" for one in self.guard.take_warnings())
-            in_background = {process.started for process in self.processes.all}
-            if self.has_running and self.guard.running <= in_background:
-                before = len(self.guard.held)
-                await self.quarantine_changes()
-                self._news.extend(f"[{one}]" for one in self.guard.held[before:])
+        """Restores guards at once. The rest is compared when its command ends, but not if only background processes
+        run: nobody waits for their end."""
+        try:
+            while self._has_new_files and self._host is not None:
+                self._has_new_files = False
+                if not await self.guard.guard_again(self._host):
+                    async with self._lock:
+                        await self._close_host()
+                    self._news.extend(f"[{one}]" for one in self.guard.take_warnings())
+                in_background = {process.started for process in self.processes.all}
+                if self.has_running and self.guard.running <= in_background:
+                    before = len(self.guard.held)
+                    await self.quarantine_changes()
+                    self._news.extend(f"[{one}]" for one in self.guard.held[before:])
+        except Exception:  # what was left undone is done when the next command starts or ends
+            log.exception("new files in %s could not be checked", self.cwd)
 
     @property
     def _live_host(self) -> ToolHost | None:
         return self._host if self._host is not None and self._host.is_alive else None
 
     async def _start_host(self) -> ToolHost:
-        """A new sandbox in place of one that has ended."""
+        """Replaces a sandbox that has ended."""
         await self._close_host()
-        self._host = host = await self._open_host()
-        return host
-
-    async def _open_host(self) -> ToolHost:
         try:
             await self._resources.enter_async_context(in_threads(self._use_caches()))
         except OSError as fault:
@@ -397,10 +389,11 @@ class Workspace:
             await host.guard((), links)
         if host.listener is not None:
             await self._resources.enter_async_context(self.egress.serve(host.listener))
+        self._host = host
         return host
 
     async def _close_host(self) -> None:
-        is_compared = self.guard.is_compared  # now: while it closes, a process may write after the last comparison
+        is_compared = self.guard.is_compared  # read now: while the host closes, a process may still write
         self._host = None
         await self._resources.aclose()
         self._news.extend(f"[{one}]" for one in await self.guard.end(is_compared=is_compared))
@@ -410,7 +403,7 @@ class Workspace:
         return bool(self._news)
 
     def take_news(self) -> tuple[str, ...]:
-        """What has happened in the background since it was last asked."""
+        """What has happened in the background since the last call."""
         news = tuple(self._news)
         self._news.clear()
         return news

@@ -4,11 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import (
-    ExitStack,
-    asynccontextmanager,
-    contextmanager,
-)
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +34,7 @@ if TYPE_CHECKING:
 
 
 _WITH_CACHES = ("strict", "landlock", "seatbelt")
-"""Where commands see a home that is not the person's: their tools would find no cache in it."""
+"""Levels at which commands see another home than the person's, without caches."""
 log = logging.getLogger(__name__)
 
 
@@ -53,9 +49,9 @@ class Workspaces:
         people: Path | None = None,
         of_project: Callable[[TerminalSettings, Path], TerminalSettings] = lambda settings, _: settings,
     ) -> None:
-        """`private`: what a way out may reach although it is not on the public internet. `programs`: files that no
-        command changes. `people`: where those in chats have their folders. `of_project`: the settings with what is set
-        for one project; not on the loop."""
+        """`private`: what the egress proxy may reach although it is not on the public internet. `programs`: files that
+        no command may change. `people`: the folder with those of people in chats. `of_project`: adds the settings of
+        one project; not on the loop."""
         self.settings = settings
         self._of_project = of_project
         self._private = private
@@ -70,20 +66,20 @@ class Workspaces:
 
     @property
     def sandbox(self) -> Sandbox:
-        """Tried out at the first use, which takes a moment: not on the loop."""
+        """Chosen at first use, which takes a moment: not on the loop."""
         return self._choosing.sandbox
 
     def on_sandbox_chosen(self, tell: Callable[[Sandbox], None]) -> None:
-        """From another thread, at the first use, before a command runs."""
+        """Calls `tell` from another thread at first use, before any command runs."""
         self._choosing.tell = tell
 
     @property
     def is_confined(self) -> bool:
-        """On another machine commands have all rights of the account there."""
+        """False on another machine, where commands have all rights of the account."""
         return self.sandbox.level not in ("none", "remote")
 
     def settings_in(self, session: SessionId, cwd: Path) -> TerminalSettings:
-        """What holds for a session: it keeps what was set when it opened its workspace. Raises `ToolFailed`."""
+        """The settings of a session: those at the time when it opened its workspace. Raises `ToolFailed`."""
         workspace = self._all.get(session)
         return workspace.settings if workspace else self._settings_of(cwd.resolve())
 
@@ -94,13 +90,13 @@ class Workspaces:
             raise ToolFailed(str(fault)) from fault
 
     def reads_untrusted(self, scope: Scope) -> bool:
-        """Whether commands reach what strangers write, unasked. Where each is asked about, people know what it does."""
+        """Whether commands can read what strangers write without a question."""
         return self.is_confined and (
             bool(self.settings_in(scope.session, scope.cwd).network) or self.sandbox.level == "container"
         )
 
     def can_send(self, scope: Scope) -> bool:
-        """Whether commands reach somebody outside: what is not confined always does."""
+        """Whether commands can send something outside. Those that are not confined always can."""
         match self.sandbox.level:
             case "none" | "remote":
                 return True
@@ -112,8 +108,7 @@ class Workspaces:
                 return bool(self.settings_in(scope.session, scope.cwd).network)
 
     def may_be_shared(self, folder: Path) -> bool:
-        """Whether a person can open it: not if it holds too much, what nobody may see, or what runs when they log in,
-        which no command changes."""
+        """Whether a person can open it: not if it holds too much, secrets, or what runs when they log in."""
         protected = Protected(Path.home().resolve(), self._home.resolve(), programs=self._programs)
         is_system = any(folder.is_relative_to(place) for place in NEVER)
         if self._people is not None and self._people.is_relative_to(folder):
@@ -122,33 +117,29 @@ class Workspaces:
         return protected.may_be_shared(folder) and not is_kept and not is_system
 
     def is_secret(self, path: Path) -> bool:
-        """Whether nobody can open it, nor learn whether it is there."""
+        """Whether commands can neither open it nor learn whether it exists."""
         protected = Protected(Path.home().resolve(), self._home.resolve(), programs=self._programs)
         is_of_others = self._people is not None and path.is_relative_to(self._people)
         return protected.is_secret(path) or is_of_others
 
     def find_workdir(self, scope: Scope) -> str:
-        """Where the next command of a session begins."""
+        """Where the next command of a session starts."""
         workspace = self._all.get(scope.session)
         return workspace.cwd if workspace else str(scope.cwd.resolve())
 
     async def open(self, scope: Scope) -> Workspace:
-        """The one of this session; nothing is started in it yet."""
+        """The workspace of this session; nothing is started in it yet."""
         known = self._all.get(scope.session)
         if known is not None:
             return known
         self._loop = asyncio.get_running_loop()
         made = await in_thread(lambda: self._make(scope))
-        return self._all.setdefault(scope.session, made)  # another call may have been quicker
+        return self._all.setdefault(scope.session, made)  # another call may have been faster
 
     def _make(self, scope: Scope) -> Workspace:
         project = scope.cwd.resolve()
         settings = self._settings_of(project)
-        way_out = EgressProxy(settings.network, self._private, self._clock)
-        quarantine = Quarantine(self._home.resolve(), scope.session)
-        look = partial(self.make_policy, project, settings)
-        others = partial(self._find_neighbors, scope.session)
-        caches = partial(self._use_caches, project, settings)
+        egress = EgressProxy(settings.network, self._private, self._clock)
         level, git = self.sandbox.level, None
         if level in ("strict", "landlock", "seatbelt"):
             git = GitSettings(
@@ -157,19 +148,19 @@ class Workspaces:
         workspace = Workspace(
             self.sandbox,
             project,
-            look,
-            way_out,
-            quarantine,
+            partial(self.make_policy, project, settings),
+            egress,
+            Quarantine(self._home.resolve(), scope.session),
             lambda: self._events,
-            others,
+            partial(self._find_neighbors, scope.session),
             git,
-            caches,
+            partial(self._use_caches, project, settings),
             settings,
             self.may_be_shared,
             self.is_secret,
         )
         if git is not None and level == "strict":
-            way_out.intercept = partial(workspace.intercept, git, partial(self.open_reader, scope))
+            egress.intercept = partial(workspace.intercept, git, partial(self.open_reader, scope))
         return workspace
 
     @contextmanager
@@ -178,7 +169,7 @@ class Workspaces:
         if not limit_bytes or self.sandbox.level not in _WITH_CACHES:
             yield
             return
-        from talaria.tools.sandbox.caches import use_caches  # noqa: PLC0415  (only for whoever runs commands)
+        from talaria.tools.sandbox.caches import use_caches  # noqa: PLC0415  (only needed if commands run)
 
         with use_caches(project_folder(self._home.resolve(), project), limit_bytes):
             yield
@@ -191,20 +182,20 @@ class Workspaces:
         return [one for one in tuple(self._all.values()) if one is not own and one.top == own.top]
 
     def find(self, session: SessionId) -> Workspace | None:
-        """None: no command of it has run here."""
+        """None: no command of this session has run here."""
         return self._all.get(session)
 
     async def revoke(self, permission: Permission) -> tuple[str, ...]:
-        """In all sessions of this process. What keeps it for now. Who may use it by another grant still may: the next
-        command opens it."""
+        """In all sessions of this process. Returns what keeps it open for now. If another grant covers it, the next
+        command opens it again."""
         left = [await workspace.revoke(permission) for workspace in tuple(self._all.values())]
         return tuple(filter(None, dict.fromkeys(left)))
 
     def make_policy(
         self, project: Path, settings: TerminalSettings | None = None, shared: Sequence[Path] = ()
     ) -> SandboxPolicy:
-        """What commands in a project see, by the settings of a session or those of now. `shared`: what the person has
-        opened besides. Not on the loop. Raises `ToolFailed`."""
+        """What commands in a project see, with the settings of a session or the current ones. `shared`: what the person
+        has opened in addition. Not on the loop. Raises `ToolFailed`."""
         settings = settings or self._settings_of(project)
         view = view_of(
             project,
@@ -220,18 +211,18 @@ class Workspaces:
 
             folder = project_folder(self._home.resolve(), project)
             view = with_caches(view, folder, can_mount=self.sandbox.level == "strict")
-        can_be_opened = self.sandbox.level in ("strict", "seatbelt")  # so that a host can be allowed while they run
+        can_be_opened = self.sandbox.level in ("strict", "seatbelt")  # a host can be allowed while commands run
         return msgspec.structs.replace(view, has_egress=True) if can_be_opened else view
 
     @cached_property
     def _events(self) -> "FolderEvents | None":
-        """None: this machine has none, or no more of them."""
-        from talaria.tools.folder_events import FolderEvents  # noqa: PLC0415  (ctypes: only for whoever runs commands)
+        """None: this machine has no such events, or no more of them."""
+        from talaria.tools.folder_events import FolderEvents  # noqa: PLC0415  (ctypes: only needed if commands run)
 
         try:
             events = FolderEvents()
         except OSError as fault:
-            log.warning("new files cannot be watched, so projects are looked through after each command: %s", fault)
+            log.warning("new files cannot be watched, so projects are searched after each command: %s", fault)
             return None
         if self._loop is not None:
             self._loop.call_soon_threadsafe(events.listen, self._loop)
@@ -239,7 +230,7 @@ class Workspaces:
 
     @contextmanager
     def allow_change(self, path: Path, content: bytes) -> Generator[None]:
-        """While a tool writes a file with the person's consent, whatever runs meanwhile. Not on the loop."""
+        """Entered while a tool writes a file with the person's consent, whatever else runs. Not on the loop."""
         with ExitStack() as held:
             for workspace in tuple(self._all.values()):
                 held.enter_context(workspace.guard.allow_change(path, content))
@@ -247,7 +238,7 @@ class Workspaces:
 
     @asynccontextmanager
     async def open_reader(self, scope: Scope) -> AsyncGenerator[ToolHost | None]:
-        """Where our own programs read the project of a session; None: there is no sandbox for that. Raises
+        """The tool host in which our own programs read the project of a session; None: no sandbox can do that. Raises
         `ToolFailed`."""
         sandbox, project = await in_thread(lambda: (self.sandbox, scope.cwd.resolve()))
         if sandbox.level not in LEVELS:
@@ -256,7 +247,7 @@ class Workspaces:
         reader = self._readers.pop(scope.session, None) or Reader(
             sandbox, lambda: self.make_policy(project, self.settings_in(scope.session, scope.cwd))
         )
-        self._readers[scope.session] = reader  # the one that was used last is last
+        self._readers[scope.session] = reader  # the most recently used is last
         reader.users += 1
         try:
             idle = [session for session, one in self._readers.items() if not one.users]
@@ -270,7 +261,7 @@ class Workspaces:
         return session in self._all
 
     def has_running(self, session: SessionId) -> bool:
-        """Whether commands run in the project, of this session or of another."""
+        """Whether commands of this or another session run in the project."""
         own = self._all.get(session)
         return own is not None and any(one.has_running for one in (own, *self._find_neighbors(session)))
 
@@ -301,17 +292,17 @@ class Workspaces:
 
 
 class SandboxState(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the commands of one conversation. Paths are as they really are."""
+    """What the commands of one conversation can do. Paths are true names."""
 
     level: Level
     about: str
     project: Path
     home: Path
-    """Of the person; `~` in what is shown."""
+    """The person's; shown as `~`."""
     writes: tuple[Path, ...] = ()
-    """Besides the project: its repository, and what the settings list."""
+    """In addition to the project: its repository, and what the settings list."""
     opened: tuple[Path, ...] = ()
-    """What commands can also write now, because somebody said yes."""
+    """What commands can also write now because a person said yes."""
     reads: tuple[Path, ...] = ()
     """Listed in the settings."""
     toolchains: tuple[Path, ...] = ()
@@ -320,31 +311,31 @@ class SandboxState(msgspec.Struct, frozen=True, kw_only=True):
     unset: tuple[str, ...] = ()
     """Those of them that have no value."""
     caches: Mapping[str, int] = {}
-    """In bytes, as they were measured last."""
+    """In bytes, as last measured."""
     cache_limit: int = 0
     hosts: tuple[str, ...] = ()
     """Listed in the settings."""
     ports: tuple[int, ...] = ()
-    """Of this machine, which commands reach."""
+    """Of this machine, reachable by commands."""
     sockets: tuple[Path, ...] = ()
-    """The same in files."""
+    """Of this machine, reachable by commands."""
     published: Mapping[int, int] = {}
-    """By ports of the sandbox, those of this machine where they are reached."""
+    """Ports of the sandbox, with the ports of this machine at which they can be reached."""
     blocked: tuple[str, ...] = ()
-    """Hosts, then ports and sockets, that commands lately tried to reach in vain; the latest last."""
+    """Hosts, then ports and sockets, that commands recently failed to reach; the latest last."""
     probably_blocked: tuple[str, ...] = ()
-    """Paths, and what else the kernel does not tell, so it is read from what programs said."""
+    """Paths, and what else the kernel does not report, guessed from what programs printed."""
 
 
-def read_sandbox_state(workspaces: "Workspaces", home: Path, session: SessionId, project: Path) -> SandboxState:
+def read_sandbox_state(workspaces: Workspaces, home: Path, session: SessionId, project: Path) -> SandboxState:
     """`home` is Talaria's. Not on the loop. Raises `ToolFailed` where no command could run."""
     sandbox, settings = workspaces.sandbox, workspaces.settings_in(session, project)
     view, workspace = workspaces.make_policy(project.resolve(), settings), workspaces.find(session)
     listed = [Path(given).expanduser().resolve() for given in settings.read]
     ports = workspace.ports if workspace is not None else None
     sizes: Mapping[str, int] = {}
-    if settings.cache_gb and sandbox.level in ("strict", "landlock", "seatbelt"):
-        from talaria.tools.sandbox.caches import read_sizes  # noqa: PLC0415  (only for whoever runs commands)
+    if settings.cache_gb and sandbox.level in _WITH_CACHES:
+        from talaria.tools.sandbox.caches import read_sizes  # noqa: PLC0415  (only needed if commands run)
 
         sizes = read_sizes(project_folder(home.resolve(), view.project))
     return SandboxState(
