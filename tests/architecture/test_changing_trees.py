@@ -21,7 +21,6 @@ ELSEWHERE = {
         "connection_notes",
         "descendants",
         "landlock",
-        "memory_use",
         "metadata",
         "minder",
         "program",
