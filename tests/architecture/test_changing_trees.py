@@ -95,7 +95,7 @@ ELSEWHERE = {
         "providers/catalog",
         "store/sqlite/connection",
         "tools/builtin/code",
-        "tools/sandbox/host_delivery",
+        "tools/sandbox/launching",
         "tools/sandbox/project_reader",
     ),
     "uses paths that the person types, once": (
@@ -149,7 +149,6 @@ ELSEWHERE = {
         "tools/sandbox/resource_limits",
         "tools/sandbox/seatbelt",
         "tools/sandbox/system",
-        "tools/sandbox/watch_limits",
     ),
     "makes the folders that it works in": (
         "cli/health/escapes/canaries",

@@ -1,4 +1,4 @@
-"""Where bubblewrap does not work: Landlock and seccomp around the tool host. No network at all, no AF_UNIX."""
+"""Where bubblewrap does not work: Landlock and seccomp around the tool host. No network at all, not even AF_UNIX."""
 
 import os
 import sys
@@ -52,7 +52,7 @@ class Landlocked:
                 "--project if it is set for this project."
             )
         async with in_threads(scratch()) as folder:
-            own = (folder / "tmp", folder / "shell")  # not the home: what commands wrote there would be lost
+            own = (folder / "tmp", folder / "shell")  # not the home: what commands write there would be lost
             readable = (*await in_thread(lambda: tuple(_readable(view))), folder)
             caches = tuple(bind.source for bind in view.binds if bind.is_writable)
             writable = own if view.is_read_only else (view.project, *view.writes, *caches, *own)
@@ -88,7 +88,7 @@ class Landlocked:
 
 
 def reachable(path: str, roots: tuple[Path, ...]) -> str:
-    """Of the folders in which programs are looked for: one that cannot be read would hide those behind it."""
+    """PATH without folders that cannot be read: one of those would hide the ones after it."""
     folders = (folder for folder in path.split(os.pathsep) if folder)
     return os.pathsep.join(one for one in folders if any(Path(one).is_relative_to(root) for root in roots))
 
