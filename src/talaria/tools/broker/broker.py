@@ -317,7 +317,7 @@ class CredentialBroker:
             while chunk := await reader.read(CHUNK_BYTES):
                 received += chunk
                 if len(received) > MAX_REQUEST_BYTES:
-                    raise CannotSign("The text to sign is too long.")
+                    raise _Failed("The text to sign is too long.")
         text = bytes(received)
         if not is_signable(text):
             raise CannotSign("Only commits and tags can be signed.")

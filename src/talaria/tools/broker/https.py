@@ -9,7 +9,6 @@ import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from http import HTTPStatus
 from ipaddress import ip_address
 from socket import socket
@@ -235,14 +234,16 @@ class SessionAuthority:
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .sign(self._key, hashes.SHA256())
         )
-        self.context_for = lru_cache(maxsize=32)(self._make_context)
-        """The TLS context of a server with this name or address."""
+        self._contexts: dict[str, ssl.SSLContext] = {}
 
     @property
     def pem(self) -> bytes:
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    def _make_context(self, host: str) -> ssl.SSLContext:
+    def context_for(self, host: str) -> ssl.SSLContext:
+        """The TLS context of a server with this name or address. Made once for each."""
+        if host in self._contexts:
+            return self._contexts[host]
         key = ec.generate_private_key(ec.SECP256R1())
         name: x509.GeneralName
         try:
@@ -265,6 +266,7 @@ class SessionAuthority:
             file.write(private + certificate.public_bytes(encoding) + self.pem)
             file.flush()
             context.load_cert_chain(file.name)
+        self._contexts[host] = context
         return context
 
     def _build(

@@ -15,13 +15,13 @@ from talaria.core.trees import Root
 from talaria.tools.sandbox.base import Level, ProgramLaunch, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.guarding import StrictHost
 from talaria.tools.sandbox.host import seccomp
-from talaria.tools.sandbox.inside import on_the_way
+from talaria.tools.sandbox.inside import folders_between
 from talaria.tools.sandbox.launching import (
     PACKAGE,
     PROGRAM,
     Launch,
     launch_host,
-    measures,
+    limit_settings,
     program_in,
     program_starter,
     settings_for,
@@ -61,7 +61,7 @@ class Bubblewrap:
     async def open(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
         async with _wrapper(view) as (wrapper, descriptors):
             egress = {"has_egress": view.has_egress, "proxied": dict(view.proxied)}
-            settings = settings_for(view, FOLDER, notes_connections=True, **egress, **measures(view.limits))
+            settings = settings_for(view, FOLDER, notes_connections=True, **egress, **limit_settings(view.limits))
             launch = Launch(
                 argv=(*wrapper, *program_in(ROOT, PYTHON, settings)),
                 environment=view.environment,
@@ -150,7 +150,7 @@ def _format_binds(kind: str, paths: Iterable[Path], unused: dict[Path, list[int]
 
 
 def _around(view: SandboxPolicy) -> tuple[Path, ...]:
-    return on_the_way(view.shared, (*view.guarded, *view.own))
+    return folders_between(view.shared, (*view.guarded, *view.own))
 
 
 @cache

@@ -74,7 +74,16 @@ def use_caches(folder: Path, limit_bytes: int) -> Generator[None]:
     with Root.make(folder / "cache") as root, root.append(_LOCK, 0o600) as lock:
         with suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _make_room(root, limit_bytes)
+            sizes = _load_sizes(root)
+            total = sum(size for size, _ in sizes.values())
+            for name in sorted(sizes, key=lambda name: sizes[name][1]):
+                if total <= limit_bytes:
+                    break
+                with suppress(OSError):  # this is quick; what was moved away is deleted later
+                    root.move(name, root, f"{_GONE}{os.urandom(8).hex()}")
+                total -= sizes[name][0]
+                with suppress(OSError):
+                    root.remove(_SIZES)  # so that they are measured again
         fcntl.flock(lock, fcntl.LOCK_SH)
         for cache in _CACHES:
             root.make_folder(cache.name, 0o700).close()
@@ -126,29 +135,16 @@ def read_sizes(folder: Path) -> dict[str, int]:
     try:
         with Root.open(folder / "cache") as root:
             return {name.partition("/")[2] or name: size for name, (size, _) in _load_sizes(root).items()}
-    except (OSError, msgspec.DecodeError):
+    except OSError:
         return {}
 
 
 def _load_sizes(root: Root) -> dict[str, tuple[int, float]]:
-    return msgspec.json.decode(root.read(_SIZES, _MAX_SIZES_BYTES), type=dict[str, tuple[int, float]])
-
-
-def _make_room(root: Root, limit_bytes: int) -> None:
-    """By the last measurement. Moving is quick; what was moved away is deleted later."""
+    """By name: bytes, and when it was last used. Empty before the first measurement."""
     try:
-        sizes = _load_sizes(root)
+        return msgspec.json.decode(root.read(_SIZES, _MAX_SIZES_BYTES), type=dict[str, tuple[int, float]])
     except (OSError, msgspec.DecodeError):
-        return
-    total = sum(size for size, _ in sizes.values())
-    for name in sorted(sizes, key=lambda name: sizes[name][1]):
-        if total <= limit_bytes:
-            return
-        with suppress(OSError):
-            root.move(name, root, f"{_GONE}{os.urandom(8).hex()}")
-        total -= sizes[name][0]
-        with suppress(OSError):
-            root.remove(_SIZES)  # so that they are measured again
+        return {}
 
 
 def _tidy(folder: Path) -> None:

@@ -62,13 +62,19 @@ class EgressProxy:
         await wait_readable(listener)
         from talaria.net.egress import Egress  # noqa: PLC0415  (loaded at the first connection: few commands make one)
 
+        def note_refused(host: str, port: int, reason: str) -> None:
+            self.note(f"{host}:{port}", reason)
+
+        def note_unreachable(host: str, port: int, reason: str) -> None:
+            self._unreachable.append((f"{host}:{port}", reason.rstrip(".")))
+
         async with Egress(
             listener,
             self.admit,
             allowance=parse_allowance(self._private),
             clock=self._clock,
-            refused=self.note_refused,
-            unreachable=self._note_unreachable,
+            refused=note_refused,
+            unreachable=note_unreachable,
             max_bytes=self._max_bytes,
             intercept=self.intercept or (lambda _: None),
         ):
@@ -85,15 +91,9 @@ class EgressProxy:
             raise Denied(f"{self._whose} not reach {host} from here.")
         await self.consent(host)
 
-    def note_refused(self, host: str, port: int, reason: str) -> None:
-        self.note(f"{host}:{port}", reason)
-
     def note(self, what: str, reason: str) -> None:
         self._refused.append((what, reason.rstrip(".")))
         self.blocked.append(what)
-
-    def _note_unreachable(self, host: str, port: int, reason: str) -> None:
-        self._unreachable.append((f"{host}:{port}", reason.rstrip(".")))
 
     def take_unreachable(self) -> tuple[tuple[str, str], ...]:
         """What was allowed but could not be reached since the last call, and why: a program learns only the status of

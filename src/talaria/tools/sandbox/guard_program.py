@@ -194,8 +194,28 @@ class Guarding:
         """Kill all processes that can reach one of the places past its guard. The others continue afterwards."""
         with self.all_stopped():
             for _ in range(MAX_ROUNDS):
-                if not self._kill_found_holders():
+                ending, left = select.poll(), set[int]()
+                for name in self._inside():
+                    try:
+                        process = os.pidfd_open(int(name))  # first of all: another process may get its number
+                    except ProcessLookupError:
+                        continue
+                    if not (self._is_inside(name) and self._is_holder(name)):
+                        os.close(process)
+                        continue
+                    words = self._read(f"{name}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
+                    self.stopped.append(words if len(words) <= SHOWN_CHARS else f"{words[: SHOWN_CHARS - 1]}…")
+                    with suppress(ProcessLookupError):
+                        signal.pidfd_send_signal(process, signal.SIGKILL)
+                    ending.register(process, select.POLLIN)
+                    left.add(process)
+                if not left:
                     return
+                while left and (ended := ending.poll(ENDING_MS)):
+                    for process, _ in ended:
+                        ending.unregister(process)
+                        os.close(process)
+                        left.discard(process)
 
     @contextmanager
     def all_stopped(self) -> Generator[None]:
@@ -232,35 +252,10 @@ class Guarding:
         states = (self._read(f"{pid}/task/{thread}/stat") for thread in self._names(f"{pid}/task"))
         return all(state.rpartition(b") ")[2][:1] in (b"T", b"Z", b"X", b"") for state in states)
 
-    def _kill_found_holders(self) -> bool:
-        """Returns whether there were any, once they have ended."""
-        ending, left = select.poll(), set[int]()
-        for name in self._inside():
-            try:
-                process = os.pidfd_open(int(name))  # before it is inspected: another process may get its number
-            except ProcessLookupError:
-                continue
-            left.add(process)
-            if self._is_inside(name) and self._is_holder(name):
-                words = self._read(f"{name}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
-                self.stopped.append(words if len(words) <= SHOWN_CHARS else f"{words[: SHOWN_CHARS - 1]}…")
-                with suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(process, signal.SIGKILL)
-                ending.register(process, select.POLLIN)
-            else:
-                os.close(process)
-                left.discard(process)
-        were_found = bool(left)
-        while left and (ended := ending.poll(ENDING_MS)):
-            for process, _ in ended:
-                ending.unregister(process)
-                os.close(process)
-                left.discard(process)
-        return were_found
-
     def _is_holder(self, pid: str) -> bool:
-        """Whether it still has a descriptor of one of the places from before: through /proc that can be opened again
-        for writing. Descriptors that are in transit through a socket cannot be inspected, so any of them count."""
+        """Whether it has mapped one of the places, or still has a descriptor of one from before: through /proc that
+        can be opened again for writing. Descriptors in transit through a socket cannot be inspected: any of them
+        count."""
         for reference in self._references(pid):
             with suppress(OSError):
                 place = os.open(reference, _REFERENCE, dir_fd=self._proc)
@@ -276,7 +271,12 @@ class Guarding:
                         self._guard_as_seen_from(place, os.readlink(reference, dir_fd=self._proc))
                 finally:
                     os.close(place)
-        return self._has_mapped(pid)
+        for line in self._read(f"{pid}/maps").splitlines():
+            _, rights, _, _, inode, *_ = line.split(maxsplit=5)
+            # shared memory can be made writable. By inode alone: some file systems report another device here
+            if rights.endswith(b"s") and int(inode) in self._inodes:
+                return True
+        return False
 
     def _references(self, pid: str) -> Iterator[str]:
         """What it refers to, for each thread: threads need not share descriptors and folders."""
@@ -298,38 +298,28 @@ class Guarding:
                 finally:
                     os.close(place)
 
-    def _has_mapped(self, pid: str) -> bool:
-        """As shared memory, which can be made writable even if it is only read now. Inodes alone are compared, because
-        some file systems report another device here."""
-        for line in self._read(f"{pid}/maps").splitlines():
-            _, rights, _, _, inode, *_ = line.split(maxsplit=5)
-            if rights.endswith(b"s") and int(inode) in self._inodes:
-                return True
-        return False
-
     def is_still_open(self, path: str) -> bool:
-        """For writing. The kernel takes a moment to close what was in transit to a process that has been killed."""
-        return all(
-            self._is_open_for_writing(path, after_ms) for after_ms in ((0, *[10] * 50) if self.stopped else (0,))
-        )
-
-    def _is_open_for_writing(self, path: str, after_ms: int) -> bool:
-        """By any process, even one that we cannot see: then the kernel grants no lease."""
-        select.poll().poll(after_ms)
-        with suppress(OSError):
-            place = refer(path)
-            if stat.S_ISREG(os.fstat(place).st_mode):
-                flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-                file = os.open(f"{os.getpid()}/fd/{place}", flags, dir_fd=self._proc)
-                try:
-                    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-                    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-                except BlockingIOError:
-                    return True
-                finally:
-                    os.close(file)
-            os.close(place)
-        return False
+        """For writing by any process, even one that we cannot see: then the kernel grants no lease. It takes a moment
+        to close what was in transit to a process that has been killed."""
+        for after_ms in (0, *[10] * 50) if self.stopped else (0,):
+            select.poll().poll(after_ms)
+            is_open = False
+            with suppress(OSError):
+                place = refer(path)
+                if stat.S_ISREG(os.fstat(place).st_mode):
+                    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+                    file = os.open(f"{os.getpid()}/fd/{place}", flags, dir_fd=self._proc)
+                    try:
+                        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+                        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+                    except BlockingIOError:
+                        is_open = True
+                    finally:
+                        os.close(file)
+                os.close(place)
+            if not is_open:
+                return False
+        return True
 
     def _names(self, folder: str) -> list[str]:
         """What is in a folder of /proc; nothing if the process or thread has ended."""

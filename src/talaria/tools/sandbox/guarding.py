@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ import msgspec
 from talaria.core.aio import complete, in_thread
 from talaria.tools.sandbox.base import Guarded
 from talaria.tools.sandbox.channel import HostChannel
-from talaria.tools.sandbox.inside import on_the_way
+from talaria.tools.sandbox.inside import folders_between
 
 if TYPE_CHECKING:
     from talaria.tools.sandbox.ports import Ports
@@ -50,7 +51,7 @@ class StrictHost:
         from talaria.tools.sandbox.ports import Ports  # noqa: PLC0415  (few sessions open one)
 
         if self._ports is None:
-            self._ports = Ports(self._find_host, self._show, self.withdraw)
+            self._ports = Ports(self._find_host, partial(self._change, "show"), self.withdraw)
         return self._ports
 
     async def close(self) -> None:
@@ -79,7 +80,7 @@ class StrictHost:
         host = await in_thread(self._find_host)
         if host is None:
             return Guarded(failed=tuple((place, HAS_ENDED) for place in missing))
-        ways = {str(place): [*map(str, on_the_way(self._roots, (place,)))] for place in missing}
+        ways = {str(place): [*map(str, folders_between(self._roots, (place,)))] for place in missing}
         shown = {str(file): str(link) for file, link in links.items()}
         answer = await _run_program({"pid": host, "places": ways, "links": shown})
         if isinstance(answer, str):
@@ -98,19 +99,15 @@ class StrictHost:
             self._roots = (*self._roots, place)
         return await self._change("show", place, place, guarded)
 
-    async def _show(self, source: Path, place: Path) -> str:
-        """A file of this machine, in the sandbox under another path. Returns why that cannot be done."""
-        return await self._change("show", place, source)
-
     async def withdraw(self, place: Path) -> str:
         self._roots = tuple(root for root in self._roots if root != place)
         return await self._change("withdraw", place, place)
 
-    async def _change(self, change: str, place: Path, source: Path, guarded: Sequence[Path] = ()) -> str:
+    async def _change(self, change: str, source: Path, place: Path, guarded: Sequence[Path] = ()) -> str:
         host = await in_thread(self._find_host)
         if host is None:
             return HAS_ENDED
-        ways = {str(one): [*map(str, on_the_way((place,), (one,)))] for one in guarded}
+        ways = {str(one): [*map(str, folders_between((place,), (one,)))] for one in guarded}
         order = {"pid": host, "change": change, "path": str(place), "places": ways, "source": str(source)}
         answer = await _run_program(order)
         return answer if isinstance(answer, str) else next((reason for _, reason in answer.failed), "")

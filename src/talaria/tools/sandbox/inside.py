@@ -37,7 +37,7 @@ class Inside(msgspec.Struct, frozen=True):
     """All folders of the project that were searched, relative to it: the first is the project itself, ""."""
 
 
-def look(project: Path, writes: Sequence[Path] = (), around: Path | None = None) -> Inside:
+def scan_project(project: Path, writes: Sequence[Path] = (), around: Path | None = None) -> Inside:
     """`writes`: other folders that commands can write, whose repositories count, too. `around`: one of them, which
     contains the project; its sockets count, too. The project comes first, however large it is."""
     with ExitStack() as held:
@@ -104,7 +104,7 @@ def outermost(places: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(place for place in dict.fromkeys(places) if known.isdisjoint(place.parents))
 
 
-def on_the_way(roots: Sequence[Path], places: Sequence[Path]) -> tuple[Path, ...]:
+def folders_between(roots: Sequence[Path], places: Sequence[Path]) -> tuple[Path, ...]:
     """Folders between what can be written and what is guarded in it, outermost first. They are mounted, too, because
     what is mounted cannot be moved away and replaced."""
     kept, outer = frozenset(places), frozenset(roots)
@@ -126,7 +126,7 @@ def fit_mounts(roots: Sequence[Path], places: Sequence[Path], max_mounts: int = 
     guarded as a whole. These are repositories, the deepest first, if that is enough; otherwise the deepest folder that
     contains enough of them."""
     kept = outermost(places)
-    while (excess := len(mounts := (*on_the_way(roots, kept), *kept)) - max_mounts) > 0:
+    while (excess := len(mounts := (*folders_between(roots, kept), *kept)) - max_mounts) > 0:
         inner = frozenset(mounts)
         saved = Counter(parent for place in mounts for parent in place.parents if parent in inner)
         if not saved:

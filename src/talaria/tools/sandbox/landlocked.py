@@ -12,9 +12,9 @@ from talaria.core.aio import in_thread, in_threads
 from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox.base import Level, ProgramLaunch, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.host import landlock, seccomp
-from talaria.tools.sandbox.launching import launch_host, measures, program_starter
+from talaria.tools.sandbox.launching import launch_host, limit_settings, program_starter
 from talaria.tools.sandbox.local import SOURCE, make_bare_launch
-from talaria.tools.sandbox.system import etc, interpreter, scratch, surroundings, system
+from talaria.tools.sandbox.system import etc, interpreter, scratch, scratch_variables, system
 
 
 def fault() -> str | None:
@@ -57,10 +57,10 @@ class Landlocked:
             caches = tuple(bind.source for bind in view.binds if bind.is_writable)
             writable = own if view.is_read_only else (view.project, *view.writes, *caches, *own)
             path = reachable(view.environment.get("PATH", os.defpath), (*readable, *writable))
-            environment = {**view.environment, **surroundings(folder), "PATH": path}
+            environment = {**view.environment, **scratch_variables(folder), "PATH": path}
             places = {"reads": [*map(str, readable)], "writes": [*map(str, writable)], "scratch": str(folder)}
             launch = make_bare_launch(
-                view, environment, f"{folder}/shell/state", confinement=places, **measures(view.limits)
+                view, environment, f"{folder}/shell/state", confinement=places, **limit_settings(view.limits)
             )
             async with launch_host(msgspec.structs.replace(launch, limits=view.limits)) as host:
                 yield host

@@ -123,7 +123,7 @@ def settings_for(view: SandboxPolicy, folder: str, **more: Any) -> dict[str, Any
     }
 
 
-def measures(limits: SandboxLimits) -> dict[str, Any]:
+def limit_settings(limits: SandboxLimits) -> dict[str, Any]:
     """Settings for limits that a tool host on this machine enforces in case no control group does."""
     steps = round(math.log(USUAL_WEIGHT / limits.cpu_weight, _NICE_STEP))
     return {"memory_bytes": limits.memory_bytes, "niceness": min(19, steps)}

@@ -167,7 +167,20 @@ class Ports:
     async def _ask(self, what: str, port: int) -> list[socket.socket]:
         """Sockets in the network of the sandbox. Raises `ToolFailed`."""
         async with self._asking:
-            orders = self._orders or await self._start_program()
+            orders = self._orders
+            if orders is None:
+                host = await in_thread(self._find_host)
+                if host is None:
+                    raise ToolFailed("The sandbox has ended, so no port of it can be opened.")
+                orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                with theirs:
+                    environment = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
+                    words = (sys.executable, "-I", "-S", str(_PROGRAM), str(host))
+                    self._program = await asyncio.create_subprocess_exec(
+                        *words, stdin=theirs.fileno(), stdout=asyncio.subprocess.DEVNULL, cwd="/", env=environment
+                    )
+                orders.settimeout(ANSWER_S)
+                self._orders = orders
 
             def exchange() -> tuple[bytes, list[int]]:
                 orders.send(f"{what} {port}".encode())
@@ -182,21 +195,6 @@ class Ports:
         if answer != b"ok":
             raise ToolFailed(f"Port {port} of the sandbox: {answer.decode('utf-8', 'replace') or 'it has ended'}.")
         return [socket.socket(fileno=one) for one in descriptors]
-
-    async def _start_program(self) -> socket.socket:
-        host = await in_thread(self._find_host)
-        if host is None:
-            raise ToolFailed("The sandbox has ended, so no port of it can be opened.")
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            environment = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
-            words = (sys.executable, "-I", "-S", str(_PROGRAM), str(host))
-            self._program = await asyncio.create_subprocess_exec(
-                *words, stdin=theirs.fileno(), stdout=asyncio.subprocess.DEVNULL, cwd="/", env=environment
-            )
-        ours.settimeout(ANSWER_S)
-        self._orders = ours
-        return ours
 
     async def _forward(self, listeners: list[socket.socket], dial: Dial) -> None:
         """Until cancelled."""

@@ -184,7 +184,10 @@ def _join(folders: Sequence[Path], processes_of_user: int, pid: int) -> None:
         except PermissionError:
             is_ours = True  # then the limit is the wider one
         if is_ours:  # the kernel counts by user namespace, so all processes of the user count
-            most += _tasks_of_user()
+            for process in Path("/proc").glob("[0-9]*"):
+                with suppress(OSError):
+                    if process.stat().st_uid == os.getuid():
+                        most += sum(1 for _ in (process / "task").iterdir())
         if sys.platform == "linux":
             resource.prlimit(member, resource.RLIMIT_NPROC, (most, most))
 
@@ -225,15 +228,6 @@ def _is_written(file: Path, number: int) -> bool:
     with suppress(OSError):
         return file.write_text(str(number)) > 0
     return False
-
-
-def _tasks_of_user() -> int:
-    count = 0
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if process.stat().st_uid == os.getuid():
-                count += sum(1 for _ in (process / "task").iterdir())
-    return count
 
 
 def _family(pid: int) -> Iterator[int]:

@@ -13,7 +13,7 @@ from talaria.core.trees import Root
 from talaria.tools.protected import TOOLCHAINS, Protected
 from talaria.tools.repositories import EnclosingRepository, find_enclosing_repository, resolve_inside
 from talaria.tools.sandbox.base import SandboxLimits, SandboxPolicy
-from talaria.tools.sandbox.inside import find_guardable, fit_mounts, look, outermost
+from talaria.tools.sandbox.inside import find_guardable, fit_mounts, outermost, scan_project
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings, select_variables
 from talaria.tools.sandbox.system import interpreter, own_code, system
 from talaria.tools.sandbox.toolchains import find_toolchains
@@ -64,7 +64,7 @@ def view_of(
     around = (project, *writable, *listed, *map(Path, system()), *interpreter())
     toolchains = find_toolchains(environment, person, around, protected)
     readable = (*listed, *toolchains.reads)
-    inside = look(project, writable, root)
+    inside = scan_project(project, writable, root)
     top = root or project
     roots = tuple(dict.fromkeys((top, *writable)))
     policy = chain.from_iterable(map(protected.policy_below, roots))
@@ -153,7 +153,7 @@ def program_view(
         for kept in (home, person):
             if kept.is_relative_to(place):
                 raise ToolFailed(f"{place} cannot be given to it, because {kept} is in it; name smaller folders")
-    found = tuple(look(place) for place in (*reads, *writes) if place.is_dir())
+    found = tuple(scan_project(place) for place in (*reads, *writes) if place.is_dir())
     policy = chain.from_iterable(map(protected.policy_below, writes))
     inner = (place for one in found for place in one.policy if any(place.is_relative_to(root) for root in writes))
     readable = (*_toolchains(person), *programs, *reads)

@@ -92,19 +92,6 @@ def is_this_machine(host: str) -> bool:
     return name in ("localhost", "::1", "[::1]") or name.endswith(".localhost")
 
 
-def _fault_of_path(path: str) -> str:
-    """Empty: there is none."""
-    if not path.startswith(("/", "~")):
-        return "is not a full path; begin it with / or ~/"
-    if "\0" in path:
-        return "contains a NUL"
-    try:
-        Path(path).expanduser()
-    except RuntimeError:
-        return "begins with the name of an unknown user"
-    return ""
-
-
 class DockerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     image: str = "python:3.13"
     """It must contain bash and python3."""
@@ -192,8 +179,14 @@ class TerminalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
                 raise ValueError(fault) from None
         for name, paths in (("read", self.read), ("write", self.write)):
             for path in paths:
-                if fault := _fault_of_path(path):
-                    raise ValueError(f"{name}: {path!r} {fault}")
+                if not path.startswith(("/", "~")):
+                    raise ValueError(f"{name}: {path!r} is not a full path; begin it with / or ~/")
+                if "\0" in path:
+                    raise ValueError(f"{name}: {path!r} contains a NUL")
+                try:
+                    Path(path).expanduser()
+                except RuntimeError:
+                    raise ValueError(f"{name}: {path!r} begins with the name of an unknown user") from None
         if self.env:
             check_names(self.env)
 

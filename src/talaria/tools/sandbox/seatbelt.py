@@ -14,7 +14,7 @@ from talaria.core.aio import in_thread, in_threads
 from talaria.tools.sandbox.base import Level, ProgramLaunch, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.host.shell import make_proxy_variables
 from talaria.tools.sandbox.launching import ARRIVAL, SHELL, Launch, launch_host, pack_host
-from talaria.tools.sandbox.system import PYTHON, interpreter, scratch, surroundings, try_command
+from talaria.tools.sandbox.system import PYTHON, interpreter, scratch, scratch_variables, try_command
 
 SANDBOX_EXEC = "/usr/bin/sandbox-exec"
 """Not searched for: a folder on PATH may hold anything."""
@@ -76,7 +76,7 @@ class Seatbelt:
                 rules = await in_thread(lambda: profile(view, folder, port))
                 launch = Launch(
                     argv=(SANDBOX_EXEC, "-p", rules, PYTHON, "-I", "-S", "-c", ARRIVAL),
-                    environment={**view.environment, **surroundings(folder), **proxies},
+                    environment={**view.environment, **scratch_variables(folder), **proxies},
                     sent=await in_thread(lambda: pack_host(view, f"{folder}/state")),
                 )
                 async with launch_host(launch) as host:

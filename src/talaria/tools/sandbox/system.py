@@ -97,6 +97,6 @@ def scratch() -> Generator[Path]:
             around.remove_tree(folder.name)
 
 
-def surroundings(folder: Path) -> dict[str, str]:
+def scratch_variables(folder: Path) -> dict[str, str]:
     """The variables by which commands find these folders."""
     return {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "GIT_CONFIG_NOSYSTEM": "1"}  # noqa: S108

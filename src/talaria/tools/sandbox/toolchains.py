@@ -87,8 +87,11 @@ def find_toolchains(
         return True
 
     for kind in _KINDS:
-        named = _locate(kind, environment, person)
-        if named is None or (kind.mark and not _exists(named / kind.mark)):
+        given = environment.get(kind.variable, "").split(os.pathsep)[0]
+        named = Path(given) if given else person / kind.usual
+        # in its usual place a link does not count: commands of a session in the home itself could have made it
+        is_named = named.is_absolute() if given else bool(kind.usual) and named.resolve() == named
+        if not is_named or (kind.mark and not _exists(named / kind.mark)):
             continue
         folder = named.resolve()
         if kind.shown != ("",) and (len(folder.parts) < 2 or protected.is_secret(folder)):
@@ -116,16 +119,6 @@ def find_toolchains(
     real = {entry: Path(entry).resolve() for entry in entries if Path(entry).is_absolute() and not is_seen(Path(entry))}
     path = (str(real[entry]) if entry in real and is_seen(real[entry]) else entry for entry in entries)
     return Toolchains(reads=tuple(reads), binds=tuple(binds), variables=variables, path=os.pathsep.join(path))
-
-
-def _locate(kind: _Kind, environment: Mapping[str, str], person: Path) -> Path | None:
-    """By the person's variable, or in its usual place: a link there does not count, because commands of a session in
-    the home itself could have made it."""
-    given = environment.get(kind.variable, "").split(os.pathsep)[0]
-    if given:
-        return Path(given) if Path(given).is_absolute() else None
-    usual = person / kind.usual
-    return usual if kind.usual and usual.resolve() == usual else None
 
 
 def _exists(path: Path) -> bool:

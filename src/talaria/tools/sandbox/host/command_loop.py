@@ -223,37 +223,53 @@ class CommandLoop:
             if running.input is not None and ready.get(running.input, 0):  # also when the command no longer reads
                 running.write()
         if ready.get(self._in, 0) & readable:
-            self._receive()
+            try:
+                chunk = os.read(self._in, CHUNK_BYTES)
+            except BlockingIOError:
+                pass
+            else:
+                if not chunk:
+                    raise EOFError
+                for kind, number, content in self._frames.feed(chunk):
+                    running = self._commands.get(number)
+                    if kind == START:
+                        self._start(number, json.loads(content))
+                    elif kind == INPUT and running is not None:
+                        running.take(content)
+                    elif kind == KILL and running is not None:
+                        running.end("")
         if self._outgoing:
             with suppress(BlockingIOError):
                 del self._outgoing[: os.write(self._out, self._outgoing)]
 
-    def _receive(self) -> None:
-        try:
-            chunk = os.read(self._in, CHUNK_BYTES)
-        except BlockingIOError:
-            return
-        if not chunk:
-            raise EOFError
-        for kind, number, content in self._frames.feed(chunk):
-            running = self._commands.get(number)
-            if kind == START:
-                self._start(number, json.loads(content))
-            elif kind == INPUT and running is not None:
-                running.take(content)
-            elif kind == KILL and running is not None:
-                running.end("")
-
     def _start(self, number: int, wanted: dict[str, Any]) -> None:
         """`wanted` is a `SandboxCommand` (running_command.py)."""
+        if wanted["program"] is not None:
+            argv, environment = tuple(wanted["program"]), self._environment
+        else:
+            script = self._state.script(wanted["command"], is_kept=wanted["is_kept"])
+            argv, environment = (self._settings["shell"], "-c", script), self._state.environment(self._environment)
+        limits = self._settings["limits"]
+        file_bytes = min(limits["FSIZE"], max(self._room_bytes(), SMALLEST_LIMIT_BYTES))  # however fast a file grows
         opened: list[int] = []
         try:
             ours, theirs = _open_streams(wanted["size"], has_input=wanted["has_input"])
             opened = [one for one in ours if one is not None]
             notes, noting = os.pipe() if self._settings.get("notes_connections") else (None, None)
             opened += [notes] if notes is not None else []
+            program = Program(
+                argv,
+                {**environment, "TERM": "xterm-256color" if wanted["size"] else "dumb"},
+                wanted["cwd"] or self._state.place(),
+                theirs,
+                bool(wanted["size"]),
+                {**limits, "FSIZE": file_bytes},
+                self._settings.get("niceness", 0),
+                self._confine,
+                noting,
+            )
             try:
-                minder = mind(self._program(wanted, theirs, noting))
+                minder = mind(program)
             finally:
                 for descriptor in {*theirs, *([noting] if noting is not None else [])}:
                     os.close(descriptor)
@@ -266,26 +282,6 @@ class CommandLoop:
         self._commands[number] = ChildCommand(number, minder, *ours, wanted["limit_bytes"], notes)
         if wanted["is_kept"]:
             self._saving[number] = wanted["cwd"] is None
-
-    def _program(self, wanted: dict[str, Any], descriptors: tuple[int, int, int], notes: int | None) -> Program:
-        if wanted["program"] is not None:
-            argv, environment = tuple(wanted["program"]), self._environment
-        else:
-            script = self._state.script(wanted["command"], is_kept=wanted["is_kept"])
-            argv, environment = (self._settings["shell"], "-c", script), self._state.environment(self._environment)
-        limits = self._settings["limits"]
-        file_bytes = min(limits["FSIZE"], max(self._room_bytes(), SMALLEST_LIMIT_BYTES))  # however fast a file grows
-        return Program(
-            argv,
-            {**environment, "TERM": "xterm-256color" if wanted["size"] else "dumb"},
-            wanted["cwd"] or self._state.place(),
-            descriptors,
-            bool(wanted["size"]),
-            {**limits, "FSIZE": file_bytes},
-            self._settings.get("niceness", 0),
-            self._confine,
-            notes,
-        )
 
     def _collect(self) -> None:
         """Report the commands whose minder has ended, once their output has ended, too."""

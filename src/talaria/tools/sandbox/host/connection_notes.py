@@ -79,7 +79,15 @@ class ConnectionNotes:
             os.close(memory)
         (family,) = struct.unpack_from("=H", address)
         if family == socket.AF_UNIX:
-            name, is_there = _find_socket(address[2:], notice.thread)
+            path = address[2:].partition(b"\0")[0]
+            if not path:  # without a path, those outside cannot be reached
+                return
+            if not path.startswith(b"/"):
+                path = os.path.join(os.fsencode(os.readlink(f"/proc/{notice.thread}/cwd")), path)
+            shown = os.path.normpath(path).decode("utf-8", "replace")
+            name, is_there = f"socket {shown}", not shown.isprintable() or len(shown) > MAX_PATH_CHARS
+            with suppress(OSError):
+                is_there = is_there or stat.S_ISSOCK(os.stat(path).st_mode)
         elif family in (socket.AF_INET, socket.AF_INET6):
             (port,) = struct.unpack_from("!H", address, 2)
             if port in (0, _NAME_LOOKUP):
@@ -104,20 +112,6 @@ class ConnectionNotes:
     def encode(self) -> bytes:
         """As JSON; null if there was too much to look at."""
         return json.dumps([*self._failing] if self._looks < MAX_LOOKS else None).encode()
-
-
-def _find_socket(name: bytes, thread: int) -> tuple[str, bool]:
-    """Its name in the notes, and whether the sandbox has it."""
-    path = name.partition(b"\0")[0]
-    if not path:  # without a path, those outside cannot be reached
-        return "", True
-    if not path.startswith(b"/"):
-        path = os.path.join(os.fsencode(os.readlink(f"/proc/{thread}/cwd")), path)
-    shown = os.path.normpath(path).decode("utf-8", "replace")
-    with suppress(OSError):
-        if stat.S_ISSOCK(os.stat(path).st_mode):
-            return f"socket {shown}", True
-    return f"socket {shown}", not shown.isprintable() or len(shown) > MAX_PATH_CHARS
 
 
 def _list_served() -> set[int]:

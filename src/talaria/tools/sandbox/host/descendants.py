@@ -28,12 +28,8 @@ def wake_on_child_exit(*others: signal.Signals) -> int:
     for sign in IGNORED:
         signal.signal(sign, signal.SIG_IGN)
     for sign in (signal.SIGCHLD, *others):
-        signal.signal(sign, _do_nothing)  # `SIG_IGN` would not wake us
+        signal.signal(sign, lambda _, __: None)  # `SIG_IGN` would not wake us
     return reading
-
-
-def _do_nothing(*_: object) -> None:
-    return None
 
 
 def read_given_environment() -> dict[bytes, bytes]:

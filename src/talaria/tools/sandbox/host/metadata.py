@@ -10,9 +10,8 @@ import errno
 import os
 import select
 import struct
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
 from typing import NamedTuple
 
 from talaria.tools.sandbox.host import seccomp
@@ -186,10 +185,5 @@ def _bytes(memory: int, address: int, size_bytes: int) -> bytes:
 
 
 def _call(call: str, *arguments: int | bytes | ctypes.c_size_t | None) -> int:
-    syscall, numbers = _kernel()
-    return ctypes.get_errno() if syscall(numbers[call], *arguments) < 0 else 0
-
-
-@cache
-def _kernel() -> tuple[Callable[..., int], Mapping[str, int]]:
-    return ctypes.CDLL(None, use_errno=True).syscall, seccomp.numbers(FORMS)
+    result = ctypes.CDLL(None, use_errno=True).syscall(seccomp.numbers((call,))[call], *arguments)
+    return ctypes.get_errno() if result < 0 else 0

@@ -83,34 +83,26 @@ def _run_minder(program: Program) -> NoReturn:
     notes = None
     if ours is not None and (listener := receive_listener(ours)) is not None:
         notes = ConnectionNotes(listener)
-    code = _wait_for_child(child, notes)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child, signal.SIGKILL)
-    sweep()
-    if notes is not None and program.notes is not None:
-        os.write(program.notes, notes.encode())
-    os._exit(code if code >= 0 else 128 - code)
-
-
-def _wait_for_child(child: int, notes: ConnectionNotes | None) -> int:
-    """The exit code, once the child has ended or we are told to end it."""
     woken = wake_on_child_exit(signal.SIGTERM)
     poll = select.poll()
     poll.register(woken, select.POLLIN)
     if notes is not None:
         poll.register(notes.listener, select.POLLIN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
-    while True:
+    code = None
+    while code is None:
         ready = dict(poll.poll())
         if notes is not None and notes.listener in ready and not notes.handle(ready[notes.listener]):
             poll.unregister(notes.listener)
         if woken in ready:
             signs = os.read(woken, 64)
-            ended = reap(child)
-            if child in ended:
-                return ended[child]
-            if signal.SIGTERM in signs:
-                return -signal.SIGKILL
+            code = reap(child).get(child, -signal.SIGKILL if signal.SIGTERM in signs else None)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)
+    sweep()
+    if notes is not None and program.notes is not None:
+        os.write(program.notes, notes.encode())
+    os._exit(code if code >= 0 else 128 - code)
 
 
 def _become(program: Program, minder: socket.socket | None) -> NoReturn:
