@@ -49,11 +49,8 @@ class Enforced(NamedTuple):
 def enforce_limits(processes: int, memory_bytes: int = 0, cpu_weight: int = 0) -> Generator[Enforced]:
     """0: not limited. A weight counts against 100 for each other program, and only while the processors are busy. At
     the end, all that is left in a control group is killed."""
-    wanted = {
-        "cpu": cpu_weight,
-        "memory": memory_bytes,
-        "pids": processes,
-    }  # the last goes first: nothing can fork then
+    # the group for pids is made last, so it is removed first: then nothing can fork away
+    wanted = {"cpu": cpu_weight, "memory": memory_bytes, "pids": processes}
     with ExitStack() as stack:
         groups: dict[Path, Path | None] = {}
         """By their parent folders."""

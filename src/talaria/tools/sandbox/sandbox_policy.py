@@ -196,8 +196,9 @@ def filter_environment(environment: Mapping[str, str]) -> dict[str, str]:
     except (OSError, ValueError, subprocess.SubprocessError):
         return made
     for name, _, value in (line.partition(" ") for line in done.stdout.splitlines()):
-        for role in ("AUTHOR", "COMMITTER"):
-            made[f"GIT_{role}_{name.removeprefix('user.').upper()}"] = value
+        if name in ("user.name", "user.email"):
+            what = name.removeprefix("user.").upper()
+            made.update({f"GIT_AUTHOR_{what}": value, f"GIT_COMMITTER_{what}": value})
     return made
 
 
