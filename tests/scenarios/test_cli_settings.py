@@ -125,8 +125,8 @@ def test_what_is_set_for_a_project_reaches_its_next_session_and_no_other(
         ("terminal.network", "[py*.org]", "'py*.org' is not the name of a host"),
         ("terminal.ports", "[0]", "terminal.ports[0] is wrong: Expected `int` >= 1"),
         ("terminal.ports", "[http]", "terminal.ports[0] is wrong"),
-        ("terminal.write", "[../beside]", "write: '../beside' is not a whole path; begin it with / or ~/"),
-        ("terminal.read", "[~nobody-here/x]", "read: '~nobody-here/x' begins with the name of nobody here"),
+        ("terminal.write", "[../beside]", "write: '../beside' is not a full path; begin it with / or ~/"),
+        ("terminal.read", "[~nobody-here/x]", "read: '~nobody-here/x' begins with the name of an unknown user"),
     ],
 )
 def test_what_cannot_hold_in_one_project_is_refused(

@@ -37,7 +37,7 @@ from talaria.tools.protected import Protected
 from talaria.tools.quarantine import Quarantine
 from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox.base import SandboxPolicy
-from talaria.tools.sandbox.inside import find_guardable, look
+from talaria.tools.sandbox.inside import find_guardable, scan_project
 from talaria.tools.sandbox.sandbox_policy import view_of
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 from talaria.tools.undo.change_recorder import ChangeRecorder, undo_file
@@ -166,7 +166,10 @@ class Talaria:
     def look(self) -> str:
         """What would be mounted must be in the project, and no link."""
         view = view_of(self._world.project, self._world.home, TerminalSettings(), {})
-        places_ = (*look(self._world.project).policy, *find_guardable((self._world.project,), iter(view.guarded)))
+        places_ = (
+            *scan_project(self._world.project).policy,
+            *find_guardable((self._world.project,), iter(view.guarded)),
+        )
         assert all(place.is_relative_to(self._world.project) for place in (*places_, *view.guarded, *view.unwanted))
         return _mounted(view)
 

@@ -324,9 +324,11 @@ class Workspace:
         if request.url.host != PROGRAM_HOST and request.credential != GIT_LOGIN:
             return None
         if self._broker is None:
-            from talaria.tools.broker.session_broker import make_broker  # noqa: PLC0415  (few sessions reach a remote)
+            from talaria.tools.broker.broker import CredentialBroker  # noqa: PLC0415  (few sessions reach a remote)
 
-            self._broker = make_broker(self.consent, git, self.egress, lambda: self.top, lambda: self.roots, reading)
+            self._broker = CredentialBroker(
+                self.consent, git, self.egress, lambda: self.top, lambda: self.roots, reading
+            )
         return self._broker.intercept(request)
 
     def _on_new_file(self) -> None:

@@ -144,7 +144,7 @@ async def test_after_strangers_had_a_word_a_yes_to_a_push_does_not_last(desktop:
 async def test_a_login_that_is_not_taken_is_told(desktop: Desktop, server: GitServer, tmp_path: Path) -> None:
     (tmp_path / "person/.git-credentials").write_text(f"https://ada:old@{server.address.removeprefix('https://')}\n")
     result = await desktop.run("git fetch -q", Ada("once"))
-    assert "the server did not take the login" in result.text
+    assert "the server did not accept the login" in result.text
 
 
 async def test_a_large_push_goes_through_in_pieces(desktop: Desktop, server: GitServer) -> None:
@@ -240,7 +240,7 @@ async def test_nothing_but_commits_is_signed(desktop: Desktop, tmp_path: Path, g
     hidden = f"tree {tree}\\nauthor a <a> 1 +0000\\ncommitter a <a> 1 +0000\\n\\nshown\\0hidden"
     for text in ("I owe Mallory everything", f"tree {tree}\\n\\nno author", hidden, ""):
         result = await desktop.run(f"printf '{text}' | /run/talaria/git/programs/sign -bsau x", Ada())
-        assert "Only commits and tags are signed" in result.text
+        assert "Only commits and tags can be signed" in result.text
 
 
 async def test_gh_speaks_of_the_repository_with_a_login_that_stays_outside(

@@ -155,9 +155,9 @@ def changed(settings: SshSettings, old: str, new: str) -> SshSettings:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("/known", "/unknown", "is not known here yet: connect to it once with ssh and confirm its key."),
-        ("/known", "/changed", "the key of 127.0.0.1 is not the one that is known here"),
-        ("/person", "/stranger", "does not let us in without asking"),
+        ("/known", "/unknown", "is not a known host yet: connect to it once with ssh and confirm its key."),
+        ("/known", "/changed", "the host key of 127.0.0.1 has changed"),
+        ("/person", "/stranger", "denied the login: it needs a key that works without a password prompt"),
         ("/person", "/bare", "there is no python3 on 127.0.0.1."),
     ],
 )

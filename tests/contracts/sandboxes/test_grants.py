@@ -495,9 +495,9 @@ async def test_what_is_asked_for_badly_is_told_in_one_sentence(
 @pytest.mark.parametrize(
     ("name", "path", "fault"),
     [
-        ("read", "/", "which holds the whole of"),
-        ("write", "/", "which holds the whole of"),
-        ("write", "{person}/..", "which holds the whole of"),
+        ("read", "/", "which contains all of"),
+        ("write", "/", "which contains all of"),
+        ("write", "{person}/..", "which contains all of"),
         ("read", "{home}", "which belongs to Talaria itself"),
         ("write", "{home}/x", "which belongs to Talaria itself"),
     ],

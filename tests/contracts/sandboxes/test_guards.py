@@ -116,7 +116,7 @@ async def test_what_cannot_be_guarded_is_told(cwd: Path, view: SandboxPolicy, ba
         with config.open("a"):  # perhaps handed over to a command in a way that nobody can see
             came = await host.guard((config, linked, missing))
         assert dict(came.failed) == {
-            config: "something that was not found has it open for writing",
+            config: "a process that could not be found has it open for writing",
             linked: "it is a link, or leads through one",
             missing: "No such file or directory",
         }

@@ -34,7 +34,7 @@ from talaria.tools.registry import Toolbox
 from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
 from talaria.tools.sandbox.egress_proxy import EgressProxy
-from talaria.tools.sandbox.guarding import Guards
+from talaria.tools.sandbox.guarding import StrictHost
 from talaria.tools.sandbox.landlocked import Landlocked
 from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.sandbox_policy import view_of
@@ -402,14 +402,14 @@ async def test_a_file_that_is_replaced_while_a_process_tries_to_write_it_holds_n
     assert "evil" not in (cwd / ".git/config").read_text()
 
 
-def _nothing(_: Guards, __: Sequence[Path]) -> tuple[Path, ...]:
+def _nothing(_: StrictHost, __: Sequence[Path]) -> tuple[Path, ...]:
     return ()
 
 
 async def test_without_guards_that_are_put_back_the_same_attack_succeeds(
     use: Use, use_with: UseWith, cwd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Guards, "missing", _nothing)
+    monkeypatch.setattr(StrictHost, "missing", _nothing)
     subprocess.run(["git", "init", "-q", cwd], check=True)
     await use("terminal", command="true")
     replace(cwd / ".git/config", "[user]\n\tname = Ada\n")

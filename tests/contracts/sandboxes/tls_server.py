@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
-from talaria.tools.broker.certificates import SessionAuthority
+from talaria.tools.broker.https import SessionAuthority
 
 T = TypeVar("T", bound="TlsServer")
 

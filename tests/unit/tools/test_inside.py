@@ -6,7 +6,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from talaria.tools.sandbox.inside import MAX_FOLDERS, MAX_MOUNTS, find_guardable, fit_mounts, look, on_the_way
+from talaria.tools.sandbox.inside import (
+    MAX_FOLDERS,
+    MAX_MOUNTS,
+    find_guardable,
+    fit_mounts,
+    folders_between,
+    scan_project,
+)
 
 
 def repository(folder: Path) -> Path:
@@ -33,7 +40,7 @@ def listening(file: Path) -> Generator[None]:
 def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src/main.py").write_text("")
-    found = look(tmp_path)
+    found = scan_project(tmp_path)
     assert (found.policy, found.sockets, found.missing) == ((), (), ())
     assert found.folders == ("", "src")
 
@@ -43,7 +50,7 @@ def test_hooks_and_settings_of_repositories_inside_are_found_however_deep(tmp_pa
     submodule = tmp_path / "module"
     submodule.mkdir()
     (submodule / ".git").write_text("gitdir: ../.git/modules/module\n")
-    assert set(look(tmp_path).policy) == {
+    assert set(scan_project(tmp_path).policy) == {
         *(near / "hooks", near / "config", deep / "hooks", deep / "config"),
         submodule / ".git",
     }
@@ -57,7 +64,7 @@ def test_what_git_would_obey_is_listed_where_it_is_missing(tmp_path: Path) -> No
     )
     (git / "config").write_text(settings)
     (git / "worktrees/w").mkdir(parents=True)
-    found = look(tmp_path)
+    found = scan_project(tmp_path)
     assert found.policy == (git / "config",)
     assert set(found.missing) == {
         *(git / "hooks", git / "commondir", tmp_path / "lib/tools", git / "more", git / "config.worktree"),
@@ -74,7 +81,7 @@ def test_settings_that_include_each_other_do_not_hold_us_up(tmp_path: Path) -> N
         (git / "config").write_text(f"[include]\n{many} path = ../../{other}/.git/config\n[core]\n{trees}")
         (git / "commondir").write_text(f"../../{other}/.git")
     inner = {tmp_path / name / ".git" / what for name in "ab" for what in ("hooks", "config", "commondir")}
-    assert set(look(tmp_path).policy) == inner
+    assert set(scan_project(tmp_path).policy) == inner
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -83,12 +90,12 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     project.mkdir()
     (project / "linked").symlink_to(tmp_path / "elsewhere")
     (project / "around").symlink_to(project)
-    assert look(project).policy == ()
+    assert scan_project(project).policy == ()
 
 
 def test_what_programs_make_by_the_thousand_is_passed_over(tmp_path: Path) -> None:
     repository(tmp_path / "node_modules/package")
-    assert look(tmp_path).policy == ()
+    assert scan_project(tmp_path).policy == ()
 
 
 def test_a_large_project_is_looked_through_from_near_to_far_and_not_without_end(tmp_path: Path) -> None:
@@ -96,16 +103,16 @@ def test_a_large_project_is_looked_through_from_near_to_far_and_not_without_end(
     for number in range(MAX_FOLDERS):
         (tmp_path / f"b/{number}").mkdir(parents=True)
     repository(tmp_path / "b/0/1/2/far")
-    assert look(tmp_path).policy == (near / "hooks", near / "config")
+    assert scan_project(tmp_path).policy == (near / "hooks", near / "config")
 
 
 def test_where_there_are_too_many_repositories_to_mount_none_is_left_open(tmp_path: Path) -> None:
     near = repository(tmp_path / "near")
     inner = [repository(tmp_path / f"vendor/{number}") for number in range(MAX_MOUNTS)]
-    found = look(tmp_path).policy
+    found = scan_project(tmp_path).policy
     assert {git / name for git in (near, *inner) for name in ("hooks", "config")} <= set(found)
     fitting = fit_mounts((tmp_path,), found)
-    assert len(fitting) + len(on_the_way((tmp_path,), fitting)) <= MAX_MOUNTS
+    assert len(fitting) + len(folders_between((tmp_path,), fitting)) <= MAX_MOUNTS
     assert all(any(place.is_relative_to(one) for one in fitting) for place in found)
     assert {near / "hooks", near / "config"} <= set(fitting)
     assert tmp_path not in fitting
@@ -123,16 +130,16 @@ def test_a_socket_is_found_while_somebody_listens_and_not_once_it_is_only_left_o
     file = tmp_path / "run/database.sock"
     file.parent.mkdir()
     with listening(file):
-        assert look(tmp_path).sockets == (file,)
+        assert scan_project(tmp_path).sockets == (file,)
     assert file.is_socket()
-    assert look(tmp_path).sockets == ()
+    assert scan_project(tmp_path).sockets == ()
 
 
 def test_what_may_not_be_looked_into_is_passed_over(tmp_path: Path) -> None:
     git = repository(tmp_path / "open")
     (tmp_path / "gone").mkdir()
     (tmp_path / "gone/loop").symlink_to("loop")
-    assert look(tmp_path).policy == (git / "hooks", git / "config")
+    assert scan_project(tmp_path).policy == (git / "hooks", git / "config")
 
 
 def test_a_git_that_is_a_link_and_hooks_that_are_one_are_not_followed(tmp_path: Path) -> None:
@@ -142,7 +149,7 @@ def test_a_git_that_is_a_link_and_hooks_that_are_one_are_not_followed(tmp_path: 
         (project / name).mkdir(parents=True)
     (project / "one/.git").symlink_to(elsewhere)
     (project / "two/.git/hooks").symlink_to(elsewhere / "hooks")
-    assert look(project).policy == (project / "two/.git",)  # the whole of it: the link could be replaced
+    assert scan_project(project).policy == (project / "two/.git",)  # the whole of it: the link could be replaced
 
 
 def test_what_a_link_leads_to_is_guarded_only_inside(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
-"""Signs commits and tags with the person's key, as their own git would: with gpg, gpgsm or ssh-keygen, out here, where
-the agent is. What is signed is exactly the text that the person was shown."""
+"""Signs commits and tags with the person's key, as their own git would: with gpg, gpgsm or ssh-keygen, outside the
+sandbox, where the key agent is. What is signed is exactly the text that the person was shown."""
 
-import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -12,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from talaria.core.aio import in_thread
+from talaria.tools.broker.relay import run_program
 
 MAX_SIGNED_BYTES = 256 << 10
 SIGN_S = 60.0
@@ -41,7 +40,7 @@ class SigningKey(msgspec.Struct, frozen=True):
 
 
 def find_signing_key(settings: Mapping[str, Sequence[str]]) -> SigningKey:
-    """The one that the person's git would take. Raises `CannotSign`."""
+    """The one that the person's git would use. Raises `CannotSign`."""
 
     def last(key: str, otherwise: str = "") -> str:
         return (settings.get(key) or (otherwise,))[-1]
@@ -49,7 +48,7 @@ def find_signing_key(settings: Mapping[str, Sequence[str]]) -> SigningKey:
     usual = {"openpgp": "gpg", "x509": "gpgsm", "ssh": "ssh-keygen"}
     format = last("gpg.format", "openpgp")
     if format not in usual:
-        raise CannotSign(f"gpg.format {format!r} is not known here")
+        raise CannotSign(f"gpg.format {format!r} is not supported")
     program = last(f"gpg.{format}.program") or (last("gpg.program") if format == "openpgp" else "") or usual[format]
     key = last("user.signingkey")
     if not key and format == "ssh":
@@ -62,7 +61,7 @@ def find_signing_key(settings: Mapping[str, Sequence[str]]) -> SigningKey:
 
 
 def is_signable(text: bytes) -> bool:
-    """A commit or an annotated tag in UTF-8; nothing else is ever signed. In another encoding it would tell others what
+    """A commit or an annotated tag in UTF-8; nothing else is ever signed. In another encoding others would read what
     the person did not see."""
     try:
         text.decode("utf-8")
@@ -72,7 +71,7 @@ def is_signable(text: bytes) -> bool:
 
 
 async def sign(text: bytes, key: SigningKey, environment: Mapping[str, str]) -> bytes:
-    """The signature. Raises `CannotSign` with what the program has said."""
+    """The signature. Raises `CannotSign` with the reason that the program gave."""
     if key.format != "ssh":
         output, errors = await _run((key.program, "--status-fd=2", "-bsau", key.key), text, environment)
         if _CREATED not in errors:
@@ -93,32 +92,17 @@ async def sign(text: bytes, key: SigningKey, environment: Mapping[str, str]) -> 
 
 
 async def _run(words: Sequence[str], text: bytes, environment: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """Without a terminal: whatever has to be asked is asked by the person's agent, or fails. Raises `CannotSign`."""
+    """Without a terminal: the person's key agent asks for a passphrase, or it fails. Raises `CannotSign`."""
     try:
-        process = await asyncio.create_subprocess_exec(
-            *words,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd="/",
-            env={**environment, "LC_ALL": "C.UTF-8"},
-            start_new_session=True,
-        )
-    except OSError as fault:
-        raise CannotSign(f"{words[0]} cannot be started: {fault.strerror}") from fault
-    try:
-        async with asyncio.timeout(SIGN_S):
-            return await process.communicate(text)
+        _, output, errors = await run_program(words, text, {**environment, "LC_ALL": "C.UTF-8"}, SIGN_S)
     except TimeoutError:
         raise CannotSign(f"{words[0]} took longer than {SIGN_S:.0f} seconds") from None
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+    except OSError as fault:
+        raise CannotSign(f"{words[0]} cannot be started: {fault.strerror}") from fault
+    return output, errors
 
 
 def _format_failure(errors: bytes, key: SigningKey) -> str:
     lines = [line for line in errors.decode("utf-8", "replace").splitlines() if not line.startswith("[GNUPG:]")]
-    told = " ".join(" ".join(lines).split())[:300]
-    return f"{key.program} could not sign with {key.key}: {told or 'it gave no reason'}"
+    reason = " ".join(" ".join(lines).split())[:300]
+    return f"{key.program} could not sign with {key.key}: {reason or 'it gave no reason'}"

@@ -1,8 +1,8 @@
-"""What a push would do, told from the commits themselves. Git reads the repository in a sandbox, and what it says
-counts only as far as it hashes to the name that the server will be told: no other commits pass for these, and none is
-left out unsaid.
+"""What a push would do, worked out from the commits themselves. Git reads the repository in a sandbox, and a commit
+counts only if it hashes to the name that the server will be sent: no other commit can pass for it, and the person is
+told where some may be missing.
 
-What a client of git tells a server that it is about to push: the beginning of the pack protocol, read strictly
+Also what a git client announces to the server before it pushes: the start of the pack protocol, read strictly
 (gitprotocol-pack).
 """
 
@@ -30,12 +30,12 @@ _CAPABILITIES = frozenset(
         *("object-format", "agent", "session-id"),
     }
 )
-"""What a client may agree on with the server. Not `push-options`: with them some servers merge, or run things."""
+"""What a client may agree on with the server. Not `push-options`: they make some servers merge, or run things."""
 
 
 class OddPush(Exception):
     def __init__(self, reason: str) -> None:
-        super().__init__(f"This push is not passed on: {reason}.")
+        super().__init__(f"This push was refused: {reason}.")
 
 
 class RefUpdate(msgspec.Struct, frozen=True):
@@ -59,18 +59,18 @@ class RefUpdate(msgspec.Struct, frozen=True):
 
 
 class PushHead:
-    """Collects what is sent until it is known which refs would be updated."""
+    """Collects what the client sends until it is known which refs would be updated."""
 
     def __init__(self) -> None:
         self.received = bytearray()
-        """All of it, to be passed on."""
+        """Everything so far, to be passed on."""
         self.updates: list[RefUpdate] = []
         self.is_complete = False
         self._read_bytes = 0
 
     @property
     def is_decided(self) -> bool:
-        """Whether what follows can be passed on unread. Never, if no ref is named: nothing may follow then."""
+        """Whether the rest can be passed on unread. Never if no ref was named: nothing may follow then."""
         return self.is_complete and bool(self.updates)
 
     def feed(self, chunk: bytes) -> None:
@@ -95,12 +95,12 @@ class PushHead:
             self._read_bytes += size
             self._read_line(line)
         if self.is_complete and not self.updates and len(self.received) > self._read_bytes:
-            raise OddPush("it names no ref, and goes on")
+            raise OddPush("it names no ref, yet sends more")
         if self._read_bytes > MAX_HEAD_BYTES or (not self.is_complete and len(self.received) > MAX_HEAD_BYTES):
             raise OddPush("it names too many refs")
 
     def end(self) -> None:
-        """Nothing more comes. Raises `OddPush`."""
+        """No more input. Raises `OddPush`."""
         if not self.is_complete:
             raise OddPush("it ends too early")
 
@@ -109,23 +109,23 @@ class PushHead:
         try:
             words, capabilities = command.decode(), agreed.decode().split()
         except UnicodeDecodeError:
-            raise OddPush("refs whose names are not UTF-8 are not passed on") from None
+            raise OddPush("the name of a ref is not UTF-8") from None
         if any(one.startswith("push-options") for one in capabilities):
-            raise OddPush("options for the server (git push -o) are not passed on")
+            raise OddPush("options for the server (git push -o) are not supported")
         if unknown := [one for one in capabilities if one.partition("=")[0] not in _CAPABILITIES]:
-            raise OddPush(f"it wants {unknown[0][:40]!a} of the server, which is not known here")
+            raise OddPush(f"it asks the server for {unknown[0][:40]!a}, which is not supported")
         if _SHALLOW.fullmatch(words) and not self.updates:
             return
         update = _COMMAND.fullmatch(words)
         if update is None or not words.isprintable():
-            raise OddPush("signed pushes and refs with unusual names are not passed on")
+            raise OddPush("signed pushes and refs with unusual names are not supported")
         if len(self.updates) >= MAX_REFS:
             raise OddPush(f"it names more than {MAX_REFS} refs")
         self.updates.append(RefUpdate(update["old"], update["new"], update["ref"]))
 
 
 MAX_COMMITS = 2_000
-"""Of all refs of a push together."""
+"""For all refs of a push together."""
 MAX_LISTED = 12
 MAX_SUBJECT_CHARS = 100
 MAX_OUTPUT_BYTES = 8 << 20
@@ -136,17 +136,23 @@ _LIST = (
     "export GIT_NO_LAZY_FETCH=1; { printf '%s\\n' NAMES; GIT rev-list --ignore-missing -n MOST NAMES; } 2>/dev/null | "
     "GIT cat-file --batch 2>/dev/null"
 )
-"""Nothing is left out because the repository says that the server has it: that is told from the commits alone."""
+"""Nothing is left out because the repository says that the server has it: only the commits themselves tell that."""
 
 
 class Push(msgspec.Struct, frozen=True):
-    """One ref of it."""
+    """What it does to one ref."""
 
     update: RefUpdate
     is_forced: bool
-    """The server would lose commits, or nothing is known of those that it has."""
+    """The server would lose commits, or nothing is known about those that it has."""
     text: str
     """For people, in lines."""
+
+    @property
+    def granted_ref(self) -> str:
+        """As a permission names it. A loss of commits gets a name of its own, so that no other grant covers it."""
+        mark = ":" if self.update.is_deletion else "+" if self.is_forced else ""
+        return f"{mark}{self.update.ref}"
 
 
 class _Collected:
@@ -159,11 +165,11 @@ class _Collected:
         self.content += chunk
 
     def skip(self, size_bytes: int) -> None:
-        """What comes after it is not what it is called, and so does not count."""
+        """What follows does not hash to its name, and so does not count."""
 
 
 async def read_commits(host: ToolHost, folders: Collection[Path], updates: Sequence[RefUpdate]) -> dict[str, bytes]:
-    """What is known of the history on both sides of a push, by name, tags included. `folders`: where it may be."""
+    """The commits and tags on both sides of a push that can be read, by name. `folders`: where to look for them."""
     names = dict.fromkeys(name for one in updates for name in (one.new, one.old) if name.strip("0"))
     commits: dict[str, bytes] = {}
     for folder in folders if names else ():
@@ -191,7 +197,11 @@ def describe_push(update: RefUpdate, commits: Mapping[str, bytes]) -> Push:
         is_forced = update.ref.startswith("refs/tags/") or not any(update.old in _parents(commits[one]) for one in ours)
         how = ", replaces what is there (forced)" if is_forced else ""
         what = f"{update.name}: {update.old} → {update.new}{how}"
-    lines = [what, *(f"    {name[:10]} {_subject(commits[name])}" for name in listed[:MAX_LISTED])]
+    lines = [what]
+    for name in listed[:MAX_LISTED]:
+        subject = commits[name].partition(b"\n\n")[2].lstrip().partition(b"\n")[0].decode("utf-8", "replace")
+        shown = subject if len(subject) <= MAX_SUBJECT_CHARS else f"{subject[:MAX_SUBJECT_CHARS]}…"
+        lines.append(f"    {name[:10]} {shown}")
     if len(listed) > MAX_LISTED:
         lines.append(f"    … and {len(listed) - MAX_LISTED:,} more")
     if update.new not in commits:
@@ -202,7 +212,7 @@ def describe_push(update: RefUpdate, commits: Mapping[str, bytes]) -> Push:
 
 
 def _parse_verified(listed: bytes) -> dict[str, bytes]:
-    """The commits and tags that are what they are called."""
+    """The commits and tags that hash to their names."""
     commits: dict[str, bytes] = {}
     at = 0
     while (end := listed.find(b"\n", at)) >= 0:
@@ -224,7 +234,7 @@ def _parse_verified(listed: bytes) -> dict[str, bytes]:
 
 
 def _walk(start: str, commits: Mapping[str, bytes]) -> list[str]:
-    """What is known of the history of a commit, itself first."""
+    """The known history of a commit, starting with itself."""
     found: dict[str, None] = {start: None} if start in commits else {}
     waiting = [*found]
     for name in waiting:
@@ -236,11 +246,6 @@ def _walk(start: str, commits: Mapping[str, bytes]) -> list[str]:
 
 
 def _parents(commit: bytes) -> list[str]:
-    """As git reads them: right after the tree, and nowhere else. Of a tag: what it names."""
+    """As git reads them: right after the tree, and nowhere else. For a tag: the object that it names."""
     found = _PARENTS.match(commit)
     return re.findall("[0-9a-f]{40,}", (found[1] or found[2] or b"").decode()) if found else []
-
-
-def _subject(commit: bytes) -> str:
-    text = commit.partition(b"\n\n")[2].lstrip().partition(b"\n")[0].decode("utf-8", "replace")
-    return text if len(text) <= MAX_SUBJECT_CHARS else f"{text[:MAX_SUBJECT_CHARS]}…"

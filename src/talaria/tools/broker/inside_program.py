@@ -1,5 +1,5 @@
-"""What git and `gh` start in the sandbox in place of ssh, of a program that signs, and of `gh` itself: it asks the
-credential broker, over the proxy of the sandbox, and passes on what comes back. Imports nothing of ours.
+"""What runs in the sandbox in place of ssh, of a program that signs, and of `gh`: it asks the credential broker through
+the sandbox's proxy, and passes on what comes back. Imports nothing of ours.
 
     inside_program.py ssh|sign|gh WORDS...
 """
@@ -28,14 +28,14 @@ def fail(sentence: str) -> None:
 def ask(request: dict[str, object]) -> socket.socket:
     proxy = urlsplit(os.environ.get("TALARIA_PROXY", ""))
     if proxy.hostname is None:
-        fail("there is no way to the person's credentials from here.")
+        fail("the person's credentials cannot be reached from here.")
     connection = socket.create_connection((proxy.hostname or "", proxy.port or 0))
     connection.sendall(f"CONNECT {HOST} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
     answer = b""
     while not answer.endswith(b"\r\n\r\n"):
         byte = connection.recv(1)
         if not byte:
-            fail("the way to the person's credentials is closed.")
+            fail("the connection to the person's credentials was closed.")
         answer += byte
     if b" 200 " not in answer.partition(b"\r\n")[0]:
         fail(answer.decode("latin-1").strip())
@@ -45,7 +45,7 @@ def ask(request: dict[str, object]) -> socket.socket:
 
 
 def pass_on(connection: socket.socket, output: int, errors: int) -> int:
-    """Standard input goes out, frames come in, until the other side has told how it ended."""
+    """Standard input goes out and frames come in, until one brings the exit status, which is returned."""
     received = b""
     source = connection.fileno()
     watched = [0, source]
@@ -81,9 +81,9 @@ def write(descriptor: int, content: bytes) -> None:
 
 
 def sign(words: list[str]) -> int:
-    """As git calls gpg: `--status-fd=2 -bsau KEY`, with a commit on standard input."""
+    """Git calls it like gpg: `--status-fd=2 -bsau KEY`, with a commit on standard input."""
     if "--verify" in words:
-        fail("signatures are not checked in the sandbox.")
+        fail("signatures cannot be verified in the sandbox.")
     code = pass_on(ask({"kind": "sign"}), 1, 2)
     if code == 0:
         write(2, b"\n[GNUPG:] SIG_CREATED \n")
@@ -91,7 +91,7 @@ def sign(words: list[str]) -> int:
 
 
 def gh(words: list[str]) -> int:
-    """A text that is in a file is read here: the real `gh` sees nothing of the sandbox."""
+    """Reads a text that is in a file: the real `gh` sees nothing of the sandbox."""
     given: list[str] = []
     text = None
     rest = iter(words)
@@ -103,8 +103,8 @@ def gh(words: list[str]) -> int:
                 text = opened.read(MAX_INPUT_BYTES + 1).decode("utf-8", "replace")
         else:
             given.append(word)
-    asked = ("git", "branch", "--show-current")
-    branch = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+    command = ("git", "branch", "--show-current")
+    branch = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
     connection = ask({"kind": "gh", "words": given, "text": text, "branch": branch, "cwd": os.getcwd()})  # noqa: PTH109
     connection.shutdown(socket.SHUT_WR)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

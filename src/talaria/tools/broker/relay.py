@@ -1,4 +1,4 @@
-"""Programs that run out here, joined to one in the sandbox: its input goes in, their output comes back in frames."""
+"""Programs outside the sandbox that are joined to one inside: its input goes out, their output comes back in frames."""
 
 import asyncio
 import os
@@ -11,10 +11,11 @@ from talaria.core.aio import complete
 
 CHUNK_BYTES = 64 << 10
 END_S = 5.0
+ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
 class RelayOutput:
-    """To a program in the sandbox: pieces of output, then how it ended."""
+    """What a program in the sandbox receives: pieces of output, then the exit status."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -33,7 +34,7 @@ class RelayOutput:
 
 
 async def close_writer(writer: asyncio.StreamWriter) -> None:
-    """What the other side has not read after a while, it never gets."""
+    """The other side has `END_S` to read the rest."""
     writer.close()
     try:
         async with asyncio.timeout(END_S):
@@ -42,21 +43,15 @@ async def close_writer(writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
 
-PassIn = Callable[[asyncio.subprocess.Process], Awaitable[None]]
-
-
-async def run_joined(words: Sequence[str], environment: Mapping[str, str], answer: RelayOutput, pass_in: PassIn) -> int:
-    """A program out here, joined to one in the sandbox. Returns its exit status; nothing of it is left afterwards.
+async def run_joined(
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    answer: RelayOutput,
+    pass_in: Callable[[asyncio.subprocess.Process], Awaitable[None]],
+) -> int:
+    """Run a program outside, joined to one in the sandbox. Returns its exit status; nothing of it is left afterwards.
     Raises `OSError`, and what `pass_in` raises."""
-    process = await asyncio.create_subprocess_exec(
-        *words,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd="/",
-        env=environment,
-        start_new_session=True,
-    )
+    process = await _start(words, environment)
 
     async def pass_out(kind: bytes, stream: asyncio.StreamReader | None) -> None:
         while stream is not None and (chunk := await stream.read(CHUNK_BYTES)):
@@ -77,10 +72,36 @@ async def run_joined(words: Sequence[str], environment: Mapping[str, str], answe
         passing.cancel()
         output.cancel()
         await complete(asyncio.wait([passing, output]))
-        await complete(end_program(process))
+        await complete(_end(process))
 
 
-async def end_program(process: asyncio.subprocess.Process) -> None:
+async def run_program(
+    words: Sequence[str], text: bytes, environment: Mapping[str, str], limit_s: float
+) -> tuple[int | None, bytes, bytes]:
+    """Run a program outside, with a text on its standard input. Returns its exit status, output and errors. Raises
+    `OSError`, or `TimeoutError`."""
+    process = await _start(words, environment)
+    try:
+        async with asyncio.timeout(limit_s):
+            output, errors = await process.communicate(text)
+    finally:
+        await complete(_end(process))
+    return process.returncode, output, errors
+
+
+async def _start(words: Sequence[str], environment: Mapping[str, str]) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *words,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd="/",
+        env=environment,
+        start_new_session=True,
+    )
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
     if process.stdin is not None:
         process.stdin.close()
     if process.returncode is None:
@@ -104,6 +125,6 @@ async def copy_input(reader: asyncio.StreamReader, process: asyncio.subprocess.P
 
 async def write_input(process: asyncio.subprocess.Process, content: bytes) -> None:
     if process.stdin is not None:
-        with suppress(ConnectionError):  # it has ended, and says itself why
+        with suppress(ConnectionError):  # it has ended, and says why itself
             process.stdin.write(content)
             await process.stdin.drain()

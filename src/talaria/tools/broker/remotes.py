@@ -1,4 +1,4 @@
-"""Remotes of a repository, as its settings name them: the only places where a credential goes."""
+"""The remotes that a repository's settings name: the only places that a credential is sent to."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ import msgspec
 
 from talaria.core.errors import ToolFailed
 from talaria.net.urls import parse_url
-from talaria.tools import git_config
+from talaria.tools.git_config import parse_config
 
 _SCP = re.compile(r"(?:(?P<user>[A-Za-z0-9._-]+)@)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*):(?P<path>(?!//)[^\s]+)")
 _SSH = re.compile(
@@ -24,17 +24,17 @@ class Remote(msgspec.Struct, frozen=True):
     scheme: Literal["https", "ssh"]
     host: str
     path: str
-    """As it goes to the server; of https without a slash at its end."""
+    """As the server receives it; for https without a slash at its end."""
     port: int
-    """0: the usual one of ssh."""
+    """0: the default of ssh."""
     user: str = ""
-    """Of ssh; empty: whoever the person's settings say."""
+    """For ssh; empty: the one in the person's settings."""
     folder: Path = Path()
     """The `.git` folder of the repository that has this remote."""
 
     @property
     def address(self) -> str:
-        """For people, and in grants: without a login."""
+        """For people and in grants; without a login."""
         if self.scheme == "https":
             port = "" if self.port == 443 else f":{self.port}"
             return f"https://{self.host}{port}{self.path}"
@@ -46,13 +46,13 @@ class Remote(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str | None:
-        """`OWNER/NAME`, as forges name a repository."""
+        """`OWNER/NAME`, as GitHub and the like name a repository."""
         found = _REPOSITORY.fullmatch(self.path)
         return found["name"] if found else None
 
 
 def parse_remote(address: str, folder: Path = Path()) -> Remote | None:
-    """None: it is no address to which a credential could go."""
+    """None: no credential could be sent to this address."""
     if ".." in address or not address.isprintable():
         return None
     if found := _HTTPS.fullmatch(address):
@@ -69,9 +69,9 @@ def parse_remote(address: str, folder: Path = Path()) -> Remote | None:
 
 
 def find_remotes(settings: Mapping[Path, bytes]) -> Iterator[Remote]:
-    """`settings`: of repositories, by their files, as only the person can have written them."""
+    """`settings`: the content of repositories' settings by file, as only the person can have written them."""
     for file, content in settings.items():
-        for key, value in git_config.parse_config(content):
+        for key, value in parse_config(content):
             remote = parse_remote(value, file.parent) if _KEYS.fullmatch(key) else None
             if remote is not None:
                 yield remote

@@ -15,12 +15,12 @@ import time
 from contextlib import suppress
 
 from talaria.tools.sandbox.host.descendants import (
-    UNHEEDED,
+    IGNORED,
     adopt_orphans,
     descendants,
-    let_go_of_pipes,
     read_given_environment,
     reap,
+    release_pipes,
     sweep,
     wake_on_child_exit,
 )
@@ -44,11 +44,11 @@ def run(lifeline: int, command: list[str]) -> int:
     woken, environment = wake_on_child_exit(), read_given_environment()  # only the end of the lifeline ends us
     adopt_orphans()
     try:
-        child = os.posix_spawnp(command[0], command, environment, setpgroup=0, setsigdef=UNHEEDED)
+        child = os.posix_spawnp(command[0], command, environment, setpgroup=0, setsigdef=IGNORED)
     except OSError as fault:
         os.write(2, f"{command[0]}: {fault.strerror}".encode())
         return NOT_STARTED
-    let_go_of_pipes()
+    release_pipes()
     code = _watch(child, lifeline, woken)
     _signal_all(child, signal.SIGKILL)  # what is left when the command itself is gone has no more to do
     sweep()

@@ -1,4 +1,4 @@
-"""The sandbox port: a place where a tool host runs, and how much of this machine is within its reach."""
+"""The sandbox port: where a tool host runs, and how much of this machine it can reach."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from talaria.tools.sandbox.ports import Ports
 
 Level = Literal["strict", "landlock", "seatbelt", "container", "remote", "none"]
-"""What is claimed: `strict` is bubblewrap; `none` runs on the machine as it is, so every command is asked about."""
+"""What is claimed: `strict` is bubblewrap; with `none`, the person is asked about every command."""
 
 
 class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     processes: int = 512
     file_bytes: int = 4 << 30
     scratch_bytes: int = 1 << 30
-    """Of each of the folders that are thrown away with the session: /tmp, the private home."""
+    """Of each folder that is discarded with the session: /tmp, the private home."""
     reserve_bytes: int = 256 << 20
-    """When the disk of the project has less room than this, commands are ended."""
+    """Commands are ended when the project's disk has less free space than this."""
     memory_bytes: int = 0
-    """Of all commands together; 0: not limited."""
+    """For all commands together; 0: not limited."""
     cpu_weight: int = 100
-    """Of all commands together, against 100 of each other program, while the processors are busy."""
+    """For all commands together, against 100 for each other program, while the processors are busy."""
 
 
 class Bind(msgspec.Struct, frozen=True):
-    """Something of this machine that commands see in another place. Both paths are resolved; the source exists."""
+    """Something of this machine that commands see under another path. Both paths are resolved; the source exists."""
 
     source: Path
     at: Path
@@ -42,123 +42,123 @@ class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What a session's commands see. All paths are resolved and exist."""
 
     project: Path
-    """Readable and writable; where the first command begins."""
+    """Readable and writable; the first command begins there."""
     root: Path | None = None
-    """Of the repository that the project lies in; None: of none, or it is the project itself. One of `writes`."""
+    """The root of the repository around the project, one of `writes`; None: there is none, or it is the project."""
     git_folders: tuple[Path, ...] = ()
-    """Of git, outside of `top`: of the repository whose linked worktree or submodule this is. Some of `writes`."""
+    """Git folders outside `top`: of the repository whose linked worktree or submodule this is. Some of `writes`."""
     writes: tuple[Path, ...] = ()
     reads: tuple[Path, ...] = ()
-    """Besides the system's own programs and libraries."""
+    """In addition to the system's programs and libraries."""
     guarded: tuple[Path, ...] = ()
-    """Inside of what is writable, and nevertheless only to be read."""
+    """Inside what is writable, but read-only."""
     own: tuple[Path, ...] = ()
-    """Code that we run ourselves, inside of what is writable or around it: only to be read, whatever else is said."""
+    """Code that we run ourselves, inside what is writable or around it: read-only, whatever else applies."""
     hidden: tuple[Path, ...] = ()
-    """Inside of what is readable, and nevertheless not there."""
+    """Inside what is readable, but not visible."""
     unwanted: tuple[Path, ...] = ()
-    """In the project; does not exist, and moves to quarantine when a command has made it."""
+    """In the project; does not exist, and is quarantined if a command makes it."""
     home: Path
-    """Of the person; commands see an empty one in its place."""
+    """The person's; commands see an empty one in its place."""
     has_scratch_home: bool = False
-    """What is written there is thrown away in the end; else it cannot be written at all."""
+    """What is written there is discarded in the end; otherwise it cannot be written at all."""
     binds: tuple[Bind, ...] = ()
-    """In their places only where the sandbox can mount (`strict`); elsewhere what can be written is where it really is,
-    and the rest is not there."""
+    """Only a sandbox that can mount (`strict`) shows them in their places; in others, what is writable is where it
+    really is, and the rest is missing."""
     environment: Mapping[str, str] = {}
     is_read_only: bool = False
-    """The project, too, and `writes`."""
+    """Including the project and `writes`."""
     has_egress: bool = False
-    """Whether there is a way out, through a proxy of ours."""
+    """Whether commands reach hosts, through the egress proxy."""
     proxied: Mapping[str, str] = {}
-    """Variables that name this proxy, if there is one; `{proxy}` in them is its host and port."""
+    """More variables that name this proxy; `{proxy}` in them stands for its host and port."""
     limits: SandboxLimits = SandboxLimits()
 
     @property
     def top(self) -> Path:
-        """The folder in which files are compared that other programs obey."""
+        """The folder in which changes to policy files are detected: files that other programs obey."""
         return self.root or self.project
 
     @property
     def shared(self) -> tuple[Path, ...]:
-        """All folders and files that commands can write, unless `is_read_only`; none of them in another."""
+        """All folders and files that commands can write, unless `is_read_only`; none is inside another."""
         places = dict.fromkeys((self.project, *self.writes))
         return tuple(place for place in places if places.keys().isdisjoint(place.parents))
 
 
 class Guarded(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of guarding places in a sandbox that runs."""
+    """The result of guarding places in a running sandbox."""
 
     done: tuple[Path, ...] = ()
-    """Only to be read from now on, also by what already runs."""
+    """Read-only from now on, also for what already runs."""
     failed: tuple[tuple[Path, str], ...] = ()
-    """Not guarded for sure, and why. To try again is no cure; a sandbox that is entered anew guards all of them."""
+    """Perhaps not guarded, and why. Trying again does not help; a new sandbox guards all of them."""
     stopped: tuple[str, ...] = ()
-    """Command lines of processes that had one of them at hand while it was not guarded, and were killed."""
+    """Command lines of processes that held one of them while it was not guarded, and were killed."""
     linked: tuple[Path, ...] = ()
-    """Files that have a second name, by which commands may still write them: hard links."""
+    """Files with a second name (hard links), under which commands may still write them."""
     redirected: tuple[Path, ...] = ()
     """Files in whose place commands see a link."""
 
 
 class ToolHost(Protocol):
-    """A tool host that runs."""
+    """A running tool host."""
 
     @property
     def is_alive(self) -> bool: ...
     @property
     def listener(self) -> socket | None:
-        """Where commands go for a way out, if the view gives them one."""
+        """Where commands connect to the egress proxy, if the policy has one."""
         ...
 
     @property
     def ports(self) -> "Ports | None":
-        """None: this level has no network of its own, so there is nothing to open."""
+        """None: this level has no network of its own, so there are no ports to open."""
         ...
 
     def start(self, command: SandboxCommand, sink: OutputSink) -> RunningCommand: ...
     async def guard(self, places: Sequence[Path], links: Mapping[Path, Path] = ...) -> Guarded:
-        """Make files and folders in what is writable read-only, while commands run. Cheap where they are already.
-        `links`: by guarded files, the links in the sandbox that commands see in their place."""
+        """Make files and folders in what is writable read-only, while commands run. Cheap if they already are.
+        `links`: by guarded file, the link in the sandbox that commands see in its place."""
         ...
 
     async def share(self, place: Path, guarded: Sequence[Path] = ()) -> str:
-        """Let commands write to a folder or file, from now on, but for what is guarded in it. Returns why that cannot
+        """Let commands write to a folder or file from now on, except for what is guarded in it. Returns why that cannot
         be done while they run; empty: it is done."""
         ...
 
     async def withdraw(self, place: Path) -> str:
-        """Take it away again: also what has something open there writes no more. Returns why that cannot be done."""
+        """Undo `share`: even a process with an open file there can no longer write. Returns why that cannot be done."""
         ...
 
     def find_unguarded(self, places: Sequence[Path]) -> tuple[Path, ...]:
-        """Which of some places that were guarded are so no more, because somebody outside has replaced them. At levels
-        that guard nothing: none. Reads one file of the kernel: not on the loop."""
+        """Which of these guarded places have lost their guard, because somebody outside has replaced them; none at
+        levels without guards. Reads a file of the kernel: not on the loop."""
         ...
 
 
 class ProgramLaunch(msgspec.Struct, frozen=True, kw_only=True):
-    """How to start one program in a sandbox. Its standard input, output and error are those that it is started with."""
+    """How to start one program in a sandbox, with any standard input, output and error."""
 
     argv: Sequence[str]
     environment: Mapping[str, str]
     cwd: str = "/"
     pass_fds: Sequence[int] = ()
     channel: socket | None = None
-    """Brings the listening socket of the proxy, once the program is about to begin."""
+    """Brings the listening socket of the proxy when the program is about to begin."""
     other_end: socket | None = None
-    """Of the channel; to be closed once the program was started, so that its end is noticed."""
+    """Of the channel; close it once the program has started, so that its end is noticed."""
     listener: socket | None = None
-    """That socket, where it is known before."""
+    """The same socket, if it is known beforehand."""
 
 
 class ProgramSandbox(Protocol):
-    """Runs one program that speaks over its own pipes, where `Sandbox` runs the commands of a session."""
+    """Runs one program that uses its own pipes, where `Sandbox` runs the commands of a session."""
 
     @property
     def level(self) -> Level: ...
     def program(self, view: SandboxPolicy, argv: Sequence[str], cwd: str) -> AbstractAsyncContextManager[ProgramLaunch]:
-        """Valid until the context ends; end the program before. The folder `view.project` is its own. Raises
+        """Valid until the context ends; end the program first. The folder `view.project` is its own. Raises
         `ToolFailed`."""
         ...
 
@@ -168,9 +168,9 @@ class Sandbox(Protocol):
     def level(self) -> Level: ...
     @property
     def about(self) -> str:
-        """What a person should know of it, in few words."""
+        """What a person should know about it, in a few words."""
         ...
 
     def open(self, view: SandboxPolicy) -> AbstractAsyncContextManager[ToolHost]:
-        """A tool host in it; when the context ends, nothing of it is left. Raises `ToolFailed`."""
+        """A tool host inside; when the context ends, nothing of it is left. Raises `ToolFailed`."""
         ...

@@ -1,7 +1,7 @@
-"""The package caches of one project, in Talaria's home: commands find them where their tools look, and they last from
-one session to the next. The person's own caches are neither seen nor changed.
+"""The package caches of one project, in Talaria's home: tools find them where they look, and they are kept from one
+session to the next. The person's own caches are neither visible nor changed.
 
-Commands write into `cache/NAME`, never into the folder around: what is mounted is always a folder that we made.
+Commands write into `cache/NAME`, never into the folder around it: what is mounted is always a folder that we made.
 """
 
 import fcntl
@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from talaria.tools.sandbox.base import Bind, SandboxPolicy
 MEASURED_AGAIN_S = 600
 _LOCK, _SIZES, _GONE = ".lock", ".sizes", ".gone-"
 _SPLIT = "cache"
-"""The one that is shared by many tools, each with a folder of its own."""
+"""Shared by many tools; the folder of each is emptied by itself."""
 _MAX_SIZES_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 class _Cache(msgspec.Struct, frozen=True):
     name: str
     at: str = ""
-    """Below the home, where a sandbox can mount; empty: not needed there."""
+    """Below the home, for sandboxes that can mount; empty: not needed there."""
     variables: Mapping[str, str] = {}
-    """What leads tools there elsewhere; {} is its path."""
+    """Lead tools there in other sandboxes; {} is its path."""
 
 
 _CACHES = (
@@ -60,21 +60,30 @@ _CACHES = (
     _Cache("gradle-home", variables={"GRADLE_USER_HOME": "{}"}),
 )
 _ALWAYS = {"UV_LINK_MODE": "copy", "GOFLAGS": "-modcacherw"}
-"""A cache is not in the file system of the project, and modules must not be read-only: else nobody could empty it."""
+"""A cache is not on the project's file system, so nothing can be linked; and read-only modules could not be removed."""
 _PNPM_SETTINGS = "pnpm-rc"
-"""Without a setting pnpm puts its store into a project that is in another file system than the home."""
+"""Without it, pnpm puts its store into a project that is on another file system than the home."""
 
 
 @contextmanager
 def use_caches(folder: Path, limit_bytes: int) -> Generator[None]:
-    """While a session of a project runs commands; `folder` is what we keep for the project. What is too much goes
-    before, the least recently used first, unless another session of the project is running: it could be in use."""
-    for place in (folder.parent, folder):  # each for nobody else to see
+    """While a session of a project runs commands; `folder` is what we keep for the project. Before that, caches above
+    the limit are emptied, the least recently used first, unless another session of the project could be using them."""
+    for place in (folder.parent, folder):  # each is private to this user
         Root.make(place).close()
     with Root.make(folder / "cache") as root, root.append(_LOCK, 0o600) as lock:
         with suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _empty(root, limit_bytes)
+            sizes = _load_sizes(root)
+            total = sum(size for size, _ in sizes.values())
+            for name in sorted(sizes, key=lambda name: sizes[name][1]):
+                if total <= limit_bytes:
+                    break
+                with suppress(OSError):  # this is quick; what was moved away is deleted later
+                    root.move(name, root, f"{_GONE}{os.urandom(8).hex()}")
+                total -= sizes[name][0]
+                with suppress(OSError):
+                    root.remove(_SIZES)  # so that they are measured again
         fcntl.flock(lock, fcntl.LOCK_SH)
         for cache in _CACHES:
             root.make_folder(cache.name, 0o700).close()
@@ -84,9 +93,9 @@ def use_caches(folder: Path, limit_bytes: int) -> Generator[None]:
 
 
 def with_caches(view: SandboxPolicy, folder: Path, *, can_mount: bool) -> SandboxPolicy:
-    """The same, with the caches that are there. Where the sandbox can mount they are where tools look for them: what
-    is shown below one of them is seen in it, and none is put over what can be written, or into what is only read.
-    Elsewhere tools are told by variables."""
+    """The policy with the caches that exist. If the sandbox can mount, they are where tools look for them: what is
+    shown below one of them appears in it, and none covers what can be written, or is in what is read-only. Otherwise
+    variables lead tools to them."""
     cache = folder / "cache"
     try:
         with Root.open(cache) as root:
@@ -113,7 +122,7 @@ def with_caches(view: SandboxPolicy, folder: Path, *, can_mount: bool) -> Sandbo
         binds += (Bind(place, place) for place in view.reads if any(place.is_relative_to(one.at) for one in shown))
         store, settings = view.home / ".local/share/pnpm/store", view.home / ".config/pnpm/rc"
         if any(one.at == store for one in shown) and is_free(settings):
-            variables["pnpm_config_store_dir"] = str(store)  # from pnpm 11 on; before, its file of settings
+            variables["pnpm_config_store_dir"] = str(store)  # pnpm 11 and later; older ones read its settings file
             with suppress(OSError), Root.open(folder) as root:
                 if root.find(_PNPM_SETTINGS) is None:
                     root.replace(_PNPM_SETTINGS, f"store-dir={store}\n".encode(), mode=0o600)
@@ -122,76 +131,54 @@ def with_caches(view: SandboxPolicy, folder: Path, *, can_mount: bool) -> Sandbo
 
 
 def read_sizes(folder: Path) -> dict[str, int]:
-    """In bytes, by names of caches, as they were measured last; `folder` as in `use_caches`. Not on the loop."""
+    """In bytes, by name of the cache, as last measured; `folder` as in `use_caches`. Not on the loop."""
     try:
         with Root.open(folder / "cache") as root:
             return {name.partition("/")[2] or name: size for name, (size, _) in _load_sizes(root).items()}
-    except (OSError, msgspec.DecodeError):
+    except OSError:
         return {}
 
 
 def _load_sizes(root: Root) -> dict[str, tuple[int, float]]:
-    return msgspec.json.decode(root.read(_SIZES, _MAX_SIZES_BYTES), type=dict[str, tuple[int, float]])
-
-
-def _empty(root: Root, limit_bytes: int) -> None:
-    """By what was measured last. A move takes no time; what was moved away is deleted later."""
+    """By name: bytes, and when it was last used. Empty before the first measurement."""
     try:
-        sizes = _load_sizes(root)
+        return msgspec.json.decode(root.read(_SIZES, _MAX_SIZES_BYTES), type=dict[str, tuple[int, float]])
     except (OSError, msgspec.DecodeError):
-        return
-    total = sum(size for size, _ in sizes.values())
-    for name in sorted(sizes, key=lambda name: sizes[name][1]):
-        if total <= limit_bytes:
-            return
-        with suppress(OSError):
-            root.move(name, root, f"{_GONE}{os.urandom(8).hex()}")
-        total -= sizes[name][0]
-        with suppress(OSError):
-            root.remove(_SIZES)  # measured anew
+        return {}
 
 
 def _tidy(folder: Path) -> None:
-    """In a thread of its own, while commands run: nobody waits for it, and what it does not finish is for the next."""
+    """In a thread of its own, while commands run: nobody waits for it, and the next session does what it leaves."""
     try:
         with Root.open(folder) as root:
             for entry in root.entries():
-                if entry.name.startswith(_GONE):
-                    _remove(root, entry.name, is_folder=entry.is_folder)
+                if not entry.name.startswith(_GONE):
+                    continue
+                if not entry.is_folder:
+                    root.remove(entry.name)
+                    continue
+                with suppress(OSError):
+                    root.remove_tree(entry.name)
+                    continue
+                with root.folder(entry.name) as gone:  # it has read-only folders, as Go makes them
+                    for place, inner in gone.descend():
+                        if inner.is_folder:
+                            gone.set_mode(f"{place}/{inner.name}".lstrip("/"), 0o700)
+                root.remove_tree(entry.name)
             known = root.find(_SIZES)
-            if known is None or time.time() - known.st_mtime > MEASURED_AGAIN_S:
-                sizes = {name: _measure(root, name) for name in _units(root)}
-                root.replace(_SIZES, msgspec.json.encode(sizes), mode=0o600)
+            if known is not None and time.time() - known.st_mtime <= MEASURED_AGAIN_S:
+                return
+            units = [cache.name for cache in _CACHES if cache.name != _SPLIT]
+            with root.folder(_SPLIT) as inner:
+                units += (f"{_SPLIT}/{entry.name}" for entry in inner.entries())
+            sizes = {name: _measure(root, name) for name in units}
+            root.replace(_SIZES, msgspec.json.encode(sizes), mode=0o600)
     except OSError as fault:
         log.info("package caches in %s were not measured: %s", folder, fault)
 
 
-def _remove(root: Root, name: str, *, is_folder: bool) -> None:
-    if not is_folder:
-        root.remove(name)
-        return
-    with suppress(OSError):
-        root.remove_tree(name)
-        return
-    with root.folder(name) as gone:  # folders that are read-only, as Go makes them
-        for place, entry in gone.descend():
-            if entry.is_folder:
-                gone.set_mode(f"{place}/{entry.name}".lstrip("/"), 0o700)
-    root.remove_tree(name)
-
-
-def _units(root: Root) -> Iterator[str]:
-    """What is emptied at once."""
-    for cache in _CACHES:
-        if cache.name != _SPLIT:
-            yield cache.name
-            continue
-        with root.folder(cache.name) as inner:
-            yield from (f"{cache.name}/{entry.name}" for entry in inner.entries())
-
-
 def _measure(root: Root, name: str) -> tuple[int, float]:
-    """Bytes on the disk, and when something in it was last used."""
+    """Its bytes on the disk, and when something in it was last used."""
     top = root.info(name)
     total, used_at = top.st_blocks * 512, top.st_mtime
     waiting = [name]

@@ -1,4 +1,4 @@
-"""The way to a tool host. What comes from there may be a command's doing: it is data, and of limited size."""
+"""The channel to a tool host. What it brings may be the work of a command: it is data, and of limited size."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ from socket import socket
 from types import MappingProxyType
 
 import msgspec
+from msgspec import structs
 
 from talaria.tools.sandbox.base import Guarded, SandboxLimits
 from talaria.tools.sandbox.host.frames import ENDED, OUTPUT, SKIPPED, START, BrokenStream, Frames, frame
@@ -26,12 +27,12 @@ MAX_UNREACHABLE_CHARS = 300
 
 
 class HostChannel(asyncio.Protocol):
-    """Also the `Host` at its other end."""
+    """Also a `ToolHost`: the one at its other end."""
 
     def __init__(
         self, received: bytes, listener: socket | None, pid: int, enforced: Enforced, limits: SandboxLimits | None
     ) -> None:
-        """`received` came before the channel was opened. `pid`: of the process that was started on this side."""
+        """`received`: what came before the channel was opened. `pid`: of the process that was started on this side."""
         self.listener = listener
         self.pid = pid
         self.is_alive = True
@@ -42,18 +43,18 @@ class HostChannel(asyncio.Protocol):
         self._enforced = enforced
         self._memory_bytes = limits.memory_bytes if limits else 0
         self._out_of_memory = 0
-        """How many processes the kernel had ended for that when it was last looked."""
+        """How many processes the kernel had killed for using too much memory at the last check."""
         self._transport: asyncio.Transport
 
     def start(self, command: SandboxCommand, sink: OutputSink) -> RunningCommand:
         number = next(self._numbers)
-        started = RunningCommand(sink, partial(self._tell, number), self._give_up)
+        running = RunningCommand(sink, partial(self._send, number), self._give_up)
         if self.is_alive:
-            self._commands[number] = started
-            self._tell(number, START, _encode(command))
+            self._commands[number] = running
+            self._send(number, START, _encode(command))
         else:
-            started.finish(LOST)
-        return started
+            running.finish(LOST)
+        return running
 
     async def guard(
         self,
@@ -75,7 +76,7 @@ class HostChannel(asyncio.Protocol):
     def find_unguarded(self, places: Sequence[Path]) -> tuple[Path, ...]:  # noqa: ARG002
         return ()
 
-    def _tell(self, number: int, kind: bytes, content: bytes) -> None:
+    def _send(self, number: int, kind: bytes, content: bytes) -> None:
         if self.is_alive:
             self._transport.write(frame(kind, number, content))
 
@@ -93,52 +94,47 @@ class HostChannel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for kind, number, content in self._frames.feed(data):
-                self._handle(kind, self._commands.get(number), number, content)
+                running = self._commands.get(number)
+                if running is None:
+                    continue
+                if kind == OUTPUT:
+                    running.sink.add(content)
+                elif kind == SKIPPED:
+                    with suppress(ValueError):
+                        running.sink.skip(max(0, int(content[:20])))
+                elif kind == ENDED:
+                    del self._commands[number]
+                    self._finish(running, content)
         except BrokenStream:
             self._give_up()
 
-    def _handle(self, kind: bytes, started: RunningCommand | None, number: int, content: bytes) -> None:
-        if started is None:
-            return
-        if kind == OUTPUT:
-            started.sink.add(content)
-        elif kind == SKIPPED:
-            with suppress(ValueError):
-                started.sink.skip(max(0, int(content[:20])))
-        elif kind == ENDED:
-            del self._commands[number]
-            self._finish(started, msgspec.structs.replace(_end(content), limit_bytes=self._memory_bytes))
-
-    def _finish(self, started: RunningCommand, end: ExitStatus) -> None:
-        """One that failed waits until it is known whether the kernel has ended a process of it."""
+    def _finish(self, running: RunningCommand, content: bytes) -> None:
+        """A command that failed is finished once it is known whether the kernel has killed one of its processes."""
+        try:
+            end = _decode_end(content)
+        except msgspec.MsgspecError:
+            end = LOST
+        if end.unreachable is not None:
+            named = [one for one in end.unreachable if one.isprintable() and len(one) <= MAX_UNREACHABLE_CHARS]
+            end = structs.replace(end, unreachable=tuple(named[:MAX_UNREACHABLE]))
+        end = structs.replace(end, limit_bytes=self._memory_bytes)
         if self._enforced.memory_group is None:
-            started.finish(end)
+            running.finish(end)
             return
         if end.code == 0 or end.why:
-            started.finish(end)
+            running.finish(end)
 
-        def compare(looked: asyncio.Future[int]) -> None:
-            count = self._out_of_memory if looked.cancelled() else looked.result()
+        def compare(checked: asyncio.Future[int]) -> None:
+            count = self._out_of_memory if checked.cancelled() else checked.result()
             is_killed = count > self._out_of_memory
             self._out_of_memory = count
-            started.finish(msgspec.structs.replace(end, why="memory") if is_killed else end)
+            running.finish(structs.replace(end, why="memory") if is_killed else end)
 
-        looking = asyncio.get_running_loop().run_in_executor(None, self._enforced.out_of_memory)
-        looking.add_done_callback(compare)
+        checking = asyncio.get_running_loop().run_in_executor(None, self._enforced.out_of_memory)
+        checking.add_done_callback(compare)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.is_alive = False
-        for started in self._commands.values():
-            started.finish(LOST)
+        for running in self._commands.values():
+            running.finish(LOST)
         self._commands.clear()
-
-
-def _end(content: bytes) -> ExitStatus:
-    try:
-        end = _decode_end(content)
-    except msgspec.MsgspecError:
-        return LOST
-    if end.unreachable is None:
-        return end
-    named = [one for one in end.unreachable if one.isprintable() and len(one) <= MAX_UNREACHABLE_CHARS]
-    return msgspec.structs.replace(end, unreachable=tuple(named[:MAX_UNREACHABLE]))

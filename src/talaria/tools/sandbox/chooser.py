@@ -1,9 +1,8 @@
-"""Which sandbox commands run in: what the person has set, or the best one that works here. Found out by trying."""
+"""Which sandbox commands run in: the one that the person has set, or the best that works here, found out by trying."""
 
 import sys
 import threading
 from collections.abc import Callable
-from functools import cached_property
 
 from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox import bubblewrap, landlocked, seatbelt
@@ -17,43 +16,32 @@ from talaria.tools.sandbox.ssh import Ssh
 class SandboxChooser:
     def __init__(self, settings: TerminalSettings) -> None:
         self.tell: Callable[[Sandbox], None] = lambda _: None
-        """Called once, by the thread that chose, before anything runs in it."""
+        """Called once, in the thread that chose, before anything runs in the sandbox."""
         self._settings = settings
         self._trying = threading.Lock()
+        self._sandbox: Sandbox | None = None
 
     @property
     def sandbox(self) -> Sandbox:
         """Takes a moment the first time."""
         with self._trying:
+            if self._sandbox is None:
+                match self._settings.backend:
+                    case "local":
+                        sandbox = Local()
+                    case "docker":
+                        sandbox = Docker(self._settings.docker)
+                    case "ssh":
+                        sandbox = Ssh(self._settings.ssh)
+                    case _:
+                        sandbox = on_this_machine(self._settings)
+                self.tell(sandbox)
+                self._sandbox = sandbox
             return self._sandbox
 
-    @cached_property
-    def _sandbox(self) -> Sandbox:
-        sandbox = self._choose()
-        self.tell(sandbox)
-        return sandbox
 
-    def _choose(self) -> Sandbox:
-        match self._settings.backend:
-            case "local":
-                return Local()
-            case "bubblewrap":
-                return bubblewrap.Bubblewrap()
-            case "landlock":
-                return landlocked.Landlocked()
-            case "seatbelt":
-                return seatbelt.Seatbelt()
-            case "docker":
-                return Docker(self._settings.docker)
-            case "ssh":
-                return Ssh(self._settings.ssh)
-            case "auto":
-                return best() if sys.platform != "darwin" else best_of_macos()
-
-
-def for_programs(settings: TerminalSettings) -> ProgramSandbox:
-    """For a program that runs on this machine, whatever commands run in: the one that is set if it is a sandbox of this
-    machine, else the best that works. Raises `ToolFailed` where none does."""
+def on_this_machine(settings: TerminalSettings) -> Sandbox:
+    """The one that is set if it is a sandbox of this machine, otherwise the best that works."""
     match settings.backend:
         case "bubblewrap":
             return bubblewrap.Bubblewrap()
@@ -62,14 +50,19 @@ def for_programs(settings: TerminalSettings) -> ProgramSandbox:
         case "seatbelt":
             return seatbelt.Seatbelt()
         case _:
-            found = best() if sys.platform != "darwin" else best_of_macos()
+            return best() if sys.platform != "darwin" else best_of_macos()
+
+
+def for_programs(settings: TerminalSettings) -> ProgramSandbox:
+    """For a program that runs on this machine, wherever commands run. Raises `ToolFailed` if no sandbox works here."""
+    found = on_this_machine(settings)
     if isinstance(found, bubblewrap.Bubblewrap | landlocked.Landlocked | seatbelt.Seatbelt):
         return found
     raise ToolFailed(found.about)
 
 
 def best() -> Sandbox:
-    """Never silently less: what it says about itself tells why it is not a better one."""
+    """Never less without saying so: `about` says why it is not a better one."""
     unwrapped = bubblewrap.fault()
     if unwrapped is None:
         return bubblewrap.Bubblewrap()

@@ -1,4 +1,4 @@
-"""The way out of a session's sandbox: a proxy of ours, to hosts that the person has listed or allows when asked."""
+"""The proxy through which a session's commands reach hosts that the person has listed or allows when asked."""
 
 import asyncio
 from collections import deque
@@ -12,13 +12,14 @@ from talaria.core.clock import Clock
 from talaria.core.errors import Denied
 from talaria.net.urls import parse_allowance
 from talaria.tools.hosts import host_matches
+from talaria.tools.sandbox.launching import wait_readable
 
 if TYPE_CHECKING:
     from talaria.net.egress import Intercept
 
 MAX_BYTES = 1 << 30
-"""Of a session, in both directions."""
-MAX_TOLD = 5
+"""For a session, both directions together."""
+MAX_NOTED = 5
 MAX_BLOCKED = 20
 
 
@@ -37,19 +38,18 @@ class EgressProxy:
         self._max_bytes = max_bytes
         self._private = private
         self._clock = clock
-        self._refused: deque[tuple[str, str]] = deque(maxlen=MAX_TOLD)
-        self._unreachable: deque[tuple[str, str]] = deque(maxlen=MAX_TOLD)
+        self._refused: deque[tuple[str, str]] = deque(maxlen=MAX_NOTED)
+        self._unreachable: deque[tuple[str, str]] = deque(maxlen=MAX_NOTED)
         self.blocked: deque[str] = deque(maxlen=MAX_BLOCKED)
-        """What was lately asked for in vain, for people."""
+        """What was blocked recently, for people."""
         self.consent: Callable[[str], Awaitable[None]] | None = None
-        """Decides about a host that is not listed; raises `Denied`. None: there is nobody to ask."""
+        """Decides about a host that is not listed; raises `Denied`. None: nobody can be asked."""
         self.intercept: Intercept | None = None
-        """Who answers some requests itself; None: nobody."""
+        """Answers some requests in place of their host."""
 
     @asynccontextmanager
     async def serve(self, listener: socket) -> AsyncGenerator[None]:
-        """The proxy is loaded when somebody first wants to get out: few commands do."""
-        serving = asyncio.create_task(self._serve(listener), name="way out")
+        serving = asyncio.create_task(self._serve(listener), name="egress proxy")
         try:
             yield
         finally:
@@ -59,16 +59,22 @@ class EgressProxy:
 
     async def _serve(self, listener: socket) -> None:
         listener.setblocking(False)
-        await _readable(listener)
-        from talaria.net.egress import Egress  # noqa: PLC0415  (few let commands out)
+        await wait_readable(listener)
+        from talaria.net.egress import Egress  # noqa: PLC0415  (loaded at the first connection: few commands make one)
+
+        def note_refused(host: str, port: int, reason: str) -> None:
+            self.note(f"{host}:{port}", reason)
+
+        def note_unreachable(host: str, port: int, reason: str) -> None:
+            self._unreachable.append((f"{host}:{port}", reason.rstrip(".")))
 
         async with Egress(
             listener,
             self.admit,
             allowance=parse_allowance(self._private),
             clock=self._clock,
-            refused=self.note_refused,
-            unreachable=self._note_unreachable,
+            refused=note_refused,
+            unreachable=note_unreachable,
             max_bytes=self._max_bytes,
             intercept=self.intercept or (lambda _: None),
         ):
@@ -85,35 +91,19 @@ class EgressProxy:
             raise Denied(f"{self._whose} not reach {host} from here.")
         await self.consent(host)
 
-    def note_refused(self, host: str, port: int, reason: str) -> None:
-        self.note(f"{host}:{port}", reason)
-
     def note(self, what: str, reason: str) -> None:
         self._refused.append((what, reason.rstrip(".")))
         self.blocked.append(what)
 
-    def _note_unreachable(self, host: str, port: int, reason: str) -> None:
-        self._unreachable.append((f"{host}:{port}", reason.rstrip(".")))
-
     def take_unreachable(self) -> tuple[tuple[str, str], ...]:
-        """What may be reached and could not be, since this was last asked, and why: programs are told by the status of
-        a tunnel only, which most of them do not explain."""
+        """What was allowed but could not be reached since the last call, and why: a program learns only the status of
+        a tunnel, which most do not explain."""
         unreachable = tuple(dict.fromkeys(self._unreachable))
         self._unreachable.clear()
         return unreachable
 
     def take_refused(self) -> tuple[tuple[str, str], ...]:
-        """What was asked for in vain since this was last asked, and why."""
+        """What was blocked since the last call, and why."""
         refused = tuple(dict.fromkeys(self._refused))
         self._refused.clear()
         return refused
-
-
-async def _readable(listener: socket) -> None:
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(listener, lambda: ready.done() or ready.set_result(None))
-    try:
-        await ready
-    finally:
-        loop.remove_reader(listener)

@@ -1,10 +1,10 @@
-"""Changes the mounts of a sandbox that runs: makes places read-only, shows a place of this machine in it, or takes it
-away again. A program of its own, because only a process with a single thread can enter a user namespace.
+"""Changes the mounts of a running sandbox: makes places read-only, shows a place of this machine in it, or withdraws it
+again. A program of its own, because only a process with a single thread can enter a user namespace.
 
-It mounts first and looks afterwards, so that there is no moment in between: whoever had one of the places at hand
-before is found in /proc and killed. Meanwhile all processes of the sandbox are stopped, so that none hands anything on.
-What it needs is loaded before it enters: nothing in there is trusted. Imports nothing of ours. Order and answer are
-JSON, on standard input and output.
+It mounts first and searches afterwards, so that there is no gap: a process that already held one of the places is found
+through /proc and killed. Meanwhile all processes of the sandbox are stopped, so that none can pass anything on. All
+that it needs is loaded before it enters: nothing inside is trusted. Imports nothing of ours. The order and the answer
+are JSON, on standard input and output.
 """
 
 import ctypes
@@ -23,23 +23,23 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 MAX_ROUNDS = 20
-"""Of looking for processes: those that are killed may have left others behind."""
+"""Of searching for processes: those that were killed may have left others behind."""
 MAX_BELOW = 10_000
-"""Files and folders that are known again below guarded folders."""
+"""Files and folders that are recognized below guarded folders."""
 ENDING_MS = 2_000
 STOPPING_MS = 5
 MAX_STOPPING = 100
-"""How often it is looked whether all have stopped. Some do only later, where they do no harm: in the kernel."""
+"""How often to check whether all have stopped. Some stop only later, in the kernel, where they do no harm."""
 CLOSING_MS = 10
 MAX_CLOSING = 100
-"""How often a folder is tried to be closed: most files are open for a moment only."""
+"""How often to try to close a folder: most files are open for a moment only."""
 SHOWN_CHARS = 80
 
 ENDED = "the sandbox has ended"
 NO_CALLS = "this kernel cannot change the mounts of a running sandbox"
-STILL_OPEN = "something that was not found has it open for writing"
+STILL_OPEN = "a process that could not be found has it open for writing"
 LINK = "it is a link, or leads through one"
-REPLACED = "it was replaced meanwhile"
+REPLACED = "it was replaced in the meantime"
 NOT_OURS = "the folder around it belongs to this machine"
 NOT_GUARDED = "it is not guarded"
 
@@ -61,31 +61,29 @@ Identity = tuple[int, int]
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def call_kernel(number: int, *arguments: Any) -> int:
-    result = libc.syscall(ctypes.c_long(number), *arguments)
+def check(result: int) -> int:
+    """Raises `OSError` if a call of the C library has failed."""
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     return result
 
 
+def call_kernel(number: int, *arguments: Any) -> int:
+    return check(libc.syscall(ctypes.c_long(number), *arguments))
+
+
 def enter(pid: int) -> None:
-    """The mount namespace of a process, with the rights of its owner there."""
+    """Join the mount namespace of a process, with the rights that its owner has there."""
     mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     owner = fcntl.ioctl(mounts, _NS_GET_USERNS)
     if os.fstat(owner).st_ino != os.stat("/proc/self/ns/user").st_ino:  # noqa: PTH116
-        join(owner, _CLONE_NEWUSER)
-    join(mounts, _CLONE_NEWNS)
-
-
-def join(namespace: int, kind: int) -> None:
-    if libc.setns(namespace, kind) < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+        check(libc.setns(owner, _CLONE_NEWUSER))
+    check(libc.setns(mounts, _CLONE_NEWNS))
 
 
 def refer(path: str) -> int:
-    """A descriptor of what is there, by the newest mounts and through no link."""
+    """A descriptor of what is there, under the newest mounts and through no link."""
     how = struct.pack("QQQ", _REFERENCE | os.O_NOFOLLOW, 0, _NO_LINKS)
     place = call_kernel(_OPENAT2, _AT_FDCWD, os.fsencode(path), how, ctypes.c_size_t(len(how)))
     if stat.S_ISLNK(os.fstat(place).st_mode):
@@ -95,7 +93,7 @@ def refer(path: str) -> int:
 
 
 def mount(place: int, *, as_read_only: bool) -> None:
-    """What a descriptor refers to, onto itself."""
+    """Mount what a descriptor refers to onto itself."""
     deep = _AT_RECURSIVE if stat.S_ISDIR(os.fstat(place).st_mode) else 0
     flags = ctypes.c_uint(_AT_EMPTY_PATH | deep | _OPEN_TREE_CLONE | os.O_CLOEXEC)
     tree = call_kernel(_OPEN_TREE, place, b"", flags)
@@ -108,13 +106,12 @@ def mount(place: int, *, as_read_only: bool) -> None:
 
 
 def mount_link(link: str, path: str) -> None:
-    """A link, onto a file that is guarded: whoever opens the file is led to where the link says. Git renames its new
-    settings onto where a link leads, which it could not do onto a mount."""
+    """Mount a link onto a file that is guarded, so that opening the file follows the link. Git renames its new settings
+    onto the target of a link, which it could not do onto a mount."""
     flags = ctypes.c_uint(_AT_SYMLINK_NOFOLLOW | _OPEN_TREE_CLONE | os.O_CLOEXEC)
     tree = call_kernel(_OPEN_TREE, _AT_FDCWD, os.fsencode(link), flags)
     try:
-        change = struct.pack("QQQQ", _MOUNT_ATTR_RDONLY, 0, 0, 0)
-        call_kernel(_MOUNT_SETATTR, tree, b"", ctypes.c_uint(_AT_EMPTY_PATH), change, ctypes.c_size_t(len(change)))
+        set_flags(tree, _MOUNT_ATTR_RDONLY, 0, 0)
         place = refer(path)
         try:
             if not is_read_only(place):  # then the link would be all that guards it
@@ -127,7 +124,7 @@ def mount_link(link: str, path: str) -> None:
 
 
 def is_read_only(place: int) -> bool:
-    """By the mount through which it was reached."""
+    """According to the mount through which it was reached."""
     return bool(os.fstatvfs(place).f_flag & os.ST_RDONLY)
 
 
@@ -139,14 +136,14 @@ def identity(place: int) -> Identity:
 class Guarding:
     def __init__(self, pid: int) -> None:
         self._proc = os.open("/proc", _LISTING)
-        """Ours: it shows the processes of the sandbox, with the numbers that they have out here."""
+        """Ours: it shows the processes of the sandbox with the numbers that they have outside."""
         self._processes = os.readlink(f"{pid}/ns/pid", dir_fd=self._proc)
         self._namespace = os.open(f"{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
         self._first = self._read(f"{pid}/stat").rpartition(b") ")[2].split()[1].decode()
-        """Bubblewrap's own process in there, the parent of the tool host: it cannot be stopped, and holds nothing."""
+        """Bubblewrap's own process inside, the parent of the tool host: it cannot be stopped, and holds nothing."""
         self._targets: dict[str, Identity] = {}
         self._known: set[Identity] = set()
-        """The places, and what is below them."""
+        """The guarded places, and what is below them."""
         self._inodes: set[int] = set()
         self.linked: list[str] = []
         self.stopped: list[str] = []
@@ -157,7 +154,7 @@ class Guarding:
         return {octal.sub(lambda code: chr(int(code[1], 8)), line.split(" ")[4]) for line in lines}
 
     def guard(self, path: str, around: list[str], mounted: set[str]) -> None:
-        """The folders on the way to it are mounted, too, so that they cannot be moved away."""
+        """The folders around it are mounted, too, so that they cannot be moved away."""
         for folder in around:
             if folder not in mounted:
                 place = refer(folder)
@@ -194,44 +191,60 @@ class Guarding:
             os.close(folder)
 
     def kill_holders(self) -> None:
-        """All processes that can reach one of the places past its guard. The others go on afterwards."""
+        """Kill all processes that can reach one of the places past its guard. The others continue afterwards."""
         with self.all_stopped():
             for _ in range(MAX_ROUNDS):
-                if not self._kill_those_found():
+                ending, left = select.poll(), set[int]()
+                for name in self._inside():
+                    try:
+                        process = os.pidfd_open(int(name))  # first of all: another process may get its number
+                    except ProcessLookupError:
+                        continue
+                    if not (self._is_inside(name) and self._is_holder(name)):
+                        os.close(process)
+                        continue
+                    words = self._read(f"{name}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
+                    self.stopped.append(words if len(words) <= SHOWN_CHARS else f"{words[: SHOWN_CHARS - 1]}…")
+                    with suppress(ProcessLookupError):
+                        signal.pidfd_send_signal(process, signal.SIGKILL)
+                    ending.register(process, select.POLLIN)
+                    left.add(process)
+                if not left:
                     return
+                while left and (ended := ending.poll(ENDING_MS)):
+                    for process, _ in ended:
+                        ending.unregister(process)
+                        os.close(process)
+                        left.discard(process)
 
     @contextmanager
     def all_stopped(self) -> Generator[None]:
-        """With the rights of the owner of the sandbox."""
+        """All processes of the sandbox. Needs the rights of its owner."""
         resting = {name for name in self._inside() if self._has_stopped(name)}
-        self._stop_all()
-        try:
-            yield
-        finally:
-            for name in sorted(self._inside(), key=int, reverse=True):  # a shell would take note of a stopped child
-                if name not in resting:
-                    with suppress(ProcessLookupError):
-                        os.kill(int(name), signal.SIGCONT)
-
-    def _stop_all(self) -> None:
-        """At once, by a process among them: while they are told one by one, one could make others."""
-        join(self._namespace, _CLONE_NEWPID)
+        check(libc.setns(self._namespace, _CLONE_NEWPID))
         child = os.fork()
-        if child == 0:
+        if child == 0:  # one of them can stop all at once; one by one, some could still start others
             with suppress(OSError):
                 os.kill(-1, signal.SIGSTOP)
             os._exit(0)
         os.waitpid(child, 0)
         for _ in range(MAX_STOPPING):
             if all(self._has_stopped(name) for name in self._inside()):
-                return
+                break
             select.poll().poll(STOPPING_MS)
+        try:
+            yield
+        finally:
+            for name in sorted(self._inside(), key=int, reverse=True):  # a shell would notice a stopped child
+                if name not in resting:
+                    with suppress(ProcessLookupError):
+                        os.kill(int(name), signal.SIGCONT)
 
     def _inside(self) -> list[str]:
         return [name for name in os.listdir(self._proc) if name.isdigit() and self._is_inside(name)]  # noqa: PTH208
 
     def _is_inside(self, pid: str) -> bool:
-        with suppress(OSError):  # it has ended, or we may not look at it, so it is none of ours
+        with suppress(OSError):  # it has ended, or we may not inspect it, so it is not in this sandbox
             return pid != self._first and os.readlink(f"{pid}/ns/pid", dir_fd=self._proc) == self._processes
         return False
 
@@ -239,34 +252,10 @@ class Guarding:
         states = (self._read(f"{pid}/task/{thread}/stat") for thread in self._names(f"{pid}/task"))
         return all(state.rpartition(b") ")[2][:1] in (b"T", b"Z", b"X", b"") for state in states)
 
-    def _kill_those_found(self) -> bool:
-        """Returns whether there were any; they have ended then."""
-        ending, left = select.poll(), set[int]()
-        for name in self._inside():
-            try:
-                process = os.pidfd_open(int(name))  # before it is looked at: its number may come to be another's
-            except ProcessLookupError:
-                continue
-            left.add(process)
-            if self._is_inside(name) and self._is_holder(name):
-                self.stopped.append(self._command(name))
-                with suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(process, signal.SIGKILL)
-                ending.register(process, select.POLLIN)
-            else:
-                os.close(process)
-                left.discard(process)
-        were_found = bool(left)
-        while left and (ended := ending.poll(ENDING_MS)):
-            for process, _ in ended:
-                ending.unregister(process)
-                os.close(process)
-                left.discard(process)
-        return were_found
-
     def _is_holder(self, pid: str) -> bool:
-        """Whether it has a descriptor of one of them, or of a folder in there, from before: it can be opened again for
-        writing, by /proc. Descriptors that are on their way through a socket cannot be seen, so these count as such."""
+        """Whether it has mapped one of the places, or still has a descriptor of one from before: through /proc that
+        can be opened again for writing. Descriptors in transit through a socket cannot be inspected: any of them
+        count."""
         for reference in self._references(pid):
             with suppress(OSError):
                 place = os.open(reference, _REFERENCE, dir_fd=self._proc)
@@ -274,16 +263,23 @@ class Guarding:
                     found = os.fstat(place)
                     if (found.st_dev, found.st_ino) in self._known and not is_read_only(place):
                         return True
-                    if stat.S_ISSOCK(found.st_mode) and self._has_descriptors_on_their_way(reference):
-                        return True
+                    if stat.S_ISSOCK(found.st_mode):
+                        lines = self._read(reference.replace("/fd/", "/fdinfo/")).splitlines()
+                        if any(line.startswith(b"scm_fds:") and int(line[8:]) > 0 for line in lines):
+                            return True
                     if stat.S_ISDIR(found.st_mode):
                         self._guard_as_seen_from(place, os.readlink(reference, dir_fd=self._proc))
                 finally:
                     os.close(place)
-        return self._has_mapped(pid)
+        for line in self._read(f"{pid}/maps").splitlines():
+            _, rights, _, _, inode, *_ = line.split(maxsplit=5)
+            # shared memory can be made writable. By inode alone: some file systems report another device here
+            if rights.endswith(b"s") and int(inode) in self._inodes:
+                return True
+        return False
 
     def _references(self, pid: str) -> Iterator[str]:
-        """Of all its threads: they need not share descriptors and folders."""
+        """What it refers to, for each thread: threads need not share descriptors and folders."""
         yield f"{pid}/exe"
         for thread in self._names(f"{pid}/task"):
             task = f"{pid}/task/{thread}"
@@ -291,7 +287,7 @@ class Guarding:
             yield from (f"{task}/fd/{name}" for name in self._names(f"{task}/fd"))
 
     def _guard_as_seen_from(self, folder: int, path: str) -> None:
-        """Somebody may be in a folder that has been mounted over since, and does not see the newer mounts."""
+        """A process may be in a folder that has been mounted over since, and does not see the newer mounts."""
         for target, known in self._targets.items():
             with suppress(OSError):
                 way = os.path.relpath(target, path.removesuffix(" (deleted)"))
@@ -302,49 +298,31 @@ class Guarding:
                 finally:
                     os.close(place)
 
-    def _has_descriptors_on_their_way(self, reference: str) -> bool:
-        told = self._read(reference.replace("/fd/", "/fdinfo/"))
-        return any(line.startswith(b"scm_fds:") and int(line[8:]) > 0 for line in told.splitlines())
-
-    def _has_mapped(self, pid: str) -> bool:
-        """Shared: what is only read there can be made writable. By inode alone, because some file systems give another
-        device here."""
-        for line in self._read(f"{pid}/maps").splitlines():
-            _, rights, _, _, inode, *_ = line.split(maxsplit=5)
-            if rights.endswith(b"s") and int(inode) in self._inodes:
-                return True
-        return False
-
     def is_still_open(self, path: str) -> bool:
-        """For writing. What was on its way to a process that has been killed is closed by the kernel a bit later."""
-        return all(
-            self._is_open_for_writing(path, after_ms) for after_ms in ((0, *[10] * 50) if self.stopped else (0,))
-        )
-
-    def _is_open_for_writing(self, path: str, after_ms: int) -> bool:
-        """By anybody, also where we cannot see it: then the kernel gives no lease."""
-        select.poll().poll(after_ms)
-        with suppress(OSError):
-            place = refer(path)
-            if stat.S_ISREG(os.fstat(place).st_mode):
-                flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-                file = os.open(f"{os.getpid()}/fd/{place}", flags, dir_fd=self._proc)
-                try:
-                    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-                    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-                except BlockingIOError:
-                    return True
-                finally:
-                    os.close(file)
-            os.close(place)
-        return False
-
-    def _command(self, pid: str) -> str:
-        words = self._read(f"{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
-        return words if len(words) <= SHOWN_CHARS else f"{words[: SHOWN_CHARS - 1]}…"
+        """For writing by any process, even one that we cannot see: then the kernel grants no lease. It takes a moment
+        to close what was in transit to a process that has been killed."""
+        for after_ms in (0, *[10] * 50) if self.stopped else (0,):
+            select.poll().poll(after_ms)
+            is_open = False
+            with suppress(OSError):
+                place = refer(path)
+                if stat.S_ISREG(os.fstat(place).st_mode):
+                    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+                    file = os.open(f"{os.getpid()}/fd/{place}", flags, dir_fd=self._proc)
+                    try:
+                        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+                        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+                    except BlockingIOError:
+                        is_open = True
+                    finally:
+                        os.close(file)
+                os.close(place)
+            if not is_open:
+                return False
+        return True
 
     def _names(self, folder: str) -> list[str]:
-        """Of a process or thread; none, if it has ended."""
+        """What is in a folder of /proc; nothing if the process or thread has ended."""
         with suppress(OSError):
             listed = os.open(folder, _LISTING, dir_fd=self._proc)
             try:
@@ -360,19 +338,18 @@ class Guarding:
 
 
 def show(pid: int, path: str, places: dict[str, list[str]], source_path: str) -> None:
-    """A folder or file of this machine, writable, under a path in the sandbox: mostly its own. What was mounted there
-    before is below it. `places`: what is guarded in it, as in `answer`; until it is, nobody in there goes on.
+    """Show a folder or file of this machine, writable, under a path in the sandbox (mostly the same), over what was
+    mounted there before. `places`: what is guarded in it, as in `answer`; until that is done, all processes of the
+    sandbox are stopped.
 
-    To be mounted it must be seen in a namespace that belongs to the owner of the sandbox: a copy of ours, for a moment.
+    It can be mounted only from a namespace that belongs to the owner of the sandbox: a copy of ours, for a moment.
     """
     guarding = Guarding(pid)
     outside = refer(source_path)
     mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     devices = {folder: os.stat(folder).st_dev for folder in ("/", *folders_around(path))}  # noqa: PTH116
-    join(fcntl.ioctl(mounts, _NS_GET_USERNS), _CLONE_NEWUSER)
-    if libc.unshare(_CLONE_NEWNS) < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+    check(libc.setns(fcntl.ioctl(mounts, _NS_GET_USERNS), _CLONE_NEWUSER))
+    check(libc.unshare(_CLONE_NEWNS))
     source = refer(source_path)
     if identity(source) != identity(outside):
         raise OSError(errno.ESTALE, REPLACED)
@@ -380,7 +357,7 @@ def show(pid: int, path: str, places: dict[str, list[str]], source_path: str) ->
     deep = _AT_RECURSIVE if is_folder else 0
     tree = call_kernel(_OPEN_TREE, source, b"", ctypes.c_uint(_AT_EMPTY_PATH | deep | _OPEN_TREE_CLONE | os.O_CLOEXEC))
     set_flags(tree, _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV, 0, deep)
-    join(mounts, _CLONE_NEWNS)
+    check(libc.setns(mounts, _CLONE_NEWNS))
     for folder in folders_around(path):
         make_mount_point(folder, devices, is_folder=True)
     make_mount_point(path, devices, is_folder=is_folder)
@@ -403,8 +380,8 @@ def folders_around(path: str) -> list[str]:
 
 
 def make_mount_point(path: str, devices: dict[str, int], *, is_folder: bool) -> None:
-    """Where there is nothing yet, in a folder that is the sandbox's own and perhaps read-only in there. `devices`: of
-    the folders with the same names on this machine."""
+    """Make a folder or file to mount onto, if there is none yet. The folder around it must be the sandbox's own, which
+    may be read-only in there. `devices`: of the folders with the same names on this machine."""
     parent, name = os.path.split(path)
     place = refer(parent)
     with suppress(FileNotFoundError):
@@ -427,8 +404,8 @@ def set_flags(tree: int, on: int, off: int, deep: int) -> None:
 
 
 def withdraw(pid: int, path: str, _: dict[str, list[str]], __: str) -> None:
-    """What `show` has mounted, with all that was mounted in it. Whoever is in there stays in there, past the guards, so
-    it is made read-only first: that fails while a file is open for writing."""
+    """Unmount what `show` has mounted, with all that was mounted in it. A process that is inside stays inside, past the
+    guards, so it is made read-only first: that fails while a file in it is open for writing."""
     enter(pid)
     place = refer(path)
     deep = _AT_RECURSIVE if stat.S_ISDIR(os.fstat(place).st_mode) else 0
@@ -445,9 +422,7 @@ def withdraw(pid: int, path: str, _: dict[str, list[str]], __: str) -> None:
 
 
 def unmount(path: str) -> None:
-    if libc.umount2(os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW) < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+    check(libc.umount2(os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW))
 
 
 def explain(fault: OSError) -> str:
@@ -457,8 +432,8 @@ def explain(fault: OSError) -> str:
 
 
 def answer(order: dict[str, Any]) -> dict[str, Any]:
-    """`places`: by their paths, the folders on the way to each, the outer ones first. `links`: by the paths of guarded
-    files, the links that are shown in their place."""
+    """Guard places. `places`: by path, the folders around each that are mounted, too, outermost first. `links`: by
+    guarded file, the link that is shown in its place."""
     places: dict[str, list[str]] = order["places"]
     links: dict[str, str] = order["links"]
     try:
@@ -497,18 +472,18 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    signal.signal(signal.SIGIO, signal.SIG_IGN)  # of a lease that somebody breaks
+    signal.signal(signal.SIGIO, signal.SIG_IGN)  # when a process breaks a lease
     order = json.load(sys.stdin)
     change = {"show": show, "withdraw": withdraw}.get(order.get("change", ""))
     if change is None:
-        told = answer(order)
+        result = answer(order)
     else:
         try:
             change(order["pid"], order["path"], order["places"], order["source"])
-            told = {"done": [order["path"]]}
+            result = {"done": [order["path"]]}
         except OSError as fault:
-            told = {"failed": [(order["path"], explain(fault))]}
-    json.dump(told, sys.stdout)
+            result = {"failed": [(order["path"], explain(fault))]}
+    json.dump(result, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What lies in a project and is not for its commands: hooks of repositories in it, sockets of processes elsewhere.
+"""What is in a project but not for its commands: hooks of its repositories, sockets of processes elsewhere.
 
-Commands of earlier sessions may have put links anywhere, also to our own code: what is guarded is really there, below
-the project, and is looked at through open folders.
+Commands of earlier sessions may have put links anywhere, even to our own code. So only what is really below the project
+is guarded, and it is inspected through open folders.
 """
 
 import stat
@@ -16,30 +16,30 @@ from talaria.core.trees import Entry, Root
 from talaria.tools.repositories import RepositoryScan, is_repository, resolve_inside
 
 MAX_FOLDERS = 2_000
-"""That are looked into, the nearest first: so nobody waits long for the first command in a large project."""
+"""That are searched, the nearest first, so that the first command in a large project does not wait long."""
 MAX_MOUNTS = 200
 """For what is guarded. They take about 80 ms, and twice as many take three times as long."""
 _PASSED_OVER = frozenset({"node_modules", ".venv", "venv", "__pycache__", "target", ".tox", ".mypy_cache", ".git"})
-"""Made by programs, large, and no place for a repository."""
+"""Made by programs, large, and not a place for repositories."""
 _OF_BARE = frozenset({"objects", "refs", "logs", "hooks", "info"})
-"""In a repository without a `.git`: large, and no place for another."""
+"""In a repository without a `.git`: large, and not a place for another repository."""
 _LISTENING = Path("/proc/net/unix")
 
 
 class Inside(msgspec.Struct, frozen=True):
     policy: tuple[Path, ...] = ()
-    """Not to be changed."""
+    """Must not be changed."""
     sockets: tuple[Path, ...] = ()
-    """Not to be reached: somebody outside listens."""
+    """Must not be reached: a process outside listens."""
     missing: tuple[Path, ...] = ()
-    """Not there, and git would obey it if it were."""
+    """Does not exist, and git would obey it if it did."""
     folders: tuple[str, ...] = ()
-    """All folders of the project that were looked into, below it: the first is the project itself, ""."""
+    """All folders of the project that were searched, relative to it: the first is the project itself, ""."""
 
 
-def look(project: Path, writes: Sequence[Path] = (), around: Path | None = None) -> Inside:
-    """`writes`: other folders that commands can write. Their repositories count, too. `around`: one of them, which
-    holds the project: its sockets count, too. The project comes first, however large that is."""
+def scan_project(project: Path, writes: Sequence[Path] = (), around: Path | None = None) -> Inside:
+    """`writes`: other folders that commands can write, whose repositories count, too. `around`: one of them, which
+    contains the project; its sockets count, too. The project comes first, however large it is."""
     with ExitStack() as held:
         opened = {str(project): held.enter_context(Root.open(project))}
         for root in writes:
@@ -60,11 +60,17 @@ def look(project: Path, writes: Sequence[Path] = (), around: Path | None = None)
                     folders.append(folder)
                 if root in (str(project), str(around)):
                     others = (one.name for one in entries if not one.is_plain_file and not one.is_folder)
-                    names_here = (f"{folder}/{one}".lstrip("/") for one in others)
-                    sockets += (f"{root}/{name}" for name in names_here if _is_socket(tree, name))
-    listening = _listening() if sockets else frozenset[str]()
+                    for name in others:
+                        found = tree.find(f"{folder}/{name}".lstrip("/"))
+                        if found is not None and stat.S_ISSOCK(found.st_mode):
+                            sockets.append(f"{here}/{name}")
+    listening: set[str] = set()
+    with suppress(OSError):  # sockets in our network: one that a sandbox made is in another, and may be made again
+        for line in _LISTENING.read_text(encoding="utf-8", errors="replace").splitlines()[1:] if sockets else ():
+            listening.update(path.rpartition("/")[2] for path in line.split(maxsplit=7)[7:])
     return Inside(
         policy=tuple(map(Path, repositories.policy)),
+        # by name alone, because a socket may have been bound from any folder
         sockets=tuple(Path(name) for name in dict.fromkeys(sockets) if name.rpartition("/")[2] in listening),
         missing=tuple(map(Path, repositories.missing)),
         folders=tuple(folders),
@@ -72,12 +78,12 @@ def look(project: Path, writes: Sequence[Path] = (), around: Path | None = None)
 
 
 def find_guardable(roots: Sequence[Path], places: Iterator[Path]) -> Iterator[Path]:
-    """Those of some places that can be guarded where they really are: in one of the folders that can be written."""
+    """Those places that can be guarded where they really are: in one of the folders that can be written."""
     for place in places:
         root = next((root for root in roots if place.is_relative_to(root)), None)
         if root is None:
             continue
-        if place == root:  # all of it, which may be a file
+        if place == root:  # it may be a file
             yield place
             continue
         with Root.open(root) as opened:
@@ -86,21 +92,21 @@ def find_guardable(roots: Sequence[Path], places: Iterator[Path]) -> Iterator[Pa
             yield place
             continue
         if found is not None:
-            yield place.parent  # a link is guarded by its folder: else another could replace it
+            yield place.parent  # a link is guarded with its folder: otherwise another could replace it
         target = resolve_inside(place, roots)
         if target is not None:
             yield target
 
 
 def outermost(places: Sequence[Path]) -> tuple[Path, ...]:
-    """Where a folder is hidden or guarded, there is nothing in it left to hide or guard."""
+    """Without places inside others: a folder is hidden or guarded with all that is in it."""
     known = frozenset(places)
     return tuple(place for place in dict.fromkeys(places) if known.isdisjoint(place.parents))
 
 
-def on_the_way(roots: Sequence[Path], places: Sequence[Path]) -> tuple[Path, ...]:
-    """Folders between what can be written and what is guarded in it: they are mounted, too, because what is mounted
-    cannot be moved away and replaced. The outer ones first."""
+def folders_between(roots: Sequence[Path], places: Sequence[Path]) -> tuple[Path, ...]:
+    """Folders between what can be written and what is guarded in it, outermost first. They are mounted, too, because
+    what is mounted cannot be moved away and replaced."""
     kept, outer = frozenset(places), frozenset(roots)
     found: dict[Path, None] = {}
     for place in places:
@@ -116,11 +122,11 @@ def on_the_way(roots: Sequence[Path], places: Sequence[Path]) -> tuple[Path, ...
 
 
 def fit_mounts(roots: Sequence[Path], places: Sequence[Path], max_mounts: int = MAX_MOUNTS) -> tuple[Path, ...]:
-    """No more than a sandbox can mount, and nothing is left open: where there are too many, folders around some of them
-    are guarded as a whole. If that is enough, only repositories, the farthest first; else the nearest folder that
-    holds enough of them."""
+    """No more than a sandbox can mount, with nothing left open: if there are too many, folders around some of them are
+    guarded as a whole. These are repositories, the deepest first, if that is enough; otherwise the deepest folder that
+    contains enough of them."""
     kept = outermost(places)
-    while (excess := len(mounts := (*on_the_way(roots, kept), *kept)) - max_mounts) > 0:
+    while (excess := len(mounts := (*folders_between(roots, kept), *kept)) - max_mounts) > 0:
         inner = frozenset(mounts)
         saved = Counter(parent for place in mounts for parent in place.parents if parent in inner)
         if not saved:
@@ -146,7 +152,7 @@ def _deepest(folders: Sequence[Path]) -> list[Path]:
 
 
 def _walk(tree: Root) -> Iterator[tuple[str, list[Entry]]]:
-    """What is in each folder, the nearest first; what cannot be listed is left out."""
+    """The entries of each folder, the nearest first; folders that cannot be listed are left out."""
     waiting = [""]
     for folder in waiting:
         try:
@@ -161,19 +167,3 @@ def _walk(tree: Root) -> Iterator[tuple[str, list[Entry]]]:
         inner = (one.name for one in entries if one.is_folder and one.name not in passed_over)
         waiting += (f"{folder}/{name}" if folder else name for name in inner)
         del waiting[MAX_FOLDERS:]
-
-
-def _is_socket(root: Root, name: str) -> bool:
-    found = root.find(name)
-    return found is not None and stat.S_ISSOCK(found.st_mode)
-
-
-def _listening() -> frozenset[str]:
-    """The names of sockets in our network: what a sandbox made is in another, and may be made anew. Folders do not
-    count, because a socket may have been bound from anywhere."""
-    try:
-        lines = _LISTENING.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
-    except OSError:
-        return frozenset()
-    paths = (line.split(maxsplit=7)[7:] for line in lines)
-    return frozenset(path.rpartition("/")[2] for (path,) in filter(None, paths))

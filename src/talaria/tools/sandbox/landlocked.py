@@ -1,4 +1,4 @@
-"""Where bubblewrap does not work: Landlock and seccomp around the tool host. No network at all, no AF_UNIX."""
+"""Where bubblewrap does not work: Landlock and seccomp around the tool host. No network at all, not even AF_UNIX."""
 
 import os
 import sys
@@ -12,9 +12,9 @@ from talaria.core.aio import in_thread, in_threads
 from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox.base import Level, ProgramLaunch, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.host import landlock, seccomp
-from talaria.tools.sandbox.launching import launch_host, measures, program_starter
+from talaria.tools.sandbox.launching import launch_host, limit_settings, program_starter
 from talaria.tools.sandbox.local import SOURCE, make_bare_launch
-from talaria.tools.sandbox.system import etc, interpreter, scratch, surroundings, system
+from talaria.tools.sandbox.system import etc, interpreter, scratch, scratch_variables, system
 
 
 def fault() -> str | None:
@@ -52,15 +52,15 @@ class Landlocked:
                 "--project if it is set for this project."
             )
         async with in_threads(scratch()) as folder:
-            own = (folder / "tmp", folder / "shell")  # not the home: what commands wrote there would be lost
+            own = (folder / "tmp", folder / "shell")  # not the home: what commands write there would be lost
             readable = (*await in_thread(lambda: tuple(_readable(view))), folder)
             caches = tuple(bind.source for bind in view.binds if bind.is_writable)
             writable = own if view.is_read_only else (view.project, *view.writes, *caches, *own)
             path = reachable(view.environment.get("PATH", os.defpath), (*readable, *writable))
-            environment = {**view.environment, **surroundings(folder), "PATH": path}
+            environment = {**view.environment, **scratch_variables(folder), "PATH": path}
             places = {"reads": [*map(str, readable)], "writes": [*map(str, writable)], "scratch": str(folder)}
             launch = make_bare_launch(
-                view, environment, f"{folder}/shell/state", confinement=places, **measures(view.limits)
+                view, environment, f"{folder}/shell/state", confinement=places, **limit_settings(view.limits)
             )
             async with launch_host(msgspec.structs.replace(launch, limits=view.limits)) as host:
                 yield host
@@ -88,7 +88,7 @@ class Landlocked:
 
 
 def reachable(path: str, roots: tuple[Path, ...]) -> str:
-    """Of the folders in which programs are looked for: one that cannot be read would hide those behind it."""
+    """PATH without folders that cannot be read: one of those would hide the ones after it."""
     folders = (folder for folder in path.split(os.pathsep) if folder)
     return os.pathsep.join(one for one in folders if any(Path(one).is_relative_to(root) for root in roots))
 

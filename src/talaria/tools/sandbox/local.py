@@ -1,7 +1,7 @@
-"""No sandbox: commands run on this machine as the person does. Each of them is asked about.
+"""No sandbox: commands run on this machine as the person, who is asked about each of them.
 
-One command outside the sandbox, which a person has allowed by its very words. It begins in a fresh shell: nothing
-that sandboxed commands have left, neither a function nor a program in a folder of theirs, takes part in it.
+Also one command outside the sandbox, which a person has allowed word for word. It begins in a fresh shell: nothing that
+sandboxed commands have left takes part in it, neither a function nor a program in a folder of theirs.
 """
 
 import os
@@ -45,20 +45,20 @@ _AT_HOME = frozenset(
         *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
     }
 )
-"""What programs of the person are used to, and commands in the sandbox never have."""
+"""What the person's programs expect, and commands in the sandbox never get."""
 _NO_LOCAL_REPOSITORY = {
     "GIT_CONFIG_COUNT": "1",
     "GIT_CONFIG_KEY_0": "protocol.file.allow",
     "GIT_CONFIG_VALUE_0": "never",
 }
-"""Git would run the hooks of a repository on this machine, which commands may have made, by whatever name."""
+"""Git would run the hooks of a repository on this machine, which commands may have made, however it is named."""
 
 
 @asynccontextmanager
 async def open_outside(
     place: Path, shared: Sequence[Path], environment: Mapping[str, str], *, is_by_grant: bool
 ) -> AsyncGenerator[ToolHost]:
-    """`shared`: all that sandboxed commands can write. `is_by_grant`: the person was not asked about these words."""
+    """`shared`: all that sandboxed commands can write. `is_by_grant`: the person was not asked about this command."""
     made = {**outside_environment(shared, environment), **(_NO_LOCAL_REPOSITORY if is_by_grant else {})}
     view = SandboxPolicy(project=place, home=Path.home(), environment=made)
     async with Local().open(view) as host:

@@ -1,8 +1,8 @@
-"""Opens sockets in the network namespace of a sandbox that runs, and hands them over. A program of its own, because
-only a process with a single thread can enter a user namespace.
+"""Opens sockets in the network namespace of a running sandbox, and passes them on. A program of its own, because only a
+process with a single thread can enter a user namespace.
 
 Its standard input is a socket. Each message there is `listen PORT` or `connect PORT`; the answer is `ok` with sockets,
-or why not. It ends when nobody is at the other end any more. Imports nothing of ours.
+or the reason why not. It ends when the other end is closed. Imports nothing of ours.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ def join(namespace: int, kind: int) -> None:
 
 
 def listen(port: int) -> list[socket.socket]:
-    """On both loopback addresses, or on the one that there is."""
+    """On both loopback addresses, or on the one that exists."""
     made: list[socket.socket] = []
     fault: OSError | None = None
     for family, address in _LOOPBACKS:

@@ -1,8 +1,8 @@
-"""Between a sandbox and this machine, port by port and socket by socket: commands reach a service of the person, or the
-person reaches a server that commands have started.
+"""Connections between a sandbox and this machine, port by port and socket by socket: commands reach a service of the
+person, or the person reaches a server that commands have started.
 
-Whatever is opened leads through here, so that it can be closed while it is in use. Of a socket only bytes pass: nobody
-hands descriptors through.
+All of them pass through here, so that they can be closed while in use. Through a socket only bytes pass, no
+descriptors.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from talaria.net.proxy_requests import Meter, Tunnel
 ANSWER_S = 10.0
 CONNECT_S = 5.0
 MAX_CONNECTIONS = 200
-"""At a time, in each direction and through each port."""
+"""At a time, through each port or socket."""
 _PROGRAM = Path(__file__).with_name("port_program.py")
 
 Dial = Callable[[], Awaitable[socket.socket]]
 
 
 class Ports:
-    """Of one sandbox, for as long as it runs. Nothing is started before the first port is opened."""
+    """Of one sandbox, as long as it runs. Nothing is started before the first port is opened."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class Ports:
         hide: Callable[[Path], Awaitable[str]],
         clock: Clock | None = None,
     ) -> None:
-        """`find_host`: the process number of the tool host, as it is out here; not on the loop. `show`: a file of this
-        machine in the sandbox, under another path; `hide` takes it away. They return why that cannot be."""
+        """`find_host`: returns the process number of the tool host outside; not on the loop. `show`: shows a file of
+        this machine in the sandbox, under another path; `hide` removes it. Both return why that cannot be done."""
         self._find_host = find_host
         self._show = show
         self._hide = hide
@@ -61,32 +61,34 @@ class Ports:
 
     @property
     def published(self) -> dict[int, int]:
-        """By ports of the sandbox, those of this machine."""
+        """The ports of this machine, by those of the sandbox."""
         return {port: outside for port, (outside, _) in self._published.items()}
 
     async def let_in(self, port: int) -> None:
-        """Commands reach what listens on this port here, under the same number. Raises `ToolFailed`."""
+        """Let commands reach what listens on this port here, under the same number. Raises `ToolFailed`."""
         if port in self._inwards:
             return
         listeners = await self._ask("listen", port)
 
         async def dial() -> socket.socket:
-            return await _dial_here(port)
+            with suppress(OSError):
+                return await _dial(socket.AF_INET, ("127.0.0.1", port))
+            return await _dial(socket.AF_INET6, ("::1", port))
 
         self._inwards[port] = asyncio.create_task(self._forward(listeners, dial), name=f"port {port} inwards")
 
     async def shut(self, port: int) -> None:
-        """No new connection of commands gets through, and those that are open end."""
+        """Let no new connection of commands through, and end those that are open."""
         task = self._inwards.pop(port, None)
         if task is not None:
             task.cancel()
             await complete(asyncio.wait([task]))
 
     async def let_in_socket(self, path: Path) -> None:
-        """Commands reach what listens on this socket here, under the same path. Raises `ToolFailed`."""
+        """Let commands reach what listens on this socket here, under the same path. Raises `ToolFailed`."""
         if path in self._sockets:
             return
-        with TemporaryDirectory(prefix="talaria-socket-") as folder:  # whose file stays in the sandbox, and only there
+        with TemporaryDirectory(prefix="talaria-socket-") as folder:  # from then on its file exists only in the sandbox
             place = Path(folder, "socket")
             listener = socket.socket(socket.AF_UNIX)
             try:
@@ -105,19 +107,26 @@ class Ports:
         self._sockets[path] = asyncio.create_task(self._forward([listener], dial), name=f"socket {path}")
 
     async def shut_socket(self, path: Path) -> None:
-        """As `shut`."""
+        """Like `shut`."""
         task = self._sockets.pop(path, None)
         if task is not None:
             task.cancel()
             await complete(asyncio.wait([task]))
-            await self._hide(path)  # without its listener it leads nowhere, so it does not matter if it stays
+            await self._hide(path)  # if that fails, it leads nowhere without its listener
 
     async def publish(self, port: int) -> int:
-        """The person reaches what commands serve on this port, on this machine only. Returns under which number, the
-        same if it is free. Raises `ToolFailed`."""
+        """Let the person reach what commands serve on this port, on this machine only. Returns the port to use, the
+        same one if it is free. Raises `ToolFailed`."""
         if port in self._published:
             return self._published[port][0]
-        listener = await in_thread(lambda: _listen_here(port))
+
+        def listen() -> socket.socket:
+            for wanted in (port, 0):
+                with suppress(OSError):
+                    return socket.create_server(("127.0.0.1", wanted))
+            raise ToolFailed("No port of this machine is free.")
+
+        listener = await in_thread(listen)
         outside: int = listener.getsockname()[1]
 
         async def dial() -> socket.socket:
@@ -128,7 +137,7 @@ class Ports:
         return outside
 
     async def withdraw(self, port: int) -> None:
-        """Nobody reaches this port of the sandbox any more, and connections end."""
+        """Let nobody reach this port of the sandbox any more, and end connections."""
         _, task = self._published.pop(port, (0, None))
         if task is not None:
             task.cancel()
@@ -156,35 +165,39 @@ class Ports:
             self._program = None
 
     async def _ask(self, what: str, port: int) -> list[socket.socket]:
-        """Raises `ToolFailed`."""
+        """Sockets in the network of the sandbox. Raises `ToolFailed`."""
         async with self._asking:
-            orders = self._orders or await self._start()
+            orders = self._orders
+            if orders is None:
+                host = await in_thread(self._find_host)
+                if host is None:
+                    raise ToolFailed("The sandbox has ended, so no port of it can be opened.")
+                orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                with theirs:
+                    environment = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
+                    words = (sys.executable, "-I", "-S", str(_PROGRAM), str(host))
+                    self._program = await asyncio.create_subprocess_exec(
+                        *words, stdin=theirs.fileno(), stdout=asyncio.subprocess.DEVNULL, cwd="/", env=environment
+                    )
+                orders.settimeout(ANSWER_S)
+                self._orders = orders
+
+            def exchange() -> tuple[bytes, list[int]]:
+                orders.send(f"{what} {port}".encode())
+                answer, descriptors, _, _ = socket.recv_fds(orders, 1 << 10, 2)
+                return answer, descriptors
+
             try:
-                answer, descriptors = await in_thread(lambda: _exchange(orders, f"{what} {port}".encode()))
+                answer, descriptors = await in_thread(exchange)
             except OSError as fault:
-                await self._end_program()  # its answer may still come, and would pass for that of the next order
+                await self._end_program()  # its answer may still come, and would pass for that to the next order
                 raise ToolFailed(f"Port {port} of the sandbox cannot be opened: {fault}.") from fault
         if answer != b"ok":
             raise ToolFailed(f"Port {port} of the sandbox: {answer.decode('utf-8', 'replace') or 'it has ended'}.")
         return [socket.socket(fileno=one) for one in descriptors]
 
-    async def _start(self) -> socket.socket:
-        host = await in_thread(self._find_host)
-        if host is None:
-            raise ToolFailed("The sandbox has ended, so no port of it can be opened.")
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            environment = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
-            words = (sys.executable, "-I", "-S", str(_PROGRAM), str(host))
-            self._program = await asyncio.create_subprocess_exec(
-                *words, stdin=theirs.fileno(), stdout=asyncio.subprocess.DEVNULL, cwd="/", env=environment
-            )
-        ours.settimeout(ANSWER_S)
-        self._orders = ours
-        return ours
-
     async def _forward(self, listeners: list[socket.socket], dial: Dial) -> None:
-        """Until it is cancelled."""
+        """Until cancelled."""
         room = asyncio.Semaphore(MAX_CONNECTIONS)
         try:
             async with asyncio.TaskGroup() as group:
@@ -210,31 +223,12 @@ class Ports:
                 try:
                     upstream = await dial()
                 except (OSError, ToolFailed):
-                    return  # closed at once: as if nobody listened
+                    return  # the client is closed at once, as if nobody listened
                 with upstream:
                     upstream.setblocking(False)
                     await Tunnel(client, upstream, self._clock, Meter()).join(b"")
         finally:
             room.release()
-
-
-def _exchange(orders: socket.socket, order: bytes) -> tuple[bytes, list[int]]:
-    orders.send(order)
-    answer, descriptors, _, _ = socket.recv_fds(orders, 1 << 10, 2)
-    return answer, descriptors
-
-
-def _listen_here(port: int) -> socket.socket:
-    for wanted in (port, 0):
-        with suppress(OSError):
-            return socket.create_server(("127.0.0.1", wanted))
-    raise ToolFailed("No port of this machine is free.")
-
-
-async def _dial_here(port: int) -> socket.socket:
-    with suppress(OSError):
-        return await _dial(socket.AF_INET, ("127.0.0.1", port))
-    return await _dial(socket.AF_INET6, ("::1", port))
 
 
 async def _dial(family: socket.AddressFamily, address: tuple[str, int] | str) -> socket.socket:

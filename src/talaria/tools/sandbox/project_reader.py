@@ -1,7 +1,7 @@
 """Where our own programs read a project for the model: a sandbox that shows what the session's commands see, read-only.
 
-It is not the sandbox of the commands: a search knows the secrets that it must not report, and commands could look into
-a process beside them.
+It is not the commands' own sandbox: a search knows the secrets that it must not report, and commands could inspect a
+process next to them.
 """
 
 import asyncio
@@ -16,20 +16,20 @@ from talaria.core.errors import ToolFailed
 from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
 
 LEVELS: frozenset[Level] = frozenset(("strict", "landlock", "seatbelt"))
-"""Where it is done: a container has another Python, if any, and starts slowly."""
+"""Where such a sandbox is used: a container has another Python, if any, and starts slowly."""
 MAX_OPEN = 8
-"""Of all sessions. Opening one again takes a moment; each is a process or two."""
+"""For all sessions. Each is a process or two, and takes a moment to open again."""
 PACKAGE = Path(__file__).resolve().parents[2]
 
 
 class Reader:
-    """Of one session. Opened at the first use, and kept open until `close`."""
+    """For one session. Opened at its first use, and kept open until `close`."""
 
     users = 0
     """How many programs run in it."""
 
     def __init__(self, sandbox: Sandbox, look: Callable[[], SandboxPolicy]) -> None:
-        """`look`: what commands see. Not on the loop."""
+        """`look`: returns what commands see; not on the loop."""
         self._sandbox = sandbox
         self._look = look
         self._opening = asyncio.Lock()
@@ -45,7 +45,7 @@ class Reader:
                     view = await in_thread(self._look)
                 except ToolFailed:
                     return None
-                if view.hidden and self._sandbox.level == "landlock":  # it cannot hide anything
+                if view.hidden and self._sandbox.level == "landlock":  # which cannot hide anything
                     return None
                 self._host = await self._open.enter_async_context(self._sandbox.open(read_only(view)))
             return self._host
@@ -60,7 +60,7 @@ class Reader:
 
 
 def read_only(view: SandboxPolicy) -> SandboxPolicy:
-    """The same, with nothing to write and no way out, and with the programs that read there."""
+    """The policy with nothing writable and no network, plus the programs that read there."""
     return structs.replace(
         view,
         is_read_only=True,

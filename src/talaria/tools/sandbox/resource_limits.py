@@ -1,8 +1,8 @@
-"""What a sandbox may use of processes, memory and processors: by control groups of its own; where none can be made, the
-number of processes by a limit of the user.
+"""Limits the processes, memory and processor time of a sandbox with control groups of its own; where none can be made,
+only the number of processes, by a limit of the user.
 
-A group belongs to whoever holds the lock on its folder; the kernel frees that lock when the owner dies, and the next
-one who makes a group removes what dead owners have left. Imports nothing of ours.
+A group belongs to the process that holds the lock on its folder. The kernel releases the lock when that process dies,
+and the next one that makes a group removes what dead owners have left. Imports nothing of ours.
 """
 
 import fcntl
@@ -23,21 +23,21 @@ REMOVAL_S = 3.0
 _PAUSE_S = 0.002
 _ATTEMPTS = 5
 _USUAL_SHARES = 1024
-"""Of the first version of control groups: what the second calls a weight of 100."""
+"""In the first version of control groups: the same as a weight of 100 in the second."""
 
 Join = Callable[[int], None]
-"""Makes it hold from now on for this process and all that descend from it; 0: the one that calls. Raises `OSError`."""
+"""Applies the limits to this process and all that descend from it; 0: to the caller. Raises `OSError`."""
 
 
 class Enforced(NamedTuple):
     join: Join | None
-    """None: nothing can hold any of it here."""
+    """None: no limit can be enforced here."""
     limited: frozenset[str]
-    """Of `pids`, `memory` and `cpu`."""
+    """Which of `pids`, `memory` and `cpu`."""
     memory_group: Path | None = None
 
     def out_of_memory(self) -> int:
-        """How often the kernel has ended a process because all of them together had too much memory."""
+        """How often the kernel has killed a process because all of them together used too much memory."""
         for name in ("memory.events", "memory.oom_control") if self.memory_group else ():
             with suppress(OSError, ValueError):
                 lines = Path(f"{self.memory_group}/{name}").read_text().splitlines()
@@ -47,25 +47,26 @@ class Enforced(NamedTuple):
 
 @contextmanager
 def enforce_limits(processes: int, memory_bytes: int = 0, cpu_weight: int = 0) -> Generator[Enforced]:
-    """0: not limited. A weight counts against 100 of each other program, and only while the processors are busy. At the
-    end whatever is left in a control group is killed."""
-    wanted = {"cpu": cpu_weight, "memory": memory_bytes, "pids": processes}  # pids first to go: nobody forks away then
+    """0: not limited. A weight counts against 100 for each other program, and only while the processors are busy. At
+    the end, all that is left in a control group is killed."""
+    # the group for pids is made last, so it is removed first: then nothing can fork away
+    wanted = {"cpu": cpu_weight, "memory": memory_bytes, "pids": processes}
     with ExitStack() as stack:
         groups: dict[Path, Path | None] = {}
-        """By the places below which they are."""
+        """By their parent folders."""
         found: dict[str, Path] = {}
         for controller, most in wanted.items():
             for parent in _candidates(controller, [name for name in wanted if wanted[name]]) if most else ():
                 if parent not in groups:
                     if _is_unified(parent) and any(map(_is_unified, groups)):
-                        continue  # a process is in one group of the second version only
+                        continue  # in the second version, a process is in one group only
                     groups[parent] = stack.enter_context(_group(parent))
                 group = groups[parent]
                 if group is not None and _is_set(group, controller, most):
                     found[controller] = group
                     break
         folders = [*dict.fromkeys(found.values())]
-        is_below = sys.platform == "linux" and os.getuid() != 0  # root stands above a limit of users
+        is_below = sys.platform == "linux" and os.getuid() != 0  # a limit of users does not apply to root
         by_user = processes if is_below and "pids" not in found else 0
         join = partial(_join, folders, by_user) if folders or by_user else None
         limited = frozenset((*found, *(("pids",) if by_user else ())))
@@ -73,7 +74,8 @@ def enforce_limits(processes: int, memory_bytes: int = 0, cpu_weight: int = 0) -
 
 
 def places(mounts: str, memberships: str, controller: str = "pids") -> Iterator[Path]:
-    """Below which a control group might have this controller, nearest first; from /proc/self/mountinfo and cgroup."""
+    """The folders below which a control group might have this controller, nearest first. `mounts` and `memberships`:
+    /proc/self/mountinfo and /proc/self/cgroup."""
     own: dict[str, str] = {}
     for _, names, path in (line.split(":", 2) for line in memberships.splitlines()):
         own.update(dict.fromkeys(names.split(","), path))
@@ -90,7 +92,7 @@ def places(mounts: str, memberships: str, controller: str = "pids") -> Iterator[
 
 
 def memory_of_machine() -> int:
-    """All of it, or as much as a control group around us allows; 0: not known."""
+    """In bytes, or as much as a control group around us allows; 0: not known."""
     try:
         found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (OSError, ValueError):
@@ -111,15 +113,13 @@ def _places(controller: str) -> list[Path]:
 
 def _candidates(controller: str, wanted: Sequence[str]) -> list[Path]:
     """Where a new group has this controller: first where it has most of what is wanted, then the nearest."""
-    writable = [place for place in _places(controller) if os.access(place / "cgroup.procs", os.W_OK)]
-    inherited = {place: _controllers_below(place, controller) for place in writable}
-    found = [place for place in writable if controller in inherited[place]]
+    inherited: dict[Path, Sequence[str]] = {}
+    for place in _places(controller):
+        if os.access(place / "cgroup.procs", os.W_OK):  # in the first version, a folder is for one controller
+            is_unified = _is_unified(place)
+            inherited[place] = (place / "cgroup.subtree_control").read_text().split() if is_unified else (controller,)
+    found = [place for place, names in inherited.items() if controller in names]
     return sorted(found, key=lambda place: -sum(name in inherited[place] for name in wanted))
-
-
-def _controllers_below(place: Path, controller: str) -> Sequence[str]:
-    """Of the first version: the one that the folder is for."""
-    return (place / "cgroup.subtree_control").read_text().split() if _is_unified(place) else (controller,)
 
 
 def _is_unified(place: Path) -> bool:
@@ -128,7 +128,7 @@ def _is_unified(place: Path) -> bool:
 
 
 def _is_set(group: Path, controller: str, most: int) -> bool:
-    """Whether the group limits it now."""
+    """Whether the group could be made to limit it."""
     files: Mapping[str, tuple[tuple[str, int], ...]] = {
         "pids": (("pids.max", most),),
         "memory": (("memory.max", most), ("memory.limit_in_bytes", most)),
@@ -136,7 +136,7 @@ def _is_set(group: Path, controller: str, most: int) -> bool:
     }
     if not any((group / name).exists() and _is_written(group / name, value) for name, value in files[controller]):
         return False
-    if controller == "memory":  # what cannot stay in memory is not to fill the swap space
+    if controller == "memory":  # what does not fit into memory must not fill the swap space
         for name, value in (("memory.swap.max", 0), ("memory.memsw.limit_in_bytes", most)):
             if (group / name).exists():
                 _is_written(group / name, value)
@@ -146,51 +146,51 @@ def _is_set(group: Path, controller: str, most: int) -> bool:
 @contextmanager
 def _group(parent: Path) -> Generator[Path | None]:
     """None: it cannot be made there."""
-    _sweep(parent)
-    made = _make_group(parent)
-    if made is None:
-        yield None
+    for left in parent.glob(f"{PREFIX}*"):
+        lock = _lock(left)
+        if lock is not None:
+            _remove(left)
+            os.close(lock)
+    for _ in range(_ATTEMPTS):  # a process that sweeps may take it for a leftover before it is locked
+        folder = parent / f"{PREFIX}{secrets.token_hex(8)}"
+        try:
+            folder.mkdir()
+        except OSError:
+            break
+        lock = _lock(folder)
+        if lock is None:
+            continue
+        try:
+            yield folder
+        finally:
+            _remove(folder)
+            os.close(lock)
         return
-    folder, lock = made
-    try:
-        yield folder
-    finally:
-        _remove(folder)
-        os.close(lock)
+    yield None
 
 
 def _join(folders: Sequence[Path], processes_of_user: int, pid: int) -> None:
     for member in _family(pid):
         for folder in folders:
             (folder / "cgroup.procs").write_text(str(member))
-        if processes_of_user:
-            _limit_user(processes_of_user, member)
-
-
-def _make_group(parent: Path) -> tuple[Path, int] | None:
-    """A new group and the lock on it."""
-    for _ in range(_ATTEMPTS):  # one who sweeps may take it for left behind before it is locked
-        folder = parent / f"{PREFIX}{secrets.token_hex(8)}"
+        if not processes_of_user:
+            continue
+        most = processes_of_user
         try:
-            folder.mkdir()
-        except OSError:
-            return None
-        lock = _lock(folder)
-        if lock is not None:
-            return folder, lock
-    return None
-
-
-def _sweep(parent: Path) -> None:
-    for folder in parent.glob(f"{PREFIX}*"):
-        lock = _lock(folder)
-        if lock is not None:
-            _remove(folder)
-            os.close(lock)
+            is_ours = Path(f"/proc/{member or 'self'}/ns/user").readlink() == Path("/proc/self/ns/user").readlink()
+        except PermissionError:
+            is_ours = True  # then the limit is the wider one
+        if is_ours:  # the kernel counts by user namespace, so all processes of the user count
+            for process in Path("/proc").glob("[0-9]*"):
+                with suppress(OSError):
+                    if process.stat().st_uid == os.getuid():
+                        most += sum(1 for _ in (process / "task").iterdir())
+        if sys.platform == "linux":
+            resource.prlimit(member, resource.RLIMIT_NPROC, (most, most))
 
 
 def _lock(folder: Path) -> int | None:
-    """The descriptor that holds the lock; None: somebody else has it, or has removed the folder."""
+    """The descriptor that holds the lock; None: another process has it, or has removed the folder."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -204,7 +204,7 @@ def _lock(folder: Path) -> int | None:
 
 
 def _remove(folder: Path) -> None:
-    """With all its processes. They cannot fork away: there is no room for one more."""
+    """With all its processes. They cannot fork away, because no more are allowed."""
     if (folder / "pids.max").exists():
         _is_written(folder / "pids.max", 0)
     deadline = time.monotonic() + REMOVAL_S
@@ -212,17 +212,13 @@ def _remove(folder: Path) -> None:
         with suppress(OSError):
             for pid in map(int, (folder / "cgroup.procs").read_text().split()):
                 if pid > 0:  # others are not in our namespace
-                    _kill(pid)
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
         with suppress(OSError):
             folder.rmdir()
         if not folder.exists():
             return
         time.sleep(_PAUSE_S)
-
-
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def _is_written(file: Path, number: int) -> bool:
@@ -231,32 +227,8 @@ def _is_written(file: Path, number: int) -> bool:
     return False
 
 
-def _limit_user(most: int, pid: int) -> None:
-    """Counted in the user namespace of a process: only the sandbox if it has one of its own, else all of the user's."""
-    in_all = most + (_tasks_of_user() if _is_among_us(pid) else 0)
-    if sys.platform == "linux":
-        resource.prlimit(pid, resource.RLIMIT_NPROC, (in_all, in_all))
-
-
-def _is_among_us(pid: int) -> bool:
-    """Also if nobody may look: the limit is then the wider one."""
-    try:
-        return Path(f"/proc/{pid or 'self'}/ns/user").readlink() == Path("/proc/self/ns/user").readlink()
-    except PermissionError:
-        return True
-
-
-def _tasks_of_user() -> int:
-    count = 0
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if process.stat().st_uid == os.getuid():
-                count += sum(1 for _ in (process / "task").iterdir())
-    return count
-
-
 def _family(pid: int) -> Iterator[int]:
-    """A process, then its descendants: looked for once it has joined, so that whoever comes later is born into it."""
+    """A process, then its descendants, listed once it has joined: any later ones are then born into the group."""
     yield pid
     for tasks in Path(f"/proc/{pid}/task").glob("*/children") if pid else ():
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""A command in a sandbox, from our side: what is wanted, what it has written so far, how it ended."""
+"""A command in a sandbox, from our side: what to run, where its output goes, how it ended."""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -11,7 +11,7 @@ from talaria.core.aio import complete
 from talaria.tools.sandbox.host.frames import INPUT, KILL, MAX_BYTES
 
 MAX_OUTPUT_BYTES = 64 << 20
-"""Of one command; of what comes after it only the end is shown."""
+"""For one command; of anything beyond it, only the end is shown."""
 
 KILL_S = 8.0
 
@@ -22,29 +22,29 @@ class SandboxCommand(msgspec.Struct, frozen=True, kw_only=True):
     command: str = ""
     """For the shell."""
     program: tuple[str, ...] | None = None
-    """In place of a shell and its state."""
+    """Instead of a shell and its state."""
     cwd: str | None = None
     """None: where the last command ended."""
     is_kept: bool = True
-    """Whether the next command begins with the environment, functions and folder that this one leaves."""
+    """Whether the next command begins with the environment, functions and folder that this one leaves behind."""
     has_input: bool = False
     size: tuple[int, int] | None = None
-    """Of its terminal, in rows and columns; None: it has none."""
+    """Of its terminal, in rows and columns; None: it has no terminal."""
     limit_bytes: int = MAX_OUTPUT_BYTES
 
 
 class ExitStatus(msgspec.Struct, frozen=True):
     code: int
     why: Reason = ""
-    """`disk`: we ended it, because the disk is nearly full. `memory`: it or one of its processes was killed, because
-    the session used too much. `lost`: its tool host is gone, and it with that."""
+    """`disk`: we ended it because the disk is nearly full. `memory`: it or one of its processes was killed because the
+    session used too much. `lost`: it ended together with its tool host."""
     cwd: str = ""
     """Where the next command would begin."""
     limit_bytes: int = 0
-    """Of memory, for all commands of the session."""
+    """The memory limit for all commands of the session."""
     unreachable: tuple[str, ...] | None = None
-    """What it tried to connect to and is not in the sandbox: `port NUMBER` of this machine, `socket PATH`, `host
-    ADDRESS:PORT`. As the tool host says, so it only informs. None: not known."""
+    """What it tried to connect to that is not in the sandbox: `port NUMBER` of this machine, `socket PATH`, `host
+    ADDRESS:PORT`. The tool host reports it, so it only informs. None: not known."""
 
 
 LOST = ExitStatus(code=137, why="lost")
@@ -55,30 +55,28 @@ class OutputSink(Protocol):
 
     def add(self, chunk: bytes) -> None: ...
     def skip(self, size_bytes: int) -> None:
-        """So much is left out here."""
+        """This much is left out here."""
         ...
 
 
 class RunningCommand:
-    """A command under way."""
-
-    def __init__(self, sink: OutputSink, tell: Callable[[bytes, bytes], None], give_up: Callable[[], None]) -> None:
-        """`give_up` ends the tool host, with all that it runs."""
+    def __init__(self, sink: OutputSink, send: Callable[[bytes, bytes], None], give_up: Callable[[], None]) -> None:
+        """`send`: a frame of this kind to the tool host. `give_up`: ends the tool host, with all that it runs."""
         self.sink = sink
-        self._tell = tell
+        self._send = send
         self._give_up = give_up
         self._limit: asyncio.Timeout | None = None
         self._end: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
 
     def write(self, content: bytes) -> None:
         for start in range(0, len(content), MAX_BYTES):
-            self._tell(INPUT, content[start : start + MAX_BYTES])
+            self._send(INPUT, content[start : start + MAX_BYTES])
 
     def close_input(self) -> None:
-        self._tell(INPUT, b"")
+        self._send(INPUT, b"")
 
     async def wait_within(self, limit_s: float) -> ExitStatus | None:
-        """None: it took longer, and was stopped. Nothing of it is left, also when this is cancelled."""
+        """None: it took longer and was stopped. Nothing of it is left, even if this is cancelled."""
         try:
             async with asyncio.timeout(limit_s) as self._limit:
                 return await self.wait()
@@ -91,10 +89,10 @@ class RunningCommand:
 
     @contextmanager
     def pause_limit(self) -> Generator[None]:
-        """While a person is asked about it, its time does not pass."""
+        """Stop its clock while a person is asked about it."""
         limit = self._limit
         ends_at = limit.when() if limit is not None else None
-        if limit is None or ends_at is None:  # it has none, or somebody else has paused it
+        if limit is None or ends_at is None:  # it has none, or is paused already
             yield
             return
         now = asyncio.get_running_loop().time
@@ -108,7 +106,7 @@ class RunningCommand:
 
     async def kill(self) -> ExitStatus:
         """With all that it has started. A tool host that does not answer is given up: a command may have stopped it."""
-        self._tell(KILL, b"")
+        self._send(KILL, b"")
         try:
             async with asyncio.timeout(KILL_S):
                 return await self.wait()

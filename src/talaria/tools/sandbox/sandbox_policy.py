@@ -13,19 +13,19 @@ from talaria.core.trees import Root
 from talaria.tools.protected import TOOLCHAINS, Protected
 from talaria.tools.repositories import EnclosingRepository, find_enclosing_repository, resolve_inside
 from talaria.tools.sandbox.base import SandboxLimits, SandboxPolicy
-from talaria.tools.sandbox.inside import find_guardable, fit_mounts, look, outermost
+from talaria.tools.sandbox.inside import find_guardable, fit_mounts, outermost, scan_project
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings, select_variables
 from talaria.tools.sandbox.system import interpreter, own_code, system
 from talaria.tools.sandbox.toolchains import find_toolchains
 
 GIT_S = 2.0
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
-"""Where programs are that we run ourselves: a project may bring others of the same name."""
+"""Where the programs are that we run ourselves: a project may contain others of the same name."""
 NEVER = tuple(map(Path, ("/proc", "/sys", "/dev/pts", "/run", "/boot", "/etc")))
 _SYSTEM_FOLDERS = frozenset(map(Path, ("/", "/usr", "/opt", "/var", "/dev", "/bin", "/sbin", "/lib", "/lib64", "/nix")))
 _SHARED_BY_ALL = frozenset(map(Path, ("/home", "/tmp", "/var/tmp", "/srv", "/mnt", "/media", "/Users")))  # noqa: S108
 PASSED_ON = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ"})
-"""Of the environment, with LC_*: none of it is a secret."""
+"""Variables that commands get, with LC_*: none of them is a secret."""
 
 
 def view_of(
@@ -38,16 +38,16 @@ def view_of(
     people: Path | None = None,
     shared: Sequence[Path] = (),
 ) -> SandboxPolicy:
-    """`home` is Talaria's own, which is never seen; `programs` are not changed. `people`: where those in chats have
-    their folders, side by side. `shared`: what is writable besides; what is a link by now, or has gone, is not.
+    """`home` is Talaria's own, which commands never see; `programs` cannot be changed. `people`: the folder in which
+    everyone in chats has a folder. `shared`: more that is writable, except what has become a link or has gone.
 
-    Raises `ToolFailed` where the project is no place to work in.
+    Raises `ToolFailed` if commands must not work in this project.
     """
     person = Path.home().resolve()
     if project in _SYSTEM_FOLDERS or any(project.is_relative_to(place) for place in NEVER):
-        raise ToolFailed(f"Commands do not run in {project}: it is no project, it belongs to the system.")
+        raise ToolFailed(f"Commands do not run in {project}: it belongs to the system and is not a project.")
     if person.is_relative_to(project) and person != project:
-        raise ToolFailed(f"Commands do not run in {project}: it is no project, it holds the whole of {person}.")
+        raise ToolFailed(f"Commands do not run in {project}: it contains all of {person} and is not a project.")
     if project.is_relative_to(home):
         raise ToolFailed(f"Commands do not run in {project}: it belongs to Talaria itself.")
     protected = Protected(person, home, programs=programs)
@@ -64,7 +64,7 @@ def view_of(
     around = (project, *writable, *listed, *map(Path, system()), *interpreter())
     toolchains = find_toolchains(environment, person, around, protected)
     readable = (*listed, *toolchains.reads)
-    inside = look(project, writable, root)
+    inside = scan_project(project, writable, root)
     top = root or project
     roots = tuple(dict.fromkeys((top, *writable)))
     policy = chain.from_iterable(map(protected.policy_below, roots))
@@ -99,21 +99,22 @@ def view_of(
 
 
 def _check_listed(settings: TerminalSettings, home: Path, person: Path) -> None:
-    """Raises `ToolFailed` for what cannot be mounted, or never is."""
+    """Raises `ToolFailed` for folders that cannot be shown to commands, or never are."""
     for name, paths in (("read", settings.read), ("write", settings.write)):
         for given in paths:
             path = Path(given).expanduser().resolve()
             if path.is_relative_to(home):
                 fault = "which belongs to Talaria itself: take it off the list"
             elif person.is_relative_to(path) and path != person:
-                fault = f"which holds the whole of {person}: list smaller folders"
+                fault = f"which contains all of {person}: list smaller folders"
             else:
                 continue
             raise ToolFailed(f"Commands do not run: terminal.{name} lists {given}, {fault}.")
 
 
 def _enclosing(project: Path, home: Path, protected: Protected, people: Path | None) -> EnclosingRepository | None:
-    """Not one that holds the person's home or Talaria's, or somebody else's folder, or anything that is private."""
+    """The repository around the project, unless it contains the person's home or Talaria's, somebody else's folder, or
+    anything private."""
     kept = (protected.person, home, *((people,) if people is not None else ()))
 
     def is_allowed(folder: Path) -> bool:
@@ -140,10 +141,10 @@ def program_view(
     has_egress: bool,
     limits: SandboxLimits,
 ) -> SandboxPolicy:
-    """For one program that is not a command of a session. `own` is its folder, which lasts; `home` is Talaria's. What
-    is to be read and written exists and is resolved. `programs` are read, too, and not looked through for sockets.
+    """For one program that is not a command of a session. `own` is its folder, which is kept; `home` is Talaria's.
+    `reads` and `writes` exist and are resolved. `programs` are readable, too, but not searched for sockets.
 
-    Raises `ToolFailed` where one of these folders holds too much.
+    Raises `ToolFailed` if one of these folders contains too much.
     """
     person = Path.home().resolve()
     for place in (*programs, *reads, *writes):
@@ -152,7 +153,7 @@ def program_view(
         for kept in (home, person):
             if kept.is_relative_to(place):
                 raise ToolFailed(f"{place} cannot be given to it, because {kept} is in it; name smaller folders")
-    found = tuple(look(place) for place in (*reads, *writes) if place.is_dir())
+    found = tuple(scan_project(place) for place in (*reads, *writes) if place.is_dir())
     policy = chain.from_iterable(map(protected.policy_below, writes))
     inner = (place for one in found for place in one.policy if any(place.is_relative_to(root) for root in writes))
     readable = (*_toolchains(person), *programs, *reads)
@@ -174,15 +175,31 @@ def program_view(
 
 
 def _secrets_in(shown: Sequence[Path], protected: Protected) -> Iterator[Path]:
-    """By their true names."""
+    """Resolved."""
     hidden = (resolve_inside(place, shown) for place in chain.from_iterable(map(protected.secrets_below, shown)))
     yield from filter(None, hidden)
 
 
 def filter_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """An allowlist: secrets never enter."""
+    """The variables that commands get: those on an allowlist, so that no secret is among them, and who the person is
+    for git, whose settings commands do not see."""
     kept = {name: value for name, value in environment.items() if name in PASSED_ON or name.startswith("LC_")}
-    return {"PATH": os.defpath, "LANG": "C.UTF-8", **kept, **_identity()}
+    made = {"PATH": os.defpath, "LANG": "C.UTF-8", **kept}
+    git = shutil.which("git", path=SYSTEM_PATH)
+    if git is None:
+        return made
+    command = (git, "config", "--global", "--get-regexp", r"^user\.(name|email)$")
+    try:
+        done = subprocess.run(  # noqa: S603
+            command, cwd="/", capture_output=True, text=True, timeout=GIT_S, check=False
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return made
+    for name, _, value in (line.partition(" ") for line in done.stdout.splitlines()):
+        if name in ("user.name", "user.email"):
+            what = name.removeprefix("user.").upper()
+            made.update({f"GIT_AUTHOR_{what}": value, f"GIT_COMMITTER_{what}": value})
+    return made
 
 
 def _overlap(one: Path, other: Path) -> bool:
@@ -190,7 +207,7 @@ def _overlap(one: Path, other: Path) -> bool:
 
 
 def _existing(paths: Sequence[str], protected: Protected) -> Iterator[Path]:
-    """A link that leads to something private does not count: only the person can name that, by its own name."""
+    """A link to something private does not count: only the person can name that, and by its own name."""
     for given in paths:
         named = Path(given).expanduser()
         path = named.resolve()
@@ -199,30 +216,9 @@ def _existing(paths: Sequence[str], protected: Protected) -> Iterator[Path]:
 
 
 def _toolchains(person: Path) -> Iterator[Path]:
-    """Links do not count: commands of a session in the home itself could have made them, to show anything to the
-    next one."""
+    """Links do not count: commands of a session in the home itself could have made them to show the next one
+    anything."""
     with Root.open(person) as home:
         for name in TOOLCHAINS:
             with suppress(OSError), home.folder(name):
                 yield person / name
-
-
-def _identity() -> dict[str, str]:
-    """Of the person as git knows them: their configuration itself is not seen."""
-    git = shutil.which("git", path=SYSTEM_PATH)
-    if git is None:
-        return {}
-    command = (git, "config", "--global", "--get-regexp", r"^user\.(name|email)$")
-    try:
-        told = subprocess.run(  # noqa: S603
-            command, cwd="/", capture_output=True, text=True, timeout=GIT_S, check=False
-        ).stdout
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return {}
-    known = {name: value for name, _, value in (line.partition(" ") for line in told.splitlines())}
-    return {
-        f"GIT_{role}_{what.upper()}": known[f"user.{what}"]
-        for role in ("AUTHOR", "COMMITTER")
-        for what in ("name", "email")
-        if f"user.{what}" in known
-    }

@@ -1,7 +1,7 @@
 """The sandbox of macOS: a profile for `sandbox-exec` around a session's tool host. The last rule that fits decides.
 
-Paths are judged by their names, so what is guarded or hidden must stay where it is: neither it nor a folder above it
-can be moved away, and nothing gets a second name.
+Paths are judged by name, so what is guarded or hidden must stay where it is: neither it nor a folder above it can be
+moved away, and nothing can get a second name.
 """
 
 import os
@@ -13,12 +13,11 @@ from pathlib import Path
 from talaria.core.aio import in_thread, in_threads
 from talaria.tools.sandbox.base import Level, ProgramLaunch, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.host.shell import make_proxy_variables
-from talaria.tools.sandbox.host_delivery import ARRIVAL, program
-from talaria.tools.sandbox.launching import SHELL, Launch, launch_host
-from talaria.tools.sandbox.system import PYTHON, interpreter, scratch, surroundings, try_command
+from talaria.tools.sandbox.launching import ARRIVAL, SHELL, Launch, launch_host, pack_host
+from talaria.tools.sandbox.system import PYTHON, interpreter, scratch, scratch_variables, try_command
 
 SANDBOX_EXEC = "/usr/bin/sandbox-exec"
-"""Never looked for: a folder on PATH may hold anything."""
+"""Not searched for: a folder on PATH may hold anything."""
 
 _SYSTEM = (
     *("/System", "/usr", "/bin", "/sbin", "/opt", "/nix/store", "/Library/Apple", "/Library/Frameworks"),
@@ -37,7 +36,7 @@ _SYSCTL = (
     *(f"kern.{name}" for name in ("osversion", "secure_kernel", "usrstack64", "version")),
     *("sysctl.proc_cputype", "vm.loadavg"),
 )
-"""By name: `kern.procargs2` tells the environment of every other process."""
+"""By name: `kern.procargs2` would reveal the environment of every other process."""
 _SERVICES = ("com.apple.system.opendirectoryd.libinfo", "com.apple.system.notification_center")
 _BEGINNING = """\
 (version 1)
@@ -58,7 +57,7 @@ _READING = "file-read* file-test-existence file-map-executable"
 def fault() -> str | None:
     """Why it does not work here; found out by trying."""
     if not os.access(SANDBOX_EXEC, os.X_OK):
-        return f"{SANDBOX_EXEC} is not there"
+        return f"{SANDBOX_EXEC} does not exist"
     with scratch() as folder:
         rules = profile(SandboxPolicy(project=folder / "tmp", home=folder / "home"), folder, None)
         return try_command((SANDBOX_EXEC, "-p", rules, SHELL, "-c", 'exec "$0" -I -S -c "import json"', PYTHON))
@@ -72,7 +71,14 @@ class Seatbelt:
     async def open(self, view: SandboxPolicy) -> AsyncGenerator[ToolHost]:
         async with in_threads(scratch()) as folder:
             with socket.create_server(("127.0.0.1", 0)) if view.has_egress else nullcontext() as listener:
-                launch = await in_thread(lambda: _launch(view, folder, listener))
+                port = listener.getsockname()[1] if listener else None
+                proxies = make_proxy_variables(port) if port else {}
+                rules = await in_thread(lambda: profile(view, folder, port))
+                launch = Launch(
+                    argv=(SANDBOX_EXEC, "-p", rules, PYTHON, "-I", "-S", "-c", ARRIVAL),
+                    environment={**view.environment, **scratch_variables(folder), **proxies},
+                    sent=await in_thread(lambda: pack_host(view, f"{folder}/state")),
+                )
                 async with launch_host(launch) as host:
                     host.listener = listener
                     yield host
@@ -92,31 +98,21 @@ class Seatbelt:
                 )
 
 
-def _launch(view: SandboxPolicy, folder: Path, listener: socket.socket | None) -> Launch:
-    port = listener.getsockname()[1] if listener else None
-    return Launch(
-        argv=(SANDBOX_EXEC, "-p", profile(view, folder, port), PYTHON, "-I", "-S", "-c", ARRIVAL),
-        environment={**view.environment, **surroundings(folder), **(make_proxy_variables(port) if port else {})},
-        sent=program(view, f"{folder}/state"),
-    )
-
-
 def profile(view: SandboxPolicy, scratch: Path, port: int | None) -> str:
-    """What commands may do. `port` is where the way out begins, on this machine."""
+    """What commands may do. `port` is where the egress proxy listens on this machine."""
     shared = (view.project, *view.writes, *(bind.source for bind in view.binds if bind.is_writable))
     writable = (scratch,) if view.is_read_only else (*shared, scratch)
     readable = (*map(Path, _SYSTEM), *interpreter(), *view.reads, *shared, scratch)
     kept = (*view.guarded, *view.own, *view.hidden)
+    egress = (
+        () if port is None else ("(allow system-socket)", f'(allow network-outbound (remote ip "localhost:{port}"))')
+    )
     return "\n".join(
         (
             _BEGINNING,
             _rule("allow sysctl-read", "sysctl-name", _SYSCTL),
             _rule("allow mach-lookup", "global-name", _SERVICES),
-            *(
-                ()
-                if port is None
-                else ("(allow system-socket)", f'(allow network-outbound (remote ip "localhost:{port}"))')
-            ),
+            *egress,
             _rule("allow file-read-metadata file-test-existence", "literal", (*_LINKS, *_above(readable))),
             _rule("allow file-read* file-test-existence", "literal", _FILES),
             _rule("allow file-write-data", "literal", ("/dev/null", "/dev/zero", "/dev/tty")),
@@ -134,7 +130,7 @@ def _above(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def _rule(what: str, filter: str, values: Iterable[object]) -> str:
-    """Without a value it would hold for everything."""
+    """Empty without values: such a rule would apply to everything."""
     filters = "".join(f"\n  ({filter} {quote(str(value))})" for value in values)
     return f"({what}{filters})" if filters else ""
 

@@ -1,7 +1,7 @@
-"""What every command may read: the programs and libraries of this machine, and how they are set up.
+"""What every command may read: the programs and libraries of this machine, and their configuration.
 
-A session's own folders where its sandbox cannot mount any: a home, one for temporary files, one for the state of the
-shell.
+Also a session's own folders where its sandbox cannot mount any: a home, one for temporary files, one for the state of
+the shell.
 """
 
 import os
@@ -15,11 +15,11 @@ from tempfile import gettempdir
 from talaria.core.trees import Root
 
 PYTHON = os.path.realpath(sys.executable)
-"""Ours, as it is called inside of a sandbox, where no link of a virtual environment is."""
+"""Ours, by the name that works inside a sandbox, which has no links of a virtual environment."""
 
 TRIAL_S = 10.0
 BWRAP = "/usr/bin/bwrap"
-"""Never looked for: a folder on PATH may hold anything."""
+"""Not searched for: a folder on PATH may hold anything."""
 _SYSTEM = ("/usr", "/opt", "/nix/store")
 _LINKED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = (
@@ -29,11 +29,11 @@ _ETC = (
     *("protocols", "services", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone"),
     *("alpine-release", "debian_version", "lsb-release", "os-release", "redhat-release"),  # pip reads them
 )
-"""How programs find names, certificates, libraries and the time. No folder that also holds private keys."""
+"""How programs find names, certificates, libraries and the time. No folder that also contains private keys."""
 
 
 def system() -> Iterator[str]:
-    """Folders; some of them may be links to others."""
+    """Folders; some may be links to others."""
     yield from (path for path in (*_SYSTEM, *_LINKED) if Path(path).is_dir())
 
 
@@ -42,14 +42,14 @@ def etc(folder: Path = Path("/etc")) -> Iterator[str]:
 
 
 def interpreter() -> Iterator[Path]:
-    """Ours, where it is not the system's."""
+    """Our own Python, if it is not the system's."""
     prefix = Path(sys.base_prefix).resolve()
     if not any(prefix.is_relative_to(path) for path in _SYSTEM):
         yield prefix
 
 
 def own_code() -> tuple[Path, ...]:
-    """What runs in this process, outside of any sandbox: Talaria, its interpreter, and all that they import."""
+    """What runs in this process, outside any sandbox: Talaria, its interpreter, and all that they import."""
     has_venv = sys.prefix != sys.base_prefix
     packages = (path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
     found = (
@@ -63,7 +63,7 @@ def own_code() -> tuple[Path, ...]:
 
 
 def format_mounts(folders: Iterable[str], others: Iterable[str]) -> Iterator[str]:
-    """For bubblewrap: only to be read; a folder that is a link stays one."""
+    """For bubblewrap, read-only; a folder that is a link stays a link."""
     for folder in map(Path, folders):
         if folder.is_symlink():
             yield from ("--symlink", str(folder.readlink()), str(folder))
@@ -86,7 +86,7 @@ def try_command(command: Sequence[str], pass_fds: Sequence[int] = ()) -> str | N
 
 @contextmanager
 def scratch() -> Generator[Path]:
-    """By its true name: sandboxes that judge by names follow no links. Removed at the end, with all that is in it."""
+    """Resolved, because some sandboxes judge by name. Removed at the end, with all that is in it."""
     folder = Path(gettempdir()).resolve() / f"talaria-{os.urandom(8).hex()}"
     try:
         for place in (folder, folder / "home", folder / "tmp", folder / "shell"):
@@ -97,6 +97,6 @@ def scratch() -> Generator[Path]:
             around.remove_tree(folder.name)
 
 
-def surroundings(folder: Path) -> dict[str, str]:
-    """What commands find them by."""
+def scratch_variables(folder: Path) -> dict[str, str]:
+    """The variables by which commands find these folders."""
     return {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "GIT_CONFIG_NOSYSTEM": "1"}  # noqa: S108

@@ -1,15 +1,15 @@
-"""Toolchains that the person has installed for themselves: found by their variables and usual places, shown to commands
+"""Toolchains that the person has installed for themselves, found by their variables and usual places; commands see them
 read-only.
 
-A folder counts only if it looks like what it is named for, is the person's or root's, cannot be changed by everybody,
-and is not around a place where programs keep credentials, whether there are some today or not. A `pyvenv.cfg` may have
-been written by commands, so what it leads to must be an installation of Python. Only stats and small reads: it runs
-before the first command of every session.
+A folder counts only if it looks like what it is named for, belongs to the person or root, cannot be changed by
+everybody, and does not contain a place where programs keep credentials, even if there are none today. Commands may have
+written a `pyvenv.cfg`, so what it leads to must be an installation of Python. It makes only stats and small reads,
+because it runs before the first command of every session.
 """
 
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,11 +26,11 @@ _VENVS = (".venv", "venv")
 class _Kind(msgspec.Struct, frozen=True):
     variable: str
     usual: str = ""
-    """Below the home, where the variable is not set."""
+    """Below the home, if the variable is not set."""
     mark: str = ""
-    """What it has if it is one."""
+    """A file or folder that shows that it is one."""
     shown: tuple[str, ...] = ("",)
-    """Below it; an empty name is all of it."""
+    """Names below it; an empty name means all of it."""
     is_passed: bool = True
 
 
@@ -49,24 +49,24 @@ _KINDS = (
     _Kind("JAVA_HOME", mark="bin/java"),
     _Kind("SDKMAN_DIR", ".sdkman", "candidates", ("candidates",)),
 )
-"""Where credentials may be beside the programs (~/.cargo, ~/.sdkman/etc), only the programs are shown."""
+"""Where credentials may be next to the programs (~/.cargo, ~/.sdkman/etc), only the programs are shown."""
 VARIABLES = frozenset(kind.variable for kind in _KINDS)
 
 
 class Toolchains(msgspec.Struct, frozen=True, kw_only=True):
     reads: tuple[Path, ...] = ()
-    """Resolved; none of them is in what is shown anyway."""
+    """Resolved; only what is not shown anyway."""
     binds: tuple[Bind, ...] = ()
-    """The same by the name that a virtual environment has for it, where that is a link."""
+    """The same under the name that a virtual environment uses, if that is a link."""
     variables: Mapping[str, str] = {}
     path: str = ""
-    """PATH in the person's order; a link that is not shown is replaced by what it leads to."""
+    """PATH in the person's order; a link that is not shown is replaced by its target."""
 
 
 def find_toolchains(
     environment: Mapping[str, str], person: Path, shown: Sequence[Path], protected: Protected
 ) -> Toolchains:
-    """`shown`: what commands see without it, the project first."""
+    """`shown`: what commands see anyway, the project first."""
     project, *_ = shown
     seen = [str(path) for path in shown]
     reads: list[Path] = []
@@ -77,7 +77,7 @@ def find_toolchains(
         return any(_is_below(str(path), place) for place in seen)
 
     def show(path: Path) -> bool:
-        """Whether commands see it from now on."""
+        """Whether commands will see it."""
         if is_seen(path):
             return True
         if not _is_fit(path, person, protected):
@@ -87,39 +87,38 @@ def find_toolchains(
         return True
 
     for kind in _KINDS:
-        named = _locate(kind, environment, person)
-        if named is None or (kind.mark and not _exists(named / kind.mark)):
+        given = environment.get(kind.variable, "").split(os.pathsep)[0]
+        named = Path(given) if given else person / kind.usual
+        # in its usual place a link does not count: commands of a session in the home itself could have made it
+        is_named = named.is_absolute() if given else bool(kind.usual) and named.resolve() == named
+        if not is_named or (kind.mark and not _exists(named / kind.mark)):
             continue
         folder = named.resolve()
-        if kind.shown != ("",) and not _may_be_entered(folder, protected):
+        if kind.shown != ("",) and (len(folder.parts) < 2 or protected.is_secret(folder)):
             continue
         inner = [folder / name if name else folder for name in kind.shown]
         is_shown = [show(path.resolve()) for path in inner if _exists(path)]
         if kind.is_passed and any(is_shown):
             variables[kind.variable] = str(folder)
-    for version in _go_versions(person):
-        show(version)
+    try:
+        names = sorted(os.listdir(person / "sdk"))  # noqa: PTH208
+    except OSError:
+        names = []
+    for name in names:  # `go install golang.org/dl/go1.22` puts versions there
+        version = person / "sdk" / name
+        if name.startswith("go") and _exists(version / "bin/go") and version.resolve() == version:
+            show(version)
     for venv in (*filter(None, [variables.get("VIRTUAL_ENV")]), *(project / name for name in _VENVS)):
         found = _base_prefix(Path(venv))
         if found is None or is_seen(found[0]):
             continue
         prefix, real = found
-        if show(real) and real in reads and real != prefix:  # never what commands can write: they could move it away
+        if show(real) and real in reads and real != prefix:  # never in what commands can write: they could move it
             binds.append(Bind(real, prefix))
     entries = environment.get("PATH", os.defpath).split(os.pathsep)
     real = {entry: Path(entry).resolve() for entry in entries if Path(entry).is_absolute() and not is_seen(Path(entry))}
     path = (str(real[entry]) if entry in real and is_seen(real[entry]) else entry for entry in entries)
     return Toolchains(reads=tuple(reads), binds=tuple(binds), variables=variables, path=os.pathsep.join(path))
-
-
-def _locate(kind: _Kind, environment: Mapping[str, str], person: Path) -> Path | None:
-    """By the person's own word, or in its usual place: a link there does not count, because commands of a session in
-    the home itself could have made it."""
-    given = environment.get(kind.variable, "").split(os.pathsep)[0]
-    if given:
-        return Path(given) if Path(given).is_absolute() else None
-    usual = person / kind.usual
-    return usual if kind.usual and usual.resolve() == usual else None
 
 
 def _exists(path: Path) -> bool:
@@ -131,7 +130,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _is_fit(path: Path, person: Path, protected: Protected) -> bool:
-    """Whether it may be shown. Of a resolved path."""
+    """Whether a resolved path may be shown."""
     if _is_below(str(person), str(path)) or protected.is_secret(path) or protected.is_around_secrets(path):
         return False
     try:
@@ -142,25 +141,8 @@ def _is_fit(path: Path, person: Path, protected: Protected) -> bool:
     return is_plain and found.st_uid in (0, os.geteuid()) and not found.st_mode & stat.S_IWOTH
 
 
-def _may_be_entered(folder: Path, protected: Protected) -> bool:
-    """Whether named folders below it may be shown."""
-    return len(folder.parts) > 1 and not protected.is_secret(folder)
-
-
-def _go_versions(person: Path) -> Iterator[Path]:
-    """As `go install golang.org/dl/go1.22` puts them into ~/sdk."""
-    try:
-        names = sorted(os.listdir(person / "sdk"))  # noqa: PTH208
-    except OSError:
-        return
-    for name in names:
-        version = person / "sdk" / name
-        if name.startswith("go") and _exists(version / "bin/go") and version.resolve() == version:
-            yield version
-
-
 def _base_prefix(venv: Path) -> tuple[Path, Path] | None:
-    """Of the Python that a virtual environment was made with, by the name that it has there, and by its true one."""
+    """The prefix of the Python that a virtual environment was made with: as named there, and resolved."""
     try:
         text = read_file(venv / "pyvenv.cfg", MAX_CFG_BYTES).decode("utf-8", "replace")
     except OSError:
@@ -172,8 +154,8 @@ def _base_prefix(venv: Path) -> tuple[Path, Path] | None:
     if not home.is_absolute() or is_odd or home.name != "bin":
         return None
     try:
-        real = prefix.resolve()  # what is looked at is what is shown, wherever a link leads later
+        real = prefix.resolve()  # what is checked is what is shown, wherever a link leads later
         has_library = any(_exists(library / "os.py") for library in real.glob("lib/python3.*"))
-    except (OSError, RuntimeError):  # somebody changes it right now, or a loop of links
+    except (OSError, RuntimeError):  # it is being changed, or links form a loop
         return None
     return (prefix, real) if has_library and _exists(real / "bin/python3") else None

@@ -13,7 +13,7 @@ from tests.unit.tools.sandbox.test_resource_limits import has_memory_groups
 from talaria.core.redaction import Redactor
 from talaria.tools.output import CapturedOutput
 from talaria.tools.sandbox.base import SandboxLimits, SandboxPolicy, ToolHost
-from talaria.tools.sandbox.host.memory_use import memory_used
+from talaria.tools.sandbox.host.descendants import memory_used
 from talaria.tools.sandbox.launching import launch_host
 from talaria.tools.sandbox.local import make_bare_launch
 from talaria.tools.sandbox.running_command import SandboxCommand

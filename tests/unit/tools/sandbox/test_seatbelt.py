@@ -172,4 +172,4 @@ def test_where_it_does_not_work_commands_are_not_shut_in_and_it_says_so(monkeypa
     monkeypatch.setattr(seatbelt, "SANDBOX_EXEC", "/nowhere/sandbox-exec")
     sandbox = best_of_macos()
     assert sandbox.level == "none"
-    assert sandbox.about == "no sandbox: seatbelt does not work (/nowhere/sandbox-exec is not there)"
+    assert sandbox.about == "no sandbox: seatbelt does not work (/nowhere/sandbox-exec does not exist)"

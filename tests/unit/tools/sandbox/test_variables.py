@@ -78,7 +78,7 @@ def test_only_variables_that_are_set_are_passed() -> None:
     ["https://me:hush@pypi.acme.com/simple", "a postgres://me:hush@db/x", "https://t0ken@host", "direct,https://a:b@c"],
 )
 def test_a_value_with_a_login_is_refused_and_not_repeated(value: str) -> None:
-    with pytest.raises(ToolFailed, match=r"terminal\.env lists PIP_INDEX_URL.*Take the login out") as told:
+    with pytest.raises(ToolFailed, match=r"terminal\.env lists PIP_INDEX_URL.*Remove the login") as told:
         select_variables(("PIP_INDEX_URL",), {"PIP_INDEX_URL": value})
     assert "hush" not in str(told.value)
 

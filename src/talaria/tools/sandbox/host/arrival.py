@@ -1,6 +1,6 @@
-"""The tool host where nothing of ours is: its program arrives through standard input, and never lies on a disk.
+"""The tool host where Talaria is not installed: its program arrives on standard input, and is never stored on a disk.
 
-`delivery.py` sends this file first, for whatever Python 3 is there: it says itself if that one is too old.
+`launching.py` sends this file first. It runs on any Python 3, and says if that one is too old.
 """
 
 import json
@@ -15,7 +15,7 @@ OLDEST = (3, 8)
 
 
 class TextImporter:
-    """Imports modules from their text."""
+    """Imports modules from their source text."""
 
     def __init__(self, sources: Dict[str, str]) -> None:  # noqa: UP006
         self._sources = sources
@@ -29,7 +29,7 @@ class TextImporter:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        import __future__  # noqa: PLC0415  (too old a Python has no such annotations)
+        import __future__  # noqa: PLC0415  (a Python that is too old does not have it)
 
         unevaluated = __future__.annotations.compiler_flag
         exec(compile(self._sources[module.__name__], module.__name__, "exec", unevaluated), module.__dict__)  # noqa: S102
@@ -37,11 +37,11 @@ class TextImporter:
 
 def arrive(sources: Dict[str, str], settings: Dict[str, Any]) -> None:  # noqa: UP006
     if sys.version_info[:2] < OLDEST:
-        _refuse("its python3 is {}.{}, and the oldest that will do is {}.{}".format(*sys.version_info[:2], *OLDEST))
+        _refuse("its python3 is {}.{}, and the oldest that works is {}.{}".format(*sys.version_info[:2], *OLDEST))
     settings["shell"] = which("bash") or _refuse("there is no bash")
     settings["cwd"] = os.path.expanduser(settings["cwd"])
     try:
-        os.chdir(settings["cwd"])  # from there a command may name another folder
+        os.chdir(settings["cwd"])  # commands name other folders relative to it
     except OSError as fault:
         _refuse("the folder {}: {}".format(settings["cwd"], fault.strerror))
     sys.meta_path.insert(0, TextImporter(sources))  # pyright: ignore[reportArgumentType]

@@ -1,7 +1,7 @@
-"""The tool host: one per session, inside its sandbox. Runs commands for a workspace until that lets go of it.
+"""The tool host: one per session, inside its sandbox. Runs commands for a workspace until the channel closes.
 
-Started with settings as JSON (`launching.py` writes them), and the descriptor of the channel where that is not standard
-input and output. When the channel closes, or on any fault of ours, nothing of what was started here is left.
+It is started with settings as JSON (`launching.py` writes them), and with the descriptor of the channel where that is
+not standard input and output. When the channel closes, or something here fails, nothing of what was started is left.
 """
 
 import json
@@ -11,28 +11,140 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from talaria.tools.sandbox.host.child_command import CHUNK_BYTES, ChildCommand
-from talaria.tools.sandbox.host.descendants import adopt_orphans, reap, sweep, wake_on_child_exit
-from talaria.tools.sandbox.host.frames import ENDED, HELLO, INPUT, KILL, OUTPUT, START, Frames, frame
-from talaria.tools.sandbox.host.memory_use import memory_used
+from talaria.tools.sandbox.host.descendants import adopt_orphans, memory_used, reap, sweep, wake_on_child_exit
+from talaria.tools.sandbox.host.frames import ENDED, HELLO, INPUT, KILL, OUTPUT, SKIPPED, START, Frames, frame
 from talaria.tools.sandbox.host.minder import NOT_STARTED, Program, mind, set_size
 from talaria.tools.sandbox.host.shell import ShellState, make_proxy_variables
 
+CHUNK_BYTES = 1 << 16
+TAIL_BYTES = 16_000
+MAX_UNREAD_BYTES = 4 << 20
 FULL_BYTES = 1 << 20
-"""While so much waits to be sent, commands have to wait with more output."""
+"""While this much waits to be sent, no more output is read, so commands have to wait."""
 TICK_S = 0.5
 QUICKEST_TICK_S = 0.02
 FILLING_BYTES_PER_S = 16 << 30
-"""As fast as commands may fill a disk or memory: the less room there is, the more often we look."""
+"""The fastest that commands may fill a disk or memory: the less room there is, the more often we check."""
 SMALLEST_LIMIT_BYTES = 16 << 20
 LEFTOVER_S = 0.5
-"""Output that somebody still holds open when its command has ended is waited for so long."""
+"""How long we wait for output that somebody still holds open after its command has ended."""
 DISK_FULL = "disk"
 OUT_OF_MEMORY = "memory"
+
+
+class ChildCommand:
+    """A command in progress: what it reads, what it writes, and how much of that is passed on."""
+
+    def __init__(
+        self, number: int, minder: int, output: int, input: int | None, limit_bytes: int, notes: int | None
+    ) -> None:
+        """`notes`: where its minder writes, in the end, what it could not connect to; None: nobody notes that."""
+        self.number = number
+        self.minder = minder
+        self.output: int | None = output
+        """To be read until its end."""
+        self.input = input
+        """Where the command reads from."""
+        self.unread = bytearray()
+        """Input that the command has not read yet."""
+        self.code: int | None = None
+        """Once it has ended."""
+        self.why = ""
+        """Why we ended it."""
+        self.ended_at = 0.0
+        self._notes = notes
+        self._is_last = False
+        self._limit_bytes = limit_bytes
+        self._passed_bytes = 0
+        self._tail = bytearray()
+        self._skipped_bytes = 0
+
+    def read(self) -> Iterator[bytes]:
+        """Frames for what can be read now."""
+        try:
+            chunk = os.read(self.output, CHUNK_BYTES) if self.output is not None else b""
+        except BlockingIOError:
+            return
+        except OSError:  # of a terminal that nobody has open any more
+            chunk = b""
+        if not chunk:
+            self._close_output()
+            return
+        room = max(0, self._limit_bytes - self._passed_bytes)
+        if room:
+            self._passed_bytes += min(room, len(chunk))
+            yield frame(OUTPUT, self.number, chunk[:room])
+        rest = chunk[room:]
+        self._skipped_bytes += len(rest)
+        self._tail = (self._tail + rest)[-TAIL_BYTES:]
+
+    def flush(self) -> Iterator[bytes]:
+        """Frames for the end of what has been left out so far."""
+        if self._skipped_bytes:
+            yield frame(SKIPPED, self.number, b"%d" % (self._skipped_bytes - len(self._tail)))
+            yield frame(OUTPUT, self.number, bytes(self._tail))
+            self._tail.clear()
+            self._skipped_bytes = 0
+
+    def take(self, content: bytes) -> None:
+        """Input for the command; empty: there is no more."""
+        self._is_last = self._is_last or not content
+        if len(self.unread) + len(content) <= MAX_UNREAD_BYTES:
+            self.unread += content
+        self.write()
+
+    def write(self) -> None:
+        """Pass on as much input as the command takes now."""
+        if self.input is None:
+            self.unread.clear()
+            return
+        try:
+            while self.unread:
+                del self.unread[: os.write(self.input, self.unread)]
+        except BlockingIOError:
+            return
+        except OSError:  # it no longer reads
+            self.unread.clear()
+        if self._is_last:
+            self._close_input()
+
+    def read_notes(self) -> list[str] | None:
+        """What it could not connect to, once its minder has ended; None: not known."""
+        if self._notes is None:
+            return None
+        os.set_blocking(self._notes, False)
+        with suppress(OSError, ValueError):
+            return json.loads(os.read(self._notes, CHUNK_BYTES))
+        return None
+
+    def end(self, why: str) -> None:
+        """By its minder, which also ends all that the command has started."""
+        self.why = self.why or why
+        for sign in (signal.SIGTERM, signal.SIGCONT):  # a command may have stopped it
+            with suppress(ProcessLookupError):
+                os.kill(self.minder, sign)
+
+    def close(self) -> None:
+        self._close_input()
+        self._close_output()
+        if self._notes is not None:
+            os.close(self._notes)
+            self._notes = None
+
+    def _close_input(self) -> None:
+        if self.input is not None:
+            os.close(self.input)
+            self.input = None
+
+    def _close_output(self) -> None:
+        if self.output is not None:
+            with suppress(OSError):
+                os.close(self.output)
+            self.output = None
 
 
 class CommandLoop:
@@ -47,7 +159,7 @@ class CommandLoop:
         self._commands: dict[int, ChildCommand] = {}
         self._state = ShellState(settings["folder"], settings["cwd"])
         self._saving: dict[int, bool] = {}
-        """Commands whose state is kept, and whether the place they end in is, too."""
+        """Commands whose state is kept, and whether the folder that they end in is kept, too."""
         self._environment = {**os.environ, **settings.get("environment", {})}
         self._confine = confine
         self._woken = wake_on_child_exit()  # only the end of the channel ends us
@@ -59,8 +171,15 @@ class CommandLoop:
         adopt_orphans()
         for descriptor in (self._in, self._out):
             os.set_blocking(descriptor, False)
-            os.set_inheritable(descriptor, False)  # commands have no business here
-        self._greet()
+            os.set_inheritable(descriptor, False)  # not for commands
+        hello = frame(HELLO, 0, json.dumps({"pid": os.getpid()}).encode())
+        if self._settings.get("has_egress"):
+            listener = socket.create_server(("127.0.0.1", 0), backlog=64)  # the egress proxy outside accepts from it
+            self._environment.update(make_proxy_variables(listener.getsockname()[1], self._settings.get("proxied")))
+            with listener, socket.socket(fileno=os.dup(self._out)) as channel:
+                socket.send_fds(channel, [hello], [listener.fileno()])
+        else:
+            self._outgoing += hello
         while True:
             self._handle(self._poll())
             self._collect()
@@ -75,22 +194,8 @@ class CommandLoop:
         if "confinement" in self._settings:
             import shutil  # noqa: PLC0415  (takes as long to load as all the rest)
 
-            with suppress(RecursionError):  # too deep: whoever started us removes it, too
+            with suppress(RecursionError):  # too deep: the process that started us removes it as well
                 shutil.rmtree(self._settings["confinement"]["scratch"], ignore_errors=True)
-
-    def _greet(self) -> None:
-        hello = frame(HELLO, 0, json.dumps({"pid": os.getpid()}).encode())
-        if not self._settings.get("has_egress"):
-            self._outgoing += hello
-            return
-        with self._listener() as listener, socket.socket(fileno=os.dup(self._out)) as channel:
-            socket.send_fds(channel, [hello], [listener.fileno()])
-
-    def _listener(self) -> socket.socket:
-        """Whoever connects to it speaks with the egress proxy, which sits outside."""
-        listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self._environment.update(make_proxy_variables(listener.getsockname()[1], self._settings.get("proxied")))
-        return listener
 
     def _poll(self) -> dict[int, int]:
         """What can be read and written now, by descriptor."""
@@ -115,40 +220,56 @@ class CommandLoop:
         for running in tuple(self._commands.values()):
             if running.output is not None and ready.get(running.output, 0) & readable:
                 self._send(running.read())
-            if running.input is not None and ready.get(running.input, 0):  # or it does not read any more: that is told
+            if running.input is not None and ready.get(running.input, 0):  # also when the command no longer reads
                 running.write()
         if ready.get(self._in, 0) & readable:
-            self._hear()
+            try:
+                chunk = os.read(self._in, CHUNK_BYTES)
+            except BlockingIOError:
+                pass
+            else:
+                if not chunk:
+                    raise EOFError
+                for kind, number, content in self._frames.feed(chunk):
+                    running = self._commands.get(number)
+                    if kind == START:
+                        self._start(number, json.loads(content))
+                    elif kind == INPUT and running is not None:
+                        running.take(content)
+                    elif kind == KILL and running is not None:
+                        running.end("")
         if self._outgoing:
             with suppress(BlockingIOError):
                 del self._outgoing[: os.write(self._out, self._outgoing)]
 
-    def _hear(self) -> None:
-        try:
-            chunk = os.read(self._in, CHUNK_BYTES)
-        except BlockingIOError:
-            return
-        if not chunk:
-            raise EOFError
-        for kind, number, content in self._frames.feed(chunk):
-            running = self._commands.get(number)
-            if kind == START:
-                self._start(number, json.loads(content))
-            elif kind == INPUT and running is not None:
-                running.take(content)
-            elif kind == KILL and running is not None:
-                _end(running, "")
-
     def _start(self, number: int, wanted: dict[str, Any]) -> None:
-        """`wanted` is a `Command` (commands.py)."""
+        """`wanted` is a `SandboxCommand` (running_command.py)."""
+        if wanted["program"] is not None:
+            argv, environment = tuple(wanted["program"]), self._environment
+        else:
+            script = self._state.script(wanted["command"], is_kept=wanted["is_kept"])
+            argv, environment = (self._settings["shell"], "-c", script), self._state.environment(self._environment)
+        limits = self._settings["limits"]
+        file_bytes = min(limits["FSIZE"], max(self._room_bytes(), SMALLEST_LIMIT_BYTES))  # however fast a file grows
         opened: list[int] = []
         try:
-            ours, theirs = _terminal(*wanted["size"]) if wanted["size"] else _pipes(has_input=wanted["has_input"])
+            ours, theirs = _open_streams(wanted["size"], has_input=wanted["has_input"])
             opened = [one for one in ours if one is not None]
             notes, noting = os.pipe() if self._settings.get("notes_connections") else (None, None)
             opened += [notes] if notes is not None else []
+            program = Program(
+                argv,
+                {**environment, "TERM": "xterm-256color" if wanted["size"] else "dumb"},
+                wanted["cwd"] or self._state.place(),
+                theirs,
+                bool(wanted["size"]),
+                {**limits, "FSIZE": file_bytes},
+                self._settings.get("niceness", 0),
+                self._confine,
+                noting,
+            )
             try:
-                minder = mind(self._program(wanted, theirs, noting))
+                minder = mind(program)
             finally:
                 for descriptor in {*theirs, *([noting] if noting is not None else [])}:
                     os.close(descriptor)
@@ -162,87 +283,54 @@ class CommandLoop:
         if wanted["is_kept"]:
             self._saving[number] = wanted["cwd"] is None
 
-    def _program(self, wanted: dict[str, Any], descriptors: tuple[int, int, int], notes: int | None) -> Program:
-        term = {"TERM": "xterm-256color" if wanted["size"] else "dumb"}
-        if wanted["program"] is not None:
-            argv, environment = tuple(wanted["program"]), self._environment
-        else:
-            script = self._state.script(wanted["command"], is_kept=wanted["is_kept"])
-            argv, environment = (self._settings["shell"], "-c", script), self._state.environment(self._environment)
-        cwd = wanted["cwd"] or self._state.place()
-        return Program(
-            argv,
-            {**environment, **term},
-            cwd,
-            descriptors,
-            bool(wanted["size"]),
-            {**self._settings["limits"], "FSIZE": self._file_limit_bytes()},
-            self._settings.get("niceness", 0),
-            self._confine,
-            notes,
-        )
-
-    def _file_limit_bytes(self) -> int:
-        """No single file fills the disk, however fast it is made."""
-        return min(self._settings["limits"]["FSIZE"], max(self._room_bytes(), SMALLEST_LIMIT_BYTES))
-
     def _collect(self) -> None:
-        """Commands whose minder has ended, once their output has, too."""
+        """Report the commands whose minder has ended, once their output has ended, too."""
         minders = {running.minder: running for running in self._commands.values() if running.code is None}
         for pid, code in reap().items():
-            if (running := minders.get(pid)) is not None:
+            running = minders.pop(pid, None)
+            if running is not None:
                 running.code = code
                 running.ended_at = time.monotonic()
                 if code < 0:  # the command ended its own minder: what it left behind is ours now
-                    sweep(self._minders)
+                    sweep(spared=minders)
         for running in tuple(self._commands.values()):
             is_late = time.monotonic() - running.ended_at > LEFTOVER_S and len(self._outgoing) < FULL_BYTES
-            if running.code is not None and (running.output is None or is_late):
-                self._finish(running, running.code)
-
-    def _minders(self) -> frozenset[int]:
-        return frozenset(running.minder for running in self._commands.values() if running.code is None)
-
-    def _finish(self, running: ChildCommand, code: int) -> None:
-        if (is_place_kept := self._saving.pop(running.number, None)) is not None:
-            self._state.take(is_place_kept=is_place_kept)
-        self._send(running.flush())
-        unreachable = running.read_notes()
-        running.close()
-        del self._commands[running.number]
-        self._send((self._format_end(running.number, code if code >= 0 else 128 - code, running.why, unreachable),))
+            if running.code is None or not (running.output is None or is_late):
+                continue
+            if (is_place_kept := self._saving.pop(running.number, None)) is not None:
+                self._state.take(is_place_kept=is_place_kept)
+            self._send(running.flush())
+            unreachable = running.read_notes()
+            running.close()
+            del self._commands[running.number]
+            code = running.code if running.code >= 0 else 128 - running.code
+            self._send((self._format_end(running.number, code, running.why, unreachable),))
 
     def _format_end(self, number: int, code: int, why: str = "", unreachable: list[str] | None = None) -> bytes:
-        told = {"code": code, "why": why, "cwd": self._state.place(), "unreachable": unreachable}
-        return frame(ENDED, number, json.dumps(told).encode())
+        status = {"code": code, "why": why, "cwd": self._state.place(), "unreachable": unreachable}
+        return frame(ENDED, number, json.dumps(status).encode())
 
     def _tick(self) -> None:
+        """Pass on the end of long output, and end commands when the disk or memory is full."""
         now = time.monotonic()
         if not self._commands or now - self._ticked_at < self._tick_s:
             return
         self._ticked_at = now
-        room_bytes = self._room_bytes()
-        self._tick_s = min(tick_s(room_bytes), tick_s(self._watch_memory()))
-        is_full = room_bytes < 0
+        disk_bytes, memory_bytes = self._room_bytes(), FILLING_BYTES_PER_S
+        if limit_bytes := self._settings.get("memory_bytes"):
+            living = {one.minder: one for one in self._commands.values() if one.code is None}
+            used = memory_used(living, limit_bytes)
+            memory_bytes = limit_bytes - sum(used.values())
+            if memory_bytes < 0:
+                living[max(used, key=used.__getitem__)].end(OUT_OF_MEMORY)
+        self._tick_s = min(tick_s(disk_bytes), tick_s(memory_bytes))
         for running in self._commands.values():
             self._send(running.flush())
-            if is_full and running.code is None:
-                _end(running, DISK_FULL)
-
-    def _watch_memory(self) -> int:
-        """How much more commands may use. When that is less than nothing, the one that uses most is ended."""
-        limit_bytes = self._settings.get("memory_bytes")
-        if not limit_bytes:
-            return FILLING_BYTES_PER_S
-        running = {one.minder: one for one in self._commands.values() if one.code is None}
-        used = memory_used(running, limit_bytes)
-        room_bytes = limit_bytes - sum(used.values())
-        if room_bytes < 0:
-            _end(running[max(used, key=used.__getitem__)], OUT_OF_MEMORY)
-        return room_bytes
+            if disk_bytes < 0 and running.code is None:
+                running.end(DISK_FULL)
 
     def _room_bytes(self) -> int:
-        """On the disk of the project, without what is to stay free; less than nothing: it is too full."""
+        """On the project's disk, without what is to stay free; less than nothing: it is too full."""
         with suppress(OSError):
             disk = os.statvfs(self._settings["cwd"])
             return disk.f_bavail * disk.f_frsize - self._settings["reserve_bytes"]
@@ -254,26 +342,19 @@ class CommandLoop:
 
 
 def tick_s(room_bytes: int) -> float:
-    """When to look next at what commands do."""
+    """How soon to check again what commands use."""
     return min(TICK_S, max(QUICKEST_TICK_S, room_bytes / FILLING_BYTES_PER_S))
 
 
-def _end(running: ChildCommand, why: str) -> None:
-    running.why = running.why or why
-    for sign in (signal.SIGTERM, signal.SIGCONT):  # a command may have stopped it
-        with suppress(ProcessLookupError):
-            os.kill(running.minder, sign)
-
-
-def _terminal(rows: int, columns: int) -> tuple[tuple[int, int], tuple[int, int, int]]:
-    """Ours to read and write, theirs for all three."""
-    ours, theirs = os.openpty()
-    set_size(theirs, rows, columns)
-    os.set_blocking(ours, False)
-    return (ours, os.dup(ours)), (theirs, theirs, theirs)
-
-
-def _pipes(*, has_input: bool) -> tuple[tuple[int, int | None], tuple[int, int, int]]:
+def _open_streams(
+    size: tuple[int, int] | None, *, has_input: bool
+) -> tuple[tuple[int, int | None], tuple[int, int, int]]:
+    """A terminal of this size, or pipes: our ends to read and to write, and the command's three."""
+    if size:
+        ours, theirs = os.openpty()
+        set_size(theirs, *size)
+        os.set_blocking(ours, False)
+        return (ours, os.dup(ours)), (theirs, theirs, theirs)
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     if not has_input:
@@ -283,19 +364,15 @@ def _pipes(*, has_input: bool) -> tuple[tuple[int, int | None], tuple[int, int, 
     return (reading, ours), (theirs, writing, writing)
 
 
-def _make_confinement(settings: dict[str, Any], channel: Iterable[int]) -> Callable[[], None]:
-    """What every command calls before it begins; nothing, where a sandbox stands around all of us."""
-    if "confinement" not in settings:
-        return lambda: None
-    from talaria.tools.sandbox.host.confining import confine  # noqa: PLC0415  (elsewhere nobody needs it)
-
-    return confine(settings["confinement"], channel)
-
-
 def main() -> None:
     settings, *channel = map(json.loads, sys.argv[1:])
     incoming, outgoing = channel * 2 if channel else (0, 1)
-    host = CommandLoop(settings, incoming, outgoing, _make_confinement(settings, {incoming, outgoing}))
+    if "confinement" in settings:
+        from talaria.tools.sandbox.host.confining import confine  # noqa: PLC0415  (only level landlock needs it)
+
+        host = CommandLoop(settings, incoming, outgoing, confine(settings["confinement"], {incoming, outgoing}))
+    else:
+        host = CommandLoop(settings, incoming, outgoing)
     try:
         host.run()
     except (EOFError, BrokenPipeError, ConnectionResetError):

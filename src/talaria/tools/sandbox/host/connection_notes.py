@@ -1,8 +1,8 @@
-"""What a command tried to connect to and could not, because it is not in the sandbox: ports of this machine, sockets in
-files, other machines.
+"""What a command tried to connect to that is not in the sandbox: ports of this machine, socket files, other machines.
 
-A filter reports each `connect` to the command's minder, which notes where it leads and lets it go on. So what is told
-afterwards is what was tried, whatever the program printed. No decision depends on these notes: they only inform.
+A filter reports each `connect` to the command's minder, which notes the destination and lets the call continue. So the
+report afterwards says what was tried, whatever the program printed. No decision depends on these notes: they only
+inform.
 """
 
 import json
@@ -16,25 +16,25 @@ from contextlib import suppress
 from talaria.tools.sandbox.host import seccomp
 
 MAX_ATTEMPTS = 32
-"""Different ones, of one command."""
+"""Different ones, for one command."""
 MAX_PATH_CHARS = 256
-"""Of a socket. So all attempts fit into a pipe, and whoever writes them never waits."""
+"""Of a socket. So all attempts fit into a pipe, and writing them never blocks."""
 MAX_LOOKS = 100
-"""At the sockets of the sandbox, for one command, because each takes milliseconds. Who tries closed ports more often is
-not noted at all."""
+"""At the sockets of the sandbox, for one command, because each takes milliseconds. If a command tries closed ports more
+often, nothing is noted."""
 _MAX_ADDRESS_BYTES = 128
 _LISTENS = "0A"
 _NAME_LOOKUP = 53
-"""Libraries look up names there, and programs say themselves which name was not found."""
+"""Libraries look up names on this port, and programs say themselves which name was not found."""
 _ADDRESS_BITS = (1 << 56) - 1
-"""Some machines keep tags in the bits above."""
+"""Some machines keep tags in the higher bits."""
 _LOOPBACK_IPV4, _ANY_IPV4 = 127, bytes(4)
 _HERE_IPV6 = (bytes(16), bytes(15) + b"\x01")
 _IPV4_INSIDE = bytes(10) + b"\xff\xff"
 
 
 def report_connections(channel: socket.socket) -> None:
-    """Called by a command before it begins. Where the kernel cannot do it, the channel ends and nothing is reported."""
+    """A command calls it before it begins. If the kernel cannot do it, the channel ends and nothing is reported."""
     with channel, suppress(OSError):
         listener = seccomp.install_with_listener(seccomp.report_connecting())
         socket.send_fds(channel, [b"+"], [listener])
@@ -57,10 +57,10 @@ class ConnectionNotes:
         self._looks = 0
 
     def handle(self, ready: int) -> bool:
-        """`ready`: what `poll` said of the listener. False: no process is left that could connect."""
+        """`ready`: what `poll` returned for the listener. False: no process is left that could connect."""
         if not ready & select.POLLIN:
             return False
-        with suppress(OSError):  # who called has ended meanwhile, or may not be looked into
+        with suppress(OSError):  # the caller has ended meanwhile, or may not be inspected
             notice = seccomp.receive(self.listener)
             try:
                 with suppress(OSError, ValueError, struct.error):
@@ -79,69 +79,52 @@ class ConnectionNotes:
             os.close(memory)
         (family,) = struct.unpack_from("=H", address)
         if family == socket.AF_UNIX:
-            name, is_there = _find_socket(address[2:], notice.thread)
+            path = address[2:].partition(b"\0")[0]
+            if not path:  # without a path, those outside cannot be reached
+                return
+            if not path.startswith(b"/"):
+                path = os.path.join(os.fsencode(os.readlink(f"/proc/{notice.thread}/cwd")), path)
+            shown = os.path.normpath(path).decode("utf-8", "replace")
+            name, is_there = f"socket {shown}", not shown.isprintable() or len(shown) > MAX_PATH_CHARS
+            with suppress(OSError):
+                is_there = is_there or stat.S_ISSOCK(os.stat(path).st_mode)
         elif family in (socket.AF_INET, socket.AF_INET6):
             (port,) = struct.unpack_from("!H", address, 2)
             if port in (0, _NAME_LOOKUP):
                 return
             host = address[4:8] if family == socket.AF_INET else address[8:24].removeprefix(_IPV4_INSIDE)
-            name = _find_host(host, port)
-            is_there = name.startswith("port ") and self._is_served(port)
+            if len(host) == len(_ANY_IPV4):
+                is_here, shown = host[0] == _LOOPBACK_IPV4 or host == _ANY_IPV4, socket.inet_ntop(socket.AF_INET, host)
+            else:
+                is_here, shown = host in _HERE_IPV6, f"[{socket.inet_ntop(socket.AF_INET6, host)}]"
+            name = f"port {port}" if is_here else f"host {shown}:{port}"
+            if is_here and port not in self._served and self._looks < MAX_LOOKS:
+                self._looks += 1
+                self._served |= _list_served()
+            is_there = is_here and port in self._served  # once it was, nobody looks again
         else:
             return
         if is_there:
-            self._failing.pop(name, None)  # a server that was awaited, and has come
+            self._failing.pop(name, None)  # the program waited for a server, which has started
         elif len(self._failing) < MAX_ATTEMPTS:
             self._failing[name] = None
 
-    def _is_served(self, port: int) -> bool:
-        """Once it was, nobody looks again."""
-        if port not in self._served and self._looks < MAX_LOOKS:
-            self._looks += 1
-            self._served |= _list_served()
-        return port in self._served
-
     def encode(self) -> bytes:
-        """JSON: all of it, or null where there was too much to look at."""
+        """As JSON; null if there was too much to look at."""
         return json.dumps([*self._failing] if self._looks < MAX_LOOKS else None).encode()
 
 
-def _find_socket(name: bytes, thread: int) -> tuple[str, bool]:
-    """By its path, and whether the sandbox has it."""
-    path = name.partition(b"\0")[0]
-    if not path:  # it has no path, and those outside cannot be reached
-        return "", True
-    if not path.startswith(b"/"):
-        path = os.path.join(os.fsencode(os.readlink(f"/proc/{thread}/cwd")), path)
-    told = os.path.normpath(path).decode("utf-8", "replace")
-    with suppress(OSError):
-        if stat.S_ISSOCK(os.stat(path).st_mode):
-            return f"socket {told}", True
-    return f"socket {told}", not told.isprintable() or len(told) > MAX_PATH_CHARS
-
-
-def _find_host(host: bytes, port: int) -> str:
-    if len(host) == len(_ANY_IPV4):
-        is_here, name = host[0] == _LOOPBACK_IPV4 or host == _ANY_IPV4, socket.inet_ntop(socket.AF_INET, host)
-    else:
-        is_here, name = host in _HERE_IPV6, f"[{socket.inet_ntop(socket.AF_INET6, host)}]"
-    return f"port {port}" if is_here else f"host {name}:{port}"
-
-
 def _list_served() -> set[int]:
-    """The ports on which processes of this sandbox listen, on whichever address."""
+    """The ports on which processes of this sandbox listen, at any address."""
     served: set[int] = set()
     for protocol, table, counts in (("TCP", "tcp", "sockstat"), ("TCP6", "tcp6", "sockstat6")):
         with suppress(OSError):
-            if not _count_sockets(protocol, counts):
+            with open(f"/proc/self/net/{counts}", encoding="ascii") as file:
+                used = next((int(line.split()[2]) for line in file if line.startswith(f"{protocol}: inuse ")), 0)
+            if not used:
                 continue  # the kernel would go through all of its table, to find nothing
             with open(f"/proc/self/net/{table}", encoding="ascii") as file:
                 next(file)
                 rows = (line.split(maxsplit=4) for line in file)
                 served.update(int(local.rpartition(":")[2], 16) for _, local, _, state, _ in rows if state == _LISTENS)
     return served
-
-
-def _count_sockets(protocol: str, counts: str) -> int:
-    with open(f"/proc/self/net/{counts}", encoding="ascii") as file:
-        return next((int(line.split()[2]) for line in file if line.startswith(f"{protocol}: inuse ")), 0)

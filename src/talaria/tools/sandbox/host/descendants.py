@@ -1,43 +1,39 @@
-"""All that a process has started, wherever it went: found through /proc, ended without a gap to slip through.
-
-And what whoever minds it has to see to for itself. Imports nothing of ours.
+"""Everything that a process has started, wherever it went: found and measured through /proc, and ended without a gap
+to slip through. Also what a process that minds others must set up for itself. Imports nothing of ours.
 """
 
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_DUMPABLE = 4
 PAUSE_S = 0.005
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 LONGEST_S = 5.0
-"""What then still lives cannot be ended by us."""
-UNHEEDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+"""What is still alive then cannot be ended by us."""
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 
 
 def wake_on_child_exit(*others: signal.Signals) -> int:
-    """What can be read when one has ended: the signal's number, as of `others`. Signals end us no more: whoever is
-    started must get them back."""
+    """A descriptor that brings the number of each SIGCHLD, and of `others`. From now on no signal in `IGNORED` ends
+    this process; programs that it starts must have them restored."""
     reading, writing = os.pipe()
     for descriptor in (reading, writing):
         os.set_blocking(descriptor, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for sign in UNHEEDED:
+    for sign in IGNORED:
         signal.signal(sign, signal.SIG_IGN)
     for sign in (signal.SIGCHLD, *others):
-        signal.signal(sign, _pass)
+        signal.signal(sign, lambda _, __: None)  # `SIG_IGN` would not wake us
     return reading
 
 
-def _pass(*_: object) -> None:
-    return None
-
-
 def read_given_environment() -> dict[bytes, bytes]:
-    """As it was given to this process: Python may have added to its own."""
+    """As this process received it: Python may have added to its own."""
     try:
         with open("/proc/self/environ", "rb") as file:
             lines = file.read().split(b"\0")
@@ -46,21 +42,21 @@ def read_given_environment() -> dict[bytes, bytes]:
     return dict(line.split(b"=", 1) for line in lines if b"=" in line)
 
 
-def let_go_of_pipes() -> None:
-    """They are those of what was started: who waits for their end must not wait for us."""
+def release_pipes() -> None:
+    """They belong to the program that was started: nobody who waits for their end should have to wait for us."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
 
 
 def adopt_orphans() -> None:
-    """So that what a child leaves behind becomes ours, also where it left its group and session."""
+    """Become the parent of what a child leaves behind, even if that left its group and session."""
     control(PR_SET_CHILD_SUBREAPER, 1)
-    control(PR_SET_DUMPABLE, 0)  # a command is not to look into us
+    control(PR_SET_DUMPABLE, 0)  # commands must not look into us
 
 
 def control(option: int, value: int) -> None:
-    """By `prctl`, where there is one."""
+    """Call `prctl`, where there is one."""
     if sys.platform != "linux":
         return
     import ctypes  # noqa: PLC0415
@@ -87,12 +83,16 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def sweep(spared: Callable[[], frozenset[int]] = frozenset) -> None:
-    """End all our descendants but those `spared` and theirs. They are stopped first: who sleeps cannot fork away."""
+def sweep(spared: Collection[int] = ()) -> None:
+    """End all our descendants except those `spared` and theirs. They are stopped first, so that none can fork away."""
     if not os.path.isdir("/proc/self"):
         return
     deadline = time.monotonic() + LONGEST_S
-    while (left := _find_remaining(spared())) and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        kept = {below for pid in spared for below in (pid, *descendants(pid))}
+        left = [pid for pid in descendants(os.getpid()) if pid not in kept]
+        if not left:
+            return
         for sign in (signal.SIGSTOP, signal.SIGKILL):
             for pid in left:
                 with suppress(ProcessLookupError, PermissionError):
@@ -101,13 +101,8 @@ def sweep(spared: Callable[[], frozenset[int]] = frozenset) -> None:
         time.sleep(PAUSE_S)
 
 
-def _find_remaining(spared: frozenset[int]) -> list[int]:
-    kept = {below for pid in spared for below in (pid, *descendants(pid))}
-    return [pid for pid in descendants(os.getpid()) if pid not in kept]
-
-
 def reap(*awaited: int) -> dict[int, int]:
-    """Take in every child that has ended; the exit codes of those."""
+    """Reap every child that has ended. Returns their exit codes, or only those of `awaited`."""
     ended: dict[int, int] = {}
     with suppress(ChildProcessError):
         while True:
@@ -117,3 +112,36 @@ def reap(*awaited: int) -> dict[int, int]:
             if not awaited or pid in awaited:
                 ended[pid] = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
     return ended
+
+
+def memory_used(roots: Iterable[int], limit_bytes: int) -> dict[int, int]:
+    """In bytes, by the root process of each command. Memory that several processes share counts for each of them. Only
+    if that goes over the limit is it measured again, with each share counted once."""
+    families = {root: tuple(_descend(root)) for root in roots}
+    used = {root: sum(map(_resident, family)) for root, family in families.items()}
+    if sum(used.values()) <= limit_bytes:
+        return used
+    return {root: sum(map(_proportional, family)) for root, family in families.items()}
+
+
+def _descend(pid: int) -> Iterator[int]:
+    yield pid
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
+                children = file.read().split()
+                for child in children:
+                    yield from _descend(int(child))
+
+
+def _resident(pid: int) -> int:
+    with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * _PAGE_BYTES
+    return 0
+
+
+def _proportional(pid: int) -> int:
+    """Its part of what it shares with others; all of it where nobody may look so closely."""
+    with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/smaps_rollup") as file:
+        return sum(int(line.split()[1]) << 10 for line in file if line.startswith(("Pss:", "SwapPss:")))
+    return _resident(pid)

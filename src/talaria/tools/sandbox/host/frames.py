@@ -1,24 +1,24 @@
-"""What a workspace and its tool host tell each other: frames of a kind, the number of a command, and some bytes.
+"""What a workspace and its tool host exchange: frames with a kind, the number of a command, and some bytes.
 
-Imports nothing of ours: it is part of the tool host, which runs where nothing of ours is.
+Imports nothing of ours: it is part of the tool host, which also runs where Talaria is not installed.
 """
 
 import struct
 from collections.abc import Iterator
 
 START = b"S"
-"""To the host: run a command, as JSON."""
+"""To the host, as JSON: run a command."""
 INPUT = b"I"
-"""To the host: what the command reads; empty: no more."""
+"""To the host: input for the command; empty: no more."""
 KILL = b"K"
-"""To the host: end the command with all its children."""
+"""To the host: end the command and all its children."""
 HELLO = b"H"
 """From the host, once: it is ready."""
 OUTPUT = b"O"
 SKIPPED = b"L"
-"""From the host: so many bytes of output (in digits) were left out here."""
+"""From the host: how many bytes of output were left out here, in digits."""
 ENDED = b"E"
-"""From the host, as JSON: nothing of the command is left."""
+"""From the host, as JSON: the command has ended, and nothing of it is left."""
 
 MAX_BYTES = 1 << 20
 
@@ -27,7 +27,7 @@ _MAGIC = 0x7A1A51A
 
 
 class BrokenStream(Exception):
-    """What came is no frame."""
+    """What was received is not a frame."""
 
 
 def frame(kind: bytes, number: int = 0, content: bytes = b"") -> bytes:
@@ -35,7 +35,7 @@ def frame(kind: bytes, number: int = 0, content: bytes = b"") -> bytes:
 
 
 class Frames:
-    """Bytes as they come, cut into frames."""
+    """Cuts bytes into frames as they arrive."""
 
     def __init__(self) -> None:
         self._pending = bytearray()

@@ -1,6 +1,6 @@
-"""Landlock: a process shuts itself in, with all that it starts. What is not named is neither read nor written.
+"""Landlock: a process confines itself and all that it starts. It can neither read nor write what is not named.
 
-It does not know sockets, modes and times of files (`seccomp.offline` does), and cannot guard a folder inside of a
+It does not cover sockets, or modes and times of files (`seccomp.offline` does), and cannot guard a folder inside a
 writable one. Imports nothing of ours.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
-"""Writable for everybody. Not /dev/pts: there are the person's other terminals. Semaphores live in /dev/shm."""
+"""Writable for everybody. Not /dev/pts, which has the person's other terminals, nor /dev/shm, which has semaphores."""
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
@@ -33,7 +33,7 @@ _CAPABILITIES = 0x20080522
 
 
 def abi() -> int:
-    """0: there is no Landlock here."""
+    """0: this system has no Landlock."""
     if sys.platform != "linux":
         return 0
     with suppress(OSError):
@@ -42,7 +42,7 @@ def abi() -> int:
 
 
 def make_access_masks(version: int) -> tuple[int, int, int]:
-    """All that this version can refuse: of files, of the network, and of what is outside."""
+    """All that this version can refuse: for files, for the network, and for what is outside."""
     files = _FIRST
     files |= _REFER if version >= 2 else 0
     files |= _TRUNCATE if version >= 3 else 0
@@ -52,7 +52,7 @@ def make_access_masks(version: int) -> tuple[int, int, int]:
 
 
 def restrict(readable: Iterable[str], writable: Iterable[str]) -> None:
-    """This process, for good. Raises `OSError`."""
+    """Confine this process for good. Raises `OSError`."""
     rules = ruleset(readable, writable)
     try:
         enter(rules)
@@ -61,10 +61,10 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> None:
 
 
 def ruleset(readable: Iterable[str], writable: Iterable[str], emptied: Iterable[str] = ()) -> int:
-    """A descriptor for `enter`. Paths lead where their links do; those that do not exist are left out.
+    """A descriptor for `enter`. Links in paths are followed; paths that do not exist are left out.
 
-    What is readable can be executed; what is writable can be read; from what is `emptied` empty folders can be removed;
-    devices are made nowhere. Raises `OSError`.
+    What is readable can be executed, and what is writable can be read. Empty folders can be removed from what is
+    `emptied`. Devices can be made nowhere. Raises `OSError`.
     """
     version = abi()
     if version == 0:
@@ -85,10 +85,11 @@ def ruleset(readable: Iterable[str], writable: Iterable[str], emptied: Iterable[
 
 
 def enter(rules: int) -> None:
-    """This process, for good. Capabilities are given up. Raises `OSError`."""
+    """Confine this process for good, and give up its capabilities. Raises `OSError`."""
     _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     _call("syscall", _RESTRICT_SELF, rules, 0)
-    _give_up_capabilities()
+    # with root's capabilities it could get around file modes, and into other processes
+    _call("capset", struct.pack("=Ii", _CAPABILITIES, 0), bytes(24))
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
@@ -102,11 +103,6 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         _call("syscall", _ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, place), 0)
     finally:
         os.close(place)
-
-
-def _give_up_capabilities() -> None:
-    """As root they lead around file modes, and to other processes."""
-    _call("capset", struct.pack("=Ii", _CAPABILITIES, 0), bytes(24))
 
 
 def _call(function: str, *arguments: int | bytes | None) -> int:

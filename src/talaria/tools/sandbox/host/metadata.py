@@ -1,8 +1,8 @@
 """Changes of modes, owners, times and attributes of files, which Landlock cannot refuse.
 
-A filter (`seccomp.offline`) holds up each such call of a command and reports it here, to the parent of the tool host.
-That one opens the file, looks where it is, and makes the change in the command's place, through its own descriptor, or
-lets the call fail. So it does not matter what a name leads to a moment later.
+A filter (`seccomp.offline`) holds each such call of a command and reports it to the parent of the tool host, which runs
+this. It opens the file, checks where it is, and makes the change for the command through its own descriptor, or lets
+the call fail. So it does not matter what the name leads to a moment later.
 """
 
 import ctypes
@@ -10,9 +10,8 @@ import errno
 import os
 import select
 import struct
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
 from typing import NamedTuple
 
 from talaria.tools.sandbox.host import seccomp
@@ -23,21 +22,21 @@ _MAX_PATH_BYTES = 4096
 _MAX_NAME_BYTES = 256
 _MAX_VALUE_BYTES = 1 << 16
 _ADDRESSES = (1 << 56) - 1
-"""Above, some machines keep tags."""
+"""Some machines keep tags in the higher bits."""
 _NOT_ON_A_DISK = (b"pipe:", b"socket:", b"anon_inode:")
 _OF_SELF = (b"/proc/self/", b"/proc/thread-self/")
 _TIMES = frozenset({"seconds", "microseconds", "nanoseconds"})
 
 
 class Form(NamedTuple):
-    """How a call says what it wants: at which argument. None: it does not."""
+    """At which argument a call says what it wants; None: it does not."""
 
     change: str
     folder: int | None
     path: int | None
     """None: the file is `folder` itself."""
     rest: int
-    """Where what is to be changed begins."""
+    """Where the arguments of the change itself begin."""
     flags: int | None = None
     follows: bool = True
 
@@ -65,7 +64,7 @@ FORMS = {
 
 
 def serve(listener: int, roots: Sequence[str], host: int) -> None:
-    """Until the tool host, a child of this process, has ended. Files beneath `roots` may be changed."""
+    """Run until the tool host, a child of this process, has ended. Files beneath `roots` may be changed."""
     beneath = tuple(os.fsencode(root) for root in roots)
     forms = {number: FORMS[call] for call, number in seccomp.numbers(FORMS).items()}
     poll = select.poll()
@@ -73,16 +72,16 @@ def serve(listener: int, roots: Sequence[str], host: int) -> None:
     poll.register(ended, select.POLLIN)
     poll.register(listener, select.POLLIN)
     while ended not in (ready := dict(poll.poll())):
-        if not ready[listener] & select.POLLIN:  # nobody is left who could call
+        if not ready[listener] & select.POLLIN:  # no process is left that could call
             poll.unregister(listener)
             continue
-        with suppress(OSError):  # who called has ended meanwhile
+        with suppress(OSError):  # the caller has ended meanwhile
             notice = seccomp.receive(listener)
             seccomp.answer(listener, notice, _make_change(listener, notice, forms[notice.call], beneath))
 
 
 def _make_change(listener: int, notice: seccomp.ReportedCall, form: Form, beneath: Sequence[bytes]) -> int:
-    """What the call fails with; 0: the change is made."""
+    """The error of the call; 0: the change was made."""
     thread, arguments = notice.thread, notice.arguments
     try:
         with _open(f"/proc/{thread}", os.O_PATH | os.O_DIRECTORY) as caller, _open("mem", 0, caller) as memory:
@@ -109,11 +108,11 @@ def _open(path: str | bytes, flags: int, folder: int | None = None) -> Generator
 
 @contextmanager
 def _file(thread: int, caller: int, memory: int, form: Form, arguments: Sequence[int]) -> Generator[int]:
-    """What the caller means, as it would be found from there; not opened for reading or writing."""
+    """The file as the caller would find it; not opened for reading or writing."""
     flags = arguments[form.flags] & 0xFFFFFFFF if form.flags is not None else 0
     path = b"" if form.path is None else _text(memory, arguments[form.path], _MAX_PATH_BYTES)
     for start in _OF_SELF:
-        if path.startswith(start):  # it is the caller that is meant
+        if path.startswith(start):  # the caller, not this process
             path = b"/proc/%d/%b" % (thread, path[len(start) :])
     follow = 0 if form.follows and not flags & _NO_FOLLOW else os.O_NOFOLLOW
     if path.startswith(b"/"):
@@ -135,14 +134,25 @@ def _file(thread: int, caller: int, memory: int, form: Form, arguments: Sequence
 
 
 def _change(change: str, memory: int, name: bytes, rest: Sequence[int]) -> int:
-    """What it fails with. `name` leads to a descriptor of ours, so that it is this file that is changed."""
+    """The error, or 0. `name` leads to our own descriptor, so it is this file that is changed."""
     first, second, *_ = (*rest, 0, 0)
     if change == "mode":
         return _call("fchmodat", _HERE, name, first & 0o7777)
     if change == "owner":
         return _call("fchownat", _HERE, name, first & 0xFFFFFFFF, second & 0xFFFFFFFF, 0)
     if change in _TIMES:
-        return _call("utimensat", _HERE, name, _times(change, memory, first), 0)
+        times = None  # now
+        if first and change == "seconds":
+            accessed, modified = struct.unpack("=qq", _bytes(memory, first, 16))
+            times = struct.pack("=qqqq", accessed, 0, modified, 0)
+        elif first:
+            seconds, part, others, other_part = struct.unpack("=qqqq", _bytes(memory, first, 32))
+            if change == "microseconds":
+                if not (0 <= part < 1_000_000 and 0 <= other_part < 1_000_000):
+                    return errno.EINVAL
+                part, other_part = part * 1000, other_part * 1000
+            times = struct.pack("=qqqq", seconds, part, others, other_part)
+        return _call("utimensat", _HERE, name, times, 0)
     attribute = _text(memory, first, _MAX_NAME_BYTES)
     if change == "no attribute":
         return _call("removexattr", name, attribute)
@@ -153,23 +163,8 @@ def _change(change: str, memory: int, name: bytes, rest: Sequence[int]) -> int:
     return _call("setxattr", name, attribute, value, ctypes.c_size_t(size_bytes), flags & 0xFFFFFFFF)
 
 
-def _times(unit: str, memory: int, address: int) -> bytes | None:
-    """As `utimensat` takes them; None: now."""
-    if address == 0:
-        return None
-    if unit == "seconds":
-        accessed, modified = struct.unpack("=qq", _bytes(memory, address, 16))
-        return struct.pack("=qqqq", accessed, 0, modified, 0)
-    seconds, part, others, other_part = struct.unpack("=qqqq", _bytes(memory, address, 32))
-    if unit == "nanoseconds":
-        return struct.pack("=qqqq", seconds, part, others, other_part)
-    if not (0 <= part < 1_000_000 and 0 <= other_part < 1_000_000):
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-    return struct.pack("=qqqq", seconds, part * 1000, others, other_part * 1000)
-
-
 def _text(memory: int, address: int, limit_bytes: int) -> bytes:
-    """Up to the zero at its end. It may lie right before what is not mapped, so pages are read one by one."""
+    """Up to the zero at its end. The page after it may not be mapped, so pages are read one by one."""
     text = b""
     while address and len(text) < limit_bytes:
         size_bytes = _PAGE_BYTES - (address + len(text)) % _PAGE_BYTES
@@ -190,10 +185,5 @@ def _bytes(memory: int, address: int, size_bytes: int) -> bytes:
 
 
 def _call(call: str, *arguments: int | bytes | ctypes.c_size_t | None) -> int:
-    syscall, numbers = _kernel()
-    return ctypes.get_errno() if syscall(numbers[call], *arguments) < 0 else 0
-
-
-@cache
-def _kernel() -> tuple[Callable[..., int], Mapping[str, int]]:
-    return ctypes.CDLL(None, use_errno=True).syscall, seccomp.numbers(FORMS)
+    result = ctypes.CDLL(None, use_errno=True).syscall(seccomp.numbers((call,))[call], *arguments)
+    return ctypes.get_errno() if result < 0 else 0

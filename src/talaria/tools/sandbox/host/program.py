@@ -1,7 +1,7 @@
-"""Starts one program inside of a sandbox and becomes it: `main(SETTINGS)`.
+"""Becomes one program inside a sandbox, with its settings as JSON in `sys.argv`.
 
-Where it has a way out, it makes the listening socket for that in the sandbox's own network and sends it to us; where no
-sandbox stands around it yet (level landlock), it shuts itself in first.
+If the program may reach hosts, this first makes the proxy's listening socket in the sandbox's own network and sends it
+to us. Where no sandbox is around it yet (level landlock), it confines itself.
 """
 
 import json
@@ -38,7 +38,7 @@ def main() -> None:
             limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.setrlimit(kind, (limit, limit))
         if "confinement" in settings:
-            from talaria.tools.sandbox.host.confining import confine  # noqa: PLC0415  (elsewhere nobody needs it)
+            from talaria.tools.sandbox.host.confining import confine  # noqa: PLC0415  (only level landlock needs it)
 
             confine(settings["confinement"], ())()
         os.execve(program[0], program, environment)  # noqa: S606

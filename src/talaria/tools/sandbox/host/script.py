@@ -1,7 +1,7 @@
-"""Runs a script of the model, which may call some of the agent's tools by their names. Sent to where it runs.
+"""Runs a script of the model, which may call some of the agent's tools by name. Sent to where it runs.
 
-On standard input come lines of JSON: what is wanted, then the answers to its calls. A call is a line on standard output
-that begins with a word which only we and the agent know. Imports nothing of ours.
+Standard input brings lines of JSON: what to run, then the answers to its calls. A call is a line on standard output
+that begins with a word that only this program and the agent know. Imports nothing of ours.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class ToolError(Exception):
-    """A tool did not do what it was asked to."""
+    """A tool failed or was refused."""
 
 
 class ScriptCalls:
@@ -23,7 +23,7 @@ class ScriptCalls:
         self._turn = threading.Lock()
 
     def call(self, name: str, arguments: dict[str, Any]) -> str:
-        with self._turn:  # threads take turns: an answer belongs to the call before it
+        with self._turn:  # one thread at a time: each answer belongs to the call before it
             sys.stdout.flush()
             os.write(1, f"\n{self._mark}{json.dumps({'name': name, 'arguments': arguments})}\n".encode())
             answer = json.loads(self._answers.readline() or '{"error": "the agent is gone"}')

@@ -1,8 +1,8 @@
 """System calls that no command needs and that lead out of a sandbox: refused by a filter in the kernel.
 
-`always` stands inside of bubblewrap, too; `offline` is for Landlock, which leaves sockets, other processes of the user
-and modes of files alone. A filter cannot see what a pointer points to: calls that keep their flags there are said not
-to exist, and libraries use the older ones. Imports nothing of ours.
+`always` is used inside bubblewrap, too; `offline` is for Landlock, which does not cover sockets, other processes of the
+user and modes of files. A filter cannot see what a pointer points to: calls that keep their flags there are reported as
+missing, so that libraries use the older ones. Imports nothing of ours.
 """
 
 import errno
@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 ALLOW = 0
 NOTIFY = -1
-"""Whoever listens to the filter decides (`metadata.py`), or takes note (`connection_notes.py`)."""
+"""The process that listens to the filter decides (`metadata.py`), or notes the call (`connection_notes.py`)."""
 Condition = tuple[int, int, int]
-"""Of an argument, from 0: under this mask it has this value. Its lower half counts, as it does for the kernel."""
+"""An argument (from 0), a mask, and the value that it must have under the mask. Only its lower half is compared."""
 Rule = tuple[str, int, Sequence[Condition]]
-"""A call; what it fails with, `ALLOW` or `NOTIFY`; under which conditions, all of them. The first that fits decides."""
+"""A call; its error, `ALLOW` or `NOTIFY`; the conditions, which must all hold. The first rule that fits decides."""
 
 _REFUSED = {
     "add_key": (248, 217),
@@ -57,7 +57,7 @@ _REFUSED = {
     "umount2": (166, 39),
     "userfaultfd": (323, 282),
 }
-"""Whatever their arguments are. Numbers on x86_64 and on aarch64."""
+"""With any arguments. Numbers on x86_64 and on aarch64."""
 _WEIGHED = {
     "clone": (56, 220),
     "clone3": (435, 435),
@@ -87,7 +87,7 @@ _SHARED = {
     "shmctl": (31, 195),
     "shmget": (29, 194),
 }
-"""Memory, queues and semaphores that all processes of a user share, wherever these are."""
+"""Memory, queues and semaphores that all processes of a user share, inside and outside the sandbox."""
 _OF_PROCESSES = {
     "ioprio_set": (251, 30),
     "prlimit64": (302, 261),
@@ -143,12 +143,12 @@ _TRUNCATING = (0o1003, 0o1000)  # O_TRUNC without being opened for writing
 _SET_FLAGS = (
     *(0x40086602, 0x40046602, 0x401C5820, 0x40087602, 0x40047602, 0x40086604, 0x40046604, 0x40806685, 0x800C6613),
 )
-"""Of `ioctl`, for a file that is open for reading: its flags, its version, that it can never be changed again."""
+"""For `ioctl`, on a file that is open for reading: they set its flags or version, or make it immutable for good."""
 
 
 def _of_itself(call: str, who: int, kinds: Sequence[int] = ()) -> Iterator[Rule]:
-    """A process may do it to itself, or to its own group: 0 at argument `who`. `kinds`, the argument before that, tell
-    a process and a group from a user, who has many processes elsewhere."""
+    """A process may do it to itself, or to its own group: argument `who` is 0. `kinds`, the argument before that, must
+    name a process or a group: a user has many processes elsewhere."""
     for kind in kinds:
         yield call, ALLOW, [(who - 1, _ALL, kind), (who, _ALL, 0)]
     if not kinds:
@@ -170,7 +170,7 @@ _ALWAYS: tuple[Rule, ...] = (
     ("fallocate", errno.EOPNOTSUPP, ()),  # it fills a disk at once; programs write instead
 )
 _ADDRESSES: Rule = ("socket", ALLOW, [(0, _ALL, _NETLINK), (2, _ALL, 0)])
-"""Where libraries learn what this machine's are."""
+"""Libraries ask it for the addresses of this machine."""
 _COMMON_SOCKETS: tuple[Rule, ...] = (
     *(("socket", ALLOW, [(0, _ALL, family)]) for family in (_UNIX, _INET, _INET6)),
     _ADDRESSES,
@@ -200,19 +200,19 @@ _SECCOMP = (317, 277)
 _SET_MODE_FILTER, _NEW_LISTENER = 1, 1 << 3
 _RECEIVE, _SEND, _IS_WAITING = 0xC0502100, 0xC0182101, 0x40082102
 _NOTICE = struct.Struct("=QIIiIQ6Q")
-"""An id, a thread, flags; the number of the call, the architecture, where it was made, its arguments."""
+"""An id, a thread, flags; the number of the call, the architecture, the address of the call, its arguments."""
 _ANSWER = struct.Struct("=QqiI")
 _CONTINUE = 1
 
 
 def always() -> bytes:
-    """Raises `OSError` where no filter can be made; so do all of these."""
+    """Raises `OSError` where no filter can be made; so do the functions below."""
     return program((*_ALWAYS, *_COMMON_SOCKETS))
 
 
 def offline(landlock_abi: int, metadata: int = errno.EPERM) -> bytes:
-    """What Landlock cannot refuse, or not yet in this version of it: sockets but for pairs, what belongs to processes
-    elsewhere. `metadata`: what comes of changes of modes, owners, times and attributes, whichever file it is."""
+    """Refuses what this version of Landlock cannot: sockets except pairs, and whatever belongs to processes elsewhere.
+    `metadata`: the answer to changes of modes, owners, times and attributes, for any file."""
     changes = (*((call, metadata, ()) for call in _METADATA), *((call, errno.ENOSYS, ()) for call in _NEW_METADATA))
     flags = (("ioctl", errno.EPERM, [(1, _ALL, request)]) for request in _SET_FLAGS)
     others = (*((call, errno.EPERM, ()) for call in _SHARED), *_ONLY_ITSELF)
@@ -220,24 +220,31 @@ def offline(landlock_abi: int, metadata: int = errno.EPERM) -> bytes:
 
 
 def numbers(calls: Iterable[str]) -> dict[str, int]:
-    """Of those that this machine has."""
+    """The numbers of those calls that this machine has."""
     column, _ = _MACHINES[_this_machine()]
     return {call: number for call in calls if (number := NUMBERS[call][column]) is not None}
 
 
 def program(rules: Iterable[Rule], machine: str | None = None) -> bytes:
-    """In the form that `bwrap --seccomp` reads. What no rule fits is allowed; other machines' programs are killed."""
+    """In the form that `bwrap --seccomp` reads. Calls that no rule fits are allowed; programs for another architecture
+    are killed."""
     name = _this_machine() if machine is None else machine
     if name not in _MACHINES:
-        raise OSError(errno.ENOTSUP, f"the system calls of {name} are not known here")
+        raise OSError(errno.ENOTSUP, f"the system calls of {name} are not supported")
     column, architecture = _MACHINES[name]
     steps = [(_LOAD, 0, 0, _ARCHITECTURE_AT), (_IS, 1, 0, architecture), (_RETURN, 0, 0, _KILLED)]
     if name == "x86_64":
         steps += [(_LOAD, 0, 0, _NUMBER_AT), (_IS_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _FAILS | errno.ENOSYS)]
     for call, answer, conditions in rules:
         number = NUMBERS[call][column]
-        if number is not None:
-            steps += _rule(number, answer, conditions)
+        if number is None:
+            continue
+        left = 3 * len(conditions) + 1  # how many steps to skip if it does not fit
+        steps += [(_LOAD, 0, 0, _NUMBER_AT), (_IS, 0, left, number)]
+        for argument, mask, value in conditions:
+            left -= 3
+            steps += [(_LOAD, 0, 0, _ARGUMENTS_AT + 8 * argument), (_AND, 0, 0, mask), (_IS, 0, left, value)]
+        steps.append((_RETURN, 0, 0, {ALLOW: _ALLOWED, NOTIFY: _NOTIFIED}.get(answer, _FAILS | answer)))
     steps.append((_RETURN, 0, 0, _ALLOWED))
     return b"".join(_STEP.pack(*step) for step in steps)
 
@@ -248,7 +255,7 @@ def report_connecting() -> bytes:
 
 
 class ReportedCall(NamedTuple):
-    """A call that waits until its notice is answered."""
+    """A call that waits for an answer."""
 
     id: int
     thread: int
@@ -258,7 +265,7 @@ class ReportedCall(NamedTuple):
 
 
 def receive(listener: int) -> ReportedCall:
-    """Raises `OSError` where the caller has ended meanwhile."""
+    """Raises `OSError` if the caller has ended meanwhile."""
     notice = bytearray(_NOTICE.size)
     fcntl.ioctl(listener, _RECEIVE, notice)
     id, thread, _, call, _, _, *arguments = _NOTICE.unpack(notice)
@@ -266,32 +273,32 @@ def receive(listener: int) -> ReportedCall:
 
 
 def check_waiting(listener: int, notice: ReportedCall) -> None:
-    """Raises `OSError` where it waits no more: then another process may have its number by now."""
+    """Raises `OSError` if it no longer waits: then another process may have its number by now."""
     fcntl.ioctl(listener, _IS_WAITING, struct.pack("=Q", notice.id))
 
 
 def answer(listener: int, notice: ReportedCall, fault: int) -> None:
-    """What the call fails with; 0: it has been made in the caller's place."""
+    """`fault`: the error of the call; 0: it has been made for the caller."""
     fcntl.ioctl(listener, _SEND, _ANSWER.pack(notice.id, 0, -fault, 0))
 
 
 def let_continue(listener: int, notice: ReportedCall) -> None:
-    """The kernel makes the call, as if nobody had been asked."""
+    """Let the kernel make the call as usual."""
     fcntl.ioctl(listener, _SEND, _ANSWER.pack(notice.id, 0, 0, _CONTINUE))
 
 
 def install(filtering: bytes) -> None:
-    """For this thread and whatever it starts, for good. Nothing that is started gains rights by it any more."""
+    """For this thread and all that it starts, for good. No program that is started gains rights any more."""
     _install(filtering, 0)
 
 
 def install_with_listener(filtering: bytes) -> int:
-    """The descriptor at which `NOTIFY` is heard. Raises `OSError`: EBUSY, where somebody already listens to us."""
+    """The descriptor that brings `NOTIFY`. Raises `OSError`: EBUSY if another process already listens."""
     return _install(filtering, _NEW_LISTENER)
 
 
 def _install(filtering: bytes, flags: int) -> int:
-    import ctypes  # noqa: PLC0415  (whoever only makes a program need not wait for it)
+    import ctypes  # noqa: PLC0415  (not needed to make a program)
 
     column, _ = _MACHINES[_this_machine()]
     steps = ctypes.create_string_buffer(filtering, len(filtering))
@@ -309,16 +316,3 @@ def _this_machine() -> str:
     if sys.platform != "linux":
         raise OSError(errno.ENOTSUP, "only Linux can filter system calls")
     return os.uname().machine
-
-
-def _rule(number: int, answer: int, conditions: Sequence[Condition]) -> Iterator[tuple[int, int, int, int]]:
-    """Steps: an operation, how many to skip if it holds and if not, its operand."""
-    left = 3 * len(conditions) + 1
-    yield _LOAD, 0, 0, _NUMBER_AT
-    yield _IS, 0, left, number
-    for argument, mask, value in conditions:
-        left -= 3
-        yield _LOAD, 0, 0, _ARGUMENTS_AT + 8 * argument
-        yield _AND, 0, 0, mask
-        yield _IS, 0, left, value
-    yield _RETURN, 0, 0, {ALLOW: _ALLOWED, NOTIFY: _NOTIFIED}.get(answer, _FAILS | answer)

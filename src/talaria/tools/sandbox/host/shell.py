@@ -1,4 +1,4 @@
-"""A command line for bash that begins where the last one ended: environment, functions, aliases, umask."""
+"""Starts each bash command where the last one ended: with its environment, functions, aliases and umask."""
 
 import os
 import stat
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 MAX_COMMAND_BYTES = 100_000
-"""One argument of a program cannot be much longer."""
+"""A single argument of a program cannot be much longer."""
 MAX_STATE_BYTES = 4 << 20
 MAX_PATH_BYTES = 8192
 
@@ -20,9 +20,9 @@ trap __talaria_keep EXIT
 
 
 class ShellState:
-    """What one command leaves to the next; kept in a folder that only we and the commands know.
+    """What one command leaves to the next, in a folder that only we and the commands know.
 
-    Commands can put anything in its place. We opened it before the first of them, and touch only what is in it.
+    Commands can put anything in its place. It is opened before the first of them runs, and we touch only what is in it.
     """
 
     def __init__(self, folder: str, cwd: str) -> None:
@@ -40,11 +40,11 @@ class ShellState:
                 file.write(text.format(folder=self._folder))
 
     def script(self, command: str, *, is_kept: bool) -> str:
-        """What bash shall run; the state it leaves counts only once it was taken."""
+        """What bash should run. The state that it leaves counts only after `take`."""
         return f". {self._folder}/{'begin' if is_kept else 'peek'}\n{command}"
 
     def environment(self, first: Mapping[str, str]) -> Mapping[str, str]:
-        """What bash starts with: the rest comes with the state, without what was unset."""
+        """What bash starts with; later all of it comes from the state, so that what was unset stays so."""
         return {} if self._has_begun else first
 
     def place(self) -> str:
@@ -52,7 +52,7 @@ class ShellState:
         return self._cwd if os.path.isdir(self._cwd) else self._first
 
     def take(self, *, is_place_kept: bool) -> None:
-        """A command has ended: what it wrote down, if all of it is there, is how the next one begins."""
+        """After a command has ended: the next one begins with the state that it wrote, if that is complete."""
         try:
             if not self._content("state", MAX_STATE_BYTES).endswith(f"{_WHOLE}\n".encode()):
                 return
@@ -65,7 +65,7 @@ class ShellState:
             self._cwd = place[:-1]  # without its newline
 
     def _content(self, name: str, limit_bytes: int) -> bytes:
-        """Of what a command has written: it may have put anything there, also a pipe that never says a word."""
+        """Of a file from a command, which may have put anything there, even a pipe to which nobody ever writes."""
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(name, flags, dir_fd=self._opened)
         with os.fdopen(descriptor, "rb") as opened:
@@ -85,9 +85,9 @@ class ShellState:
 
 
 def make_proxy_variables(port: int, more: "dict[str, str] | None" = None) -> dict[str, str]:
-    """What leads programs to a proxy on this machine."""
+    """The variables that make programs use a proxy on this machine."""
     proxy, none = f"http://127.0.0.1:{port}", "localhost,127.0.0.1,::1"
     lower = {"http_proxy": proxy, "https_proxy": proxy, "all_proxy": proxy, "no_proxy": none}
-    node = {"NODE_USE_ENV_PROXY": "1"}  # without it Node (22.21, 24 and later) heeds none of the others
+    node = {"NODE_USE_ENV_PROXY": "1"}  # without it Node (22.21, 24 and later) ignores the others
     own = {name: text.replace("{proxy}", f"127.0.0.1:{port}") for name, text in (more or {}).items()}
     return {**lower, **{name.upper(): value for name, value in lower.items()}, **node, **own}
