@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from talaria import __version__
 from talaria.app.build import Application, open_application, with_model
@@ -26,7 +26,7 @@ from talaria.core.events import Event, ToolEnded
 from talaria.core.ids import SessionId
 from talaria.core.messages import Image, Text, User, user
 from talaria.runtime.chat import Chat, Reason
-from talaria.runtime.commands import Ask, Leave, Say, run_command
+from talaria.runtime.commands import Ask, Leave, ParsedLine, Say, run_command
 from talaria.runtime.handoff import hand_off
 from talaria.runtime.lease import Observer
 from talaria.runtime.session import LiveSession
@@ -64,6 +64,11 @@ class UserInterface(Protocol):
     def show_report(self, report: Report) -> None:
         """Called after the observed turn."""
         ...
+
+
+class TypedLine(NamedTuple):
+    text: str
+    parsed: ParsedLine
 
 
 MAX_INJECTED = 20
@@ -127,12 +132,15 @@ class Conversation(Chat):
 
     # Lines
 
-    async def handle_line(self, line: str) -> int | None:
-        """The exit code of what the line did; None to leave."""
+    def parse(self, text: str) -> TypedLine:
+        return TypedLine(text, self.app.commands.parse(text, "terminal"))
+
+    async def handle_line(self, line: TypedLine) -> int | None:
+        """Return the exit code; None means that the person wants to leave."""
         row = self._row
         try:
             with self._live.as_current():
-                outcome = await run_command(self.app.commands.parse(line, "terminal"), self)
+                outcome = await run_command(line.parsed, self)
         except TalariaError as error:
             self._ui.show_error(error)
             return exits.DONE

@@ -120,7 +120,7 @@ class PlainChat:
         self._runner.run(self._conversation.mention_sandbox())
         code = self._run(self._conversation.finish_interrupted()) or exits.DONE
         for line in read_lines(is_interactive=self._is_interactive, complete=self._conversation.complete_command):
-            ended = self._run(self._conversation.handle_line(line))
+            ended = self._run(self._conversation.handle_line(self._conversation.parse(line)))
             if ended is None:
                 break
             if not self._ui.has_reader:

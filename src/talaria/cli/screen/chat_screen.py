@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
 
 from talaria.cli import context, exits
-from talaria.cli.conversation import INTERRUPTED, Conversation, open_conversation
+from talaria.cli.conversation import INTERRUPTED, Conversation, TypedLine, open_conversation
 from talaria.cli.options import CliOptions
 from talaria.cli.safe import readable, visible
 from talaria.cli.screen.line_input import InputHistory, LineCompleter, Suggestion
@@ -94,7 +94,11 @@ class ChatScreen(ScreenInterface):
             finally:
                 ticking.cancel()
                 self._screen.close()
-                self.resume_hint = await _find_resume_hint(conversation)
+                row = await conversation.app.store.sessions.get(conversation.session)
+                if row is not None:
+                    can_be_typed = row.title is not None and visible(row.title) == row.title
+                    name = (row.title if can_be_typed else None) or row.id
+                    self.resume_hint = f"To resume: talaria -r {shlex.quote(name)}"
                 await in_thread(self._history.trim)
                 await self.background.close()
 
@@ -106,18 +110,16 @@ class ChatScreen(ScreenInterface):
                 continue
             line = self._queue.popleft()
             self._show_counts()
-            given = conversation.app.commands.parse(line, "terminal")
-            if isinstance(given, GivenCommand) and not given.argument:
-                line = await pick_argument(given.command.name, line, conversation, self._screen)
-            self.echo(line)
-            if line and await self._run_interruptible(self._handle_line(conversation, line)) is None:
-                break
+            chosen = await pick_argument(line, conversation, self._screen)
+            if chosen is not None:
+                self.echo(chosen.text)
+                if await self._run_interruptible(self._handle_line(conversation, chosen)) is None:
+                    break
             await self._update_status()
 
-    async def _handle_line(self, conversation: Conversation, line: str) -> int | None:
+    async def _handle_line(self, conversation: Conversation, line: TypedLine) -> int | None:
         model = conversation.model
-        given = conversation.app.commands.parse(line, "terminal")
-        self._is_clearing = isinstance(given, GivenCommand) and given.command.name == "clear"
+        self._is_clearing = isinstance(line.parsed, GivenCommand) and line.parsed.command.name == "clear"
         code = await conversation.handle_line(line)
         if conversation.model != model:
             self._start_task(self._warn_if_unlisted(conversation.model))
@@ -129,8 +131,15 @@ class ChatScreen(ScreenInterface):
             self._screen.clear()
 
     async def _warn_if_unlisted(self, model: str) -> None:
-        """The model is used all the same: not every endpoint lists all its models."""
-        if await is_unlisted(model, self.conversation):
+        """Only a warning: not every endpoint lists all its models."""
+        from talaria.cli.model_status import models  # noqa: PLC0415  (asks every endpoint that has a key)
+
+        provider, _, name = model.partition(":")
+        try:
+            found = await models(provider, self.conversation.app.settings, is_live=True)
+        except TalariaError:
+            return
+        if found.problem is None and not any(one.name == name and one.is_listed for one in found.models):
             self.say(f"{model} is not in its endpoint's list of models; run `/model` to choose from that list.")
 
     async def _run_interruptible(self, work: Coroutine[Any, Any, int | None]) -> int | None:
@@ -150,16 +159,15 @@ class ChatScreen(ScreenInterface):
     # What the person does
 
     def submit(self, text: str) -> None:
-        given = self.conversation.app.commands.parse(text, "terminal")
-        if isinstance(given, GivenCommand) and given.command.name in URGENT and self._is_busy:
-            self._start_task(self._handle_now(text))
-            return
-        if self._busy_mode == "steer" and not text.startswith("/"):
+        line = self.conversation.parse(text)
+        if isinstance(line.parsed, GivenCommand) and line.parsed.command.name in URGENT and self._is_busy:
+            self._start_task(self._handle_now(line))
+        elif self._busy_mode == "steer" and not text.startswith("/"):
             self.steer(text)
-            return
-        if self._busy_mode == "interrupt" and self._is_busy:
-            self.stop()
-        self.enqueue(text)
+        else:
+            if self._busy_mode == "interrupt" and self._is_busy:
+                self.stop()
+            self._enqueue(line)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Beside the line that is being handled."""
@@ -167,13 +175,16 @@ class ChatScreen(ScreenInterface):
         self._side_tasks.add(task)
         task.add_done_callback(self._side_tasks.discard)
 
-    async def _handle_now(self, text: str) -> None:
-        self.echo(text)
-        if await self.conversation.handle_line(text) is None:
+    async def _handle_now(self, line: TypedLine) -> None:
+        self.echo(line.text)
+        if await self.conversation.handle_line(line) is None:
             self.leave()
 
-    def enqueue(self, text: str) -> None:
-        self._queue.append(text)
+    def queue(self, text: str) -> None:
+        self._enqueue(self.conversation.parse(text))
+
+    def _enqueue(self, line: TypedLine) -> None:
+        self._queue.append(line)
         self._has_line.set()
         self._show_counts()
 
@@ -182,7 +193,7 @@ class ChatScreen(ScreenInterface):
         if running is not None and running.steer(text):
             self.show_note(text)
         else:
-            self.enqueue(text)
+            self.queue(text)
 
     def interrupt(self) -> None:
         """Ctrl-C: the first stops the turn and brings queued lines back to edit, the second leaves."""
@@ -199,7 +210,7 @@ class ChatScreen(ScreenInterface):
         if self._stops > 1:
             self.leave()
             return
-        lines = [(line, self.conversation.app.commands.parse(line, "terminal")) for line in self._queue]
+        lines = list(self._queue)
         self.drop_queue()
         if messages := [line for line, parsed in lines if isinstance(parsed, PlainMessage)]:
             self._screen.prepend("\n".join(messages))
@@ -270,14 +281,6 @@ class ChatScreen(ScreenInterface):
         self._show_counts()
 
 
-async def _find_resume_hint(conversation: Conversation) -> str:
-    row = await conversation.app.store.sessions.get(conversation.session)
-    if row is None:
-        return ""
-    can_be_typed = row.title is not None and visible(row.title) == row.title
-    return f"To resume: talaria -r {shlex.quote((row.title if can_be_typed else None) or row.id)}"
-
-
 class BackgroundSessions:
     """Each is asked once, and prints its answer when it is done."""
 
@@ -337,7 +340,7 @@ class ScreenCommands:
         return Say(f"{'Stopping.' if self._chat.stop() else 'Nothing is running.'}{queued}")
 
     async def _queue(self, _: Chat, text: str) -> Outcome:
-        self._chat.enqueue(_require(text, "queue"))
+        self._chat.queue(_require(text, "queue"))
         return None
 
     async def _steer(self, _: Chat, text: str) -> Outcome:
@@ -372,9 +375,12 @@ def _require(text: str, command: str) -> str:
     return text
 
 
-async def pick_argument(command: str, line: str, conversation: Conversation, screen: Screen) -> str:
-    """The line with the argument that the person chose from a list; empty if they cancelled."""
-    match command:
+async def pick_argument(line: TypedLine, conversation: Conversation, screen: Screen) -> TypedLine | None:
+    """For a command without its argument: let the person choose one from a list. None: they cancelled."""
+    if not isinstance(line.parsed, GivenCommand) or line.parsed.argument:
+        return line
+    command = line.text.rstrip()
+    match line.parsed.command.name:
         case "resume" | "sessions":
             title, items = "Which conversation?", list[MenuItem]()
             for row in await conversation.sessions(MAX_SESSIONS):
@@ -383,15 +389,15 @@ async def pick_argument(command: str, line: str, conversation: Conversation, scr
                 about = f"{row.preview}\n{row.message_count} messages · {row.model} · {row.cwd} · {row.id}"
                 if row.id != conversation.session:
                     items.append(MenuItem(str(row.id), label, about, searched=about))
-            line = "/resume"
+            command = "/resume"
         case "model":
             title, items = f"Which model? (now {conversation.model})", await _model_items(conversation)
         case _:
             return line
     if not items:
-        return line
+        return conversation.parse(command)
     chosen = await screen.ask(Menu(title, items, mode="search"))
-    return f"{line.rstrip()} {chosen}" if chosen else ""
+    return conversation.parse(f"{command} {chosen}") if chosen else None
 
 
 async def _model_items(conversation: Conversation) -> list[MenuItem]:
@@ -400,18 +406,6 @@ async def _model_items(conversation: Conversation) -> list[MenuItem]:
     names = await usable_models(conversation.app.settings)
     now = conversation.model
     return [MenuItem(name, f"{name}{'  (in use)' if name == now else ''}") for name in names]
-
-
-async def is_unlisted(model: str, conversation: Conversation) -> bool:
-    """Its endpoint lists its models, and this one is not among them."""
-    from talaria.cli.model_status import models  # noqa: PLC0415  (as above)
-
-    provider, _, name = model.partition(":")
-    try:
-        found = await models(provider, conversation.app.settings, is_live=True)
-    except TalariaError:
-        return False
-    return found.problem is None and not any(one.name == name and one.is_listed for one in found.models)
 
 
 class ArgumentSuggestions:

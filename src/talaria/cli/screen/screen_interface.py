@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from talaria.cli.command_name import runnable
-from talaria.cli.conversation import INTERRUPTED
+from talaria.cli.conversation import INTERRUPTED, TypedLine
 from talaria.cli.safe import decidable, readable
 from talaria.cli.screen import palette
 from talaria.cli.screen.change_view import render_change, strip_codes
@@ -46,8 +46,8 @@ class ScreenInterface:
         self._clock = clock
         self._view: TurnView | None = None
         self._last_view: TurnView | None = None
-        self._queue: deque[str] = deque()
-        """Lines that wait for their turn."""
+        self._queue: deque[TypedLine] = deque()
+        """Lines that wait until those before them are done."""
 
     @property
     def is_turn_shown(self) -> bool:
@@ -132,7 +132,7 @@ class ScreenInterface:
 
     def _render_live(self, columns: int) -> str:
         parts = [self._view.render_live(columns)] if self._view else []
-        parts += [style(cut(f"  queued: {' '.join(readable(line).split())}", columns), DIM) for line in self._queue]
+        parts += [style(cut(f"  queued: {' '.join(readable(line).split())}", columns), DIM) for line, _ in self._queue]
         return "\n".join(parts)
 
     def _show_usage(self, tokens: int, window: int | None) -> None:
