@@ -110,8 +110,8 @@ class Conversation(Chat):
         self._live = self._new_session(row)
         if app.extensions is not None:
             app.extensions.services.inject_into = self._inject
-        if app.hands is not None and not options.is_interactive:  # otherwise `mention_sandbox` is called
-            app.hands.workspaces.on_sandbox_chosen(self._mention_sandbox)
+        if app.builtin is not None and not options.is_interactive:  # otherwise `mention_sandbox` is called
+            app.builtin.workspaces.on_sandbox_chosen(self._mention_sandbox)
 
     async def close(self) -> None:
         await self._live.close()
@@ -310,8 +310,8 @@ class Conversation(Chat):
     async def mention_sandbox(self) -> None:
         """Choosing the sandbox tries it out, which takes a while: call this once the person can
         type."""
-        if self._options.is_interactive and (hands := self.app.hands) is not None:
-            self._mention_sandbox(await in_thread(lambda: hands.workspaces.sandbox))
+        if self._options.is_interactive and (builtin := self.app.builtin) is not None:
+            self._mention_sandbox(await in_thread(lambda: builtin.workspaces.sandbox))
 
     def _mention_sandbox(self, sandbox: Sandbox) -> None:
         if warning := sandbox_warning(self.app.settings.config.terminal, sandbox):
