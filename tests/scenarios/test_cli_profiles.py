@@ -54,7 +54,7 @@ def test_a_profile_that_is_not_there_is_told_with_the_nearest(talaria: Talaria, 
     ended = talaria("-p", "wrok", *command)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == (
-        "talaria: There is no profile 'wrok'; did you mean 'work'? `talaria profiles create wrok` creates one.\n"
+        "talaria: There is no profile 'wrok'; did you mean 'work'? `talaria profiles create wrok` creates it.\n"
     )
     assert not (home / "profiles" / "wrok").exists()
 
