@@ -62,12 +62,12 @@ def test_a_profile_that_is_not_there_is_told_with_the_nearest(talaria: Talaria, 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["create", "work"], "The profile 'work' is there already."),
+        (["create", "work"], "There is already a profile 'work'."),
         (["create", "../up"], "'../up' is not a profile name"),
-        (["create", "default"], "The profile 'default' is there already."),
-        (["delete", "default", "-y"], "The usual home is no profile"),
+        (["create", "default"], "There is already a profile 'default'."),
+        (["delete", "default", "-y"], "The usual home, "),
         (["delete", "wrok", "-y"], "did you mean 'work'?"),
-        (["delete", "work"], "Nobody can be asked whether work may be deleted: add --yes."),
+        (["delete", "work"], "Nobody can be asked whether to delete work: add --yes."),
     ],
 )
 def test_what_cannot_be_done_is_told(talaria: Talaria, home: Path, arguments: list[str], says: str) -> None:

@@ -163,7 +163,9 @@ def test_settings_of_a_project_that_is_gone_are_told(talaria: Talaria, home: Pat
     assert talaria("config", "get", "--project").stderr == ""
     root.write_text(f"{environment['PWD']}-before\n")
     told = talaria("config", "get", "--project").stderr
-    assert told.startswith(f"{environment['PWD']}-before has settings and is not there any more. If it moved here: ")
+    assert told.startswith(
+        f"There are settings for {environment['PWD']}-before, which no longer exists. If it moved here: "
+    )
     examined = talaria("doctor").stdout
     assert f"warn  projects: {environment['PWD']}-before has settings of its own" in examined
     assert "how to take them along; if it is deleted: rm -r " in examined

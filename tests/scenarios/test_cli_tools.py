@@ -109,7 +109,7 @@ def test_name_that_nothing_has_is_refused_and_changes_nothing(talaria: Talaria, 
     near, far = talaria("tools", verb, "web", "reed_file"), talaria("tools", verb, "zzz")
     assert (near.returncode, near.stdout) == (2, "")
     assert near.stderr == "talaria: There is no tool or toolset 'reed_file'; did you mean 'read_file'?\n"
-    assert "'zzz'; `talaria tools list` shows what there is." in far.stderr
+    assert "'zzz'; `talaria tools list` lists them all." in far.stderr
     assert not (home / "config.yaml").exists()
 
 
@@ -212,7 +212,7 @@ def test_tools_of_a_server_stand_in_its_toolset_once_they_are_known(
     assert found is not None
     Path(environment["PWD"], "almanac.py").write_text(found[1])
     talaria("mcp", "add", "almanac", "--", sys.executable, "almanac.py")
-    unknown = "mcp:almanac  ! its tools are not known yet; talaria mcp test almanac asks for them\n"
+    unknown = "mcp:almanac  ! its tools are not known yet; to ask for them: talaria mcp test almanac\n"
     assert unknown in talaria("tools").stdout
     assert talaria("mcp", "test", "almanac").returncode == 0
     assert "\nmcp:almanac\n  on   mcp_almanac_moon  Tell the phase of the moon" in talaria("tools").stdout

@@ -41,8 +41,8 @@ def revoke(ctx: click.Context, ids: tuple[str, ...]) -> None:
         for id in ids:
             found = [grant for grant in await store.grants.list() if grant.id.startswith(id)]
             if len(found) != 1:
-                count = "more than one approval" if found else "no approval"
-                raise BadInput(f"{id!r} is the start of {count}; see `talaria approvals list`.")
+                which = "Several approvals start" if found else "No approval starts"
+                raise BadInput(f"{which} with {id!r}; see `talaria approvals list`.")
             await store.grants.revoke(found[0].id)
             show(f"Revoked {_format_grant(found[0])}")
 
