@@ -50,7 +50,7 @@ def test_grants_are_listed_and_revoked(talaria: Talaria) -> None:
 
 @pytest.mark.usefixtures("granted")
 @pytest.mark.parametrize(
-    ("name", "said"), [("aaaa", "is the start of more than one approval"), ("cccc", "is the start of no approval")]
+    ("name", "said"), [("aaaa", "Several approvals start with"), ("cccc", "No approval starts with")]
 )
 def test_a_name_that_is_not_clear_revokes_nothing(talaria: Talaria, name: str, said: str) -> None:
     refused = talaria("approvals", "revoke", name)

@@ -19,7 +19,7 @@ Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
 def test_a_profile_is_made_listed_used_and_deleted(talaria: Talaria, home: Path) -> None:
     made = talaria("profiles", "create", "work")
-    assert made.stderr == f"Made {home}/profiles/work; use it with `talaria -p work`.\n"
+    assert made.stderr == f"Created {home}/profiles/work; use it with `talaria -p work`.\n"
     assert stat.S_IMODE((home / "profiles" / "work").stat().st_mode) == 0o700
     talaria("-p", "work", "-m", "demo", "-q", "hello")
     assert (talaria("sessions", "list").stdout, talaria("-p", "work", "sessions", "list").stdout.count("\n")) == ("", 1)

@@ -92,27 +92,12 @@ class TextView:
                     else f"● {name} {visible(brief(arguments, MAX_ARGUMENT_CHARS))}"
                 )
             case ToolEnded(result, seconds):
-                self._end_call(result, seconds)
+                _report_call(result, seconds)
             case Notice() | RouteSwitched():
                 self._end_line()
                 say(notice_text(event))
             case _:
                 pass
-
-    def _end_call(self, result: ToolResult, seconds: float) -> None:
-        for step in read_steps(result.text) if result.name == CHECKLIST_TOOL else ():
-            say(f"  {step.mark} {printable(step.text)}{' (cancelled)' if step.is_cancelled else ''}")
-        how = outcome(result)
-        if how.kind == "refused":
-            say(refusal(result))
-            return
-        label = "stopped" if how.kind == "cancelled" else how.kind
-        took = f" {'after' if label == 'stopped' else 'in'} {seconds:.1f} s" if result.disposition != "none" else ""
-        words = f": {how.words}" if how.words not in ("", "exit 0", label) else ""
-        say(f"  {label}{took}{words}")
-        excerpt = Excerpt(result.text[: how.output_chars], MAX_OUTPUT_LINES, is_failed=how.kind != "done")
-        for line in (*excerpt.lines, *filter(None, [excerpt.more])):
-            say(f"    {line}")
 
     def finish(self, report: Report) -> None:
         self._write(self._words.end())
@@ -131,6 +116,22 @@ class TextView:
     def _end_line(self) -> None:
         if self._has_open_line:
             self._write("\n")
+
+
+def _report_call(result: ToolResult, seconds: float) -> None:
+    for step in read_steps(result.text) if result.name == CHECKLIST_TOOL else ():
+        say(f"  {step.mark} {printable(step.text)}{' (cancelled)' if step.is_cancelled else ''}")
+    how = outcome(result)
+    if how.kind == "refused":
+        say(refusal(result))
+        return
+    label = "stopped" if how.kind == "cancelled" else how.kind
+    took = f" {'after' if label == 'stopped' else 'in'} {seconds:.1f} s" if result.disposition != "none" else ""
+    words = f": {how.words}" if how.words not in ("", "exit 0", label) else ""
+    say(f"  {label}{took}{words}")
+    excerpt = Excerpt(result.text[: how.output_chars], MAX_OUTPUT_LINES, is_failed=how.kind != "done")
+    for line in (*excerpt.lines, *filter(None, [excerpt.more])):
+        say(f"    {line}")
 
 
 class PipedAnswer:

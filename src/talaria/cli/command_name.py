@@ -22,7 +22,13 @@ def name() -> str:
     script = _script()
     if script is None:
         return f"{shlex.quote(_shorten(sys.executable))} -m talaria.cli.main"
-    return NAME if _is_on_path(script) else shlex.quote(_shorten(script))
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        found = os.path.join(folder, NAME)  # noqa: PTH118
+        if folder and os.access(found, os.X_OK) and os.path.isfile(found):  # noqa: PTH113
+            if os.path.realpath(found) == os.path.realpath(script):
+                return NAME
+            break  # a shell starts the first that it finds
+    return shlex.quote(_shorten(script))
 
 
 def runnable(text: str) -> str:
@@ -55,16 +61,6 @@ def _script() -> str | None:
         if os.path.basename(path) == NAME and os.access(path, os.X_OK):  # noqa: PTH119
             return os.path.abspath(path)  # noqa: PTH100
     return None
-
-
-def _is_on_path(script: str) -> bool:
-    """A shell starts the first `talaria` on its path."""
-    ours = os.path.realpath(script)
-    for folder in os.environ.get("PATH", "").split(os.pathsep):
-        found = os.path.join(folder, NAME)  # noqa: PTH118
-        if folder and os.access(found, os.X_OK) and os.path.isfile(found):  # noqa: PTH113
-            return os.path.realpath(found) == ours
-    return False
 
 
 def _shorten(path: str) -> str:

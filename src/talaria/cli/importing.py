@@ -56,14 +56,16 @@ def hermes(ctx: click.Context, path: Path | None, is_dry_run: bool, with_keys: b
         except TalariaError as fault:  # listed with the rest, so that what was done so far is reported
             items.append(mark_failed(Item("conversations", database.name, "left"), fault))
     failure = next((item.failure for item in items if item.failure), None)
-    by_verdict = {verdict: [item for item in items if item.verdict == verdict] for verdict in _HEADINGS}
     if as_json:
-        documents = {verdict: [_as_document(item) for item in some] for verdict, some in by_verdict.items()}
+        documents: dict[str, list[dict[str, str]]] = {verdict: [] for verdict in _HEADINGS}
+        for item in items:
+            reason = {"reason": _replace_bytes(item.reason)} if item.reason else {}
+            documents[item.verdict].append({"kind": item.kind, "name": _replace_bytes(item.name), **reason})
         places = {"from": _replace_bytes(str(root)), "home": _replace_bytes(str(home))}
         print_json({"ok": failure is None, "dry_run": is_dry_run, **places, **documents})
     else:
         for verdict, headings in _HEADINGS.items():
-            if lines := list(_format_items(by_verdict[verdict])):
+            if lines := list(_format_items([item for item in items if item.verdict == verdict])):
                 show(headings[is_dry_run], *map(runnable, lines))
         if is_dry_run:
             say("Nothing was changed.")
@@ -95,11 +97,6 @@ def _format_items(items: Sequence[Item]) -> Iterator[str]:
         )
         if reason:
             yield f"    → {reason}"
-
-
-def _as_document(item: Item) -> dict[str, str]:
-    reason = {"reason": _replace_bytes(item.reason)} if item.reason else {}
-    return {"kind": item.kind, "name": _replace_bytes(item.name), **reason}
 
 
 def _replace_bytes(text: str) -> str:

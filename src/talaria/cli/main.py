@@ -13,7 +13,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(f"talaria {__version__}\n")
         return 0
-    _drop_project_path()
+    try:
+        here = os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        sys.stderr.write("talaria: The working directory no longer exists: change to another.\n")
+        sys.exit(2)
+    ours = os.path.abspath(f"{__file__}/../../..")  # noqa: PTH100
+    if sys.path and sys.path[0] in ("", here) and here != ours:
+        del sys.path[0]  # `python -m` searches the working directory first, where a project may have modules like ours
     gc.set_threshold(50_000, 20, 20)  # while modules load there is nothing to collect
     try:
         if all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
@@ -27,18 +34,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(given)
     finally:
         gc.freeze()  # no need for a last collection before the exit
-
-
-def _drop_project_path() -> None:
-    """`python -m` searches the working directory first, and a project may contain modules with our names."""
-    try:
-        here = os.getcwd()  # noqa: PTH109
-    except FileNotFoundError:
-        sys.stderr.write("talaria: The working directory no longer exists: change to another.\n")
-        sys.exit(2)
-    ours = os.path.abspath(f"{__file__}/../../..")  # noqa: PTH100
-    if sys.path and sys.path[0] in ("", here) and here != ours:
-        del sys.path[0]
 
 
 if __name__ == "__main__":

@@ -211,8 +211,15 @@ def add(
         entry = {"command": command_line[0], "args": list(command_line[1:]), "cwd": str(Path.cwd())}
         entry["sandbox"] = False if is_outside else _section(needs)
     for key, given in (("env", env), ("headers", headers)):
-        if given:
-            entry[key] = dict(_keep_value(settings.home, name, item) for item in given)
+        for item in given:
+            variable, equals, value = item.partition("=")
+            if not equals or not variable:
+                raise BadInput(f"{item!r} is not NAME=VALUE.")
+            if "${" not in value:  # it may be secret, so it goes to .env, and a reference to config.yaml
+                stored = re.sub(r"\W", "_", f"MCP_{name}_{variable}").upper()
+                edit.set_value(settings.home, stored, value)
+                value = f"${{{stored}}}"
+            entry.setdefault(key, {})[variable] = value
     edit.set_value(settings.home, f"mcp_servers.{name}", msgspec.json.encode(entry).decode())
     if not url:
         show(f"{name} runs {'outside the sandbox, with all your rights' if is_outside else _format_sandbox(needs)}.")
@@ -291,18 +298,6 @@ def _format_needs(needs: SandboxNeeds) -> str:
 def _absolute(paths: Sequence[str]) -> tuple[str, ...]:
     """Relative paths would later mean another folder."""
     return tuple(path if path.startswith("~") else str(Path.cwd() / path) for path in paths)
-
-
-def _keep_value(home: Path, server: str, item: str) -> tuple[str, str]:
-    """The value may be secret, so it goes to .env, and a reference to config.yaml."""
-    name, equals, value = item.partition("=")
-    if not equals or not name:
-        raise BadInput(f"{item!r} is not NAME=VALUE.")
-    if "${" in value:
-        return name, value
-    variable = re.sub(r"\W", "_", f"MCP_{server}_{name}").upper()
-    edit.set_value(home, variable, value)
-    return name, f"${{{variable}}}"
 
 
 def _choose_servers(settings: Settings) -> project_servers.Chosen:

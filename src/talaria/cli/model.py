@@ -15,7 +15,7 @@ from talaria.app.settings import Settings
 from talaria.cli import context, model_status
 from talaria.cli.command_output import json_option, print_json
 from talaria.cli.command_tree import ListingGroup
-from talaria.cli.model_status import Default, KnownModel, ProviderState
+from talaria.cli.model_status import Default, ProviderState
 from talaria.cli.notices import say, show
 from talaria.config import paths
 from talaria.config.edit import set_value
@@ -67,7 +67,12 @@ def list_models(ctx: click.Context, provider: str | None, as_json: bool, is_live
     table: list[Sequence[str]] = []
     for model in found.models:
         window = "" if model.window is None else f"{model.window:,}"
-        table.append((_mark_default(model.name, usual), window, _format_prices(model)))
+        prices: Sequence[tuple[str, float | None]] = ()
+        if (price := model.prices) is not None:
+            prices = (("in", price.input), ("out", price.output))
+            prices = (*prices, ("cache read", price.cache_read), ("cache write", price.cache_write))
+        shown = ", ".join(f"{amount:g} {what}" for what, amount in prices if amount is not None)
+        table.append((_mark_default(model.name, usual), window, shown))
     if any(any(row[1:]) for row in table):
         table.insert(0, ("  model", "window", "$ per million tokens"))
     show(f"{provider}: {found.provider.state}", *_align(table))
@@ -209,15 +214,6 @@ def _describe_default(default: Default) -> Iterator[str]:
         fallbacks = f"; fallbacks: {', then '.join(default.fallbacks)}" if default.fallbacks else ""
         yield f"* The default is {default.model}{fallbacks}."
     yield from default.left_out
-
-
-def _format_prices(model: KnownModel) -> str:
-    prices = model.prices
-    if prices is None:
-        return ""
-    named = (("in", prices.input), ("out", prices.output))
-    cached = (("cache read", prices.cache_read), ("cache write", prices.cache_write))
-    return ", ".join(f"{price:g} {what}" for what, price in (*named, *cached) if price is not None)
 
 
 def _align(rows: Sequence[Sequence[str]]) -> Iterator[str]:

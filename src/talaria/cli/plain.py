@@ -58,27 +58,25 @@ Complete = Callable[[str], Sequence[str]]
 
 
 def run_without_screen(ctx: click.Context, options: CliOptions, query: str | None, images: tuple[Path, ...]) -> int:
+    """Ask `query`, followed by the piped input (`-` means only that input), or run the lines of standard input."""
     try:
-        return run_plain_chat(settings(ctx), options, _build_question(query, images))
+        found, message = settings(ctx), None
+        if query is not None:
+            query = query.encode("utf-8", "replace").decode()  # an argument may hold bytes that are not text
+            piped = read_stdin() if query == "-" or is_piped() else ""
+            text = piped if query == "-" else "\n\n".join(filter(None, [query, piped]))
+            if not text.strip():
+                raise BadInput("The question is empty.")
+            message = with_references(User((*(read_image(image) for image in images), Text(text))), Path.cwd())
+        elif images:
+            raise BadInput("--image needs a question: add -q TEXT.")
+        else:
+            refuse_binary_lines()
+        return run_plain_chat(found, options, message)
     except TalariaError as error:
         if options.format != "text":
             print_failure(error, is_line=options.format == "stream-json")
         raise
-
-
-def _build_question(query: str | None, images: tuple[Path, ...]) -> User | None:
-    """The question followed by the piped input; `-` means only the input."""
-    if query is None:
-        if images:
-            raise BadInput("--image needs a question: add -q TEXT.")
-        refuse_binary_lines()
-        return None
-    query = query.encode("utf-8", "replace").decode()  # an argument may hold bytes that are not text
-    piped = read_stdin() if query == "-" or is_piped() else ""
-    text = piped if query == "-" else "\n\n".join(filter(None, [query, piped]))
-    if not text.strip():
-        raise BadInput("The question is empty.")
-    return with_references(User((*(read_image(image) for image in images), Text(text))), Path.cwd())
 
 
 def run_plain_chat(settings: Settings, options: CliOptions, message: User | None) -> int:

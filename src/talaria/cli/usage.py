@@ -84,7 +84,15 @@ def _format_table(by: UsageKey, rows: Sequence[UsageRow], titles: dict[str, str 
             name = f"{row.key}{_GAP}{brief(printable(titles[row.key] or '(deleted)'), room)}"
         names.append(name)
     names.append("total")
-    table = [*_HEADINGS, *(_format_cells(row) for row in (*rows, whole))]
+    table: list[Sequence[str]] = [*_HEADINGS]
+    for row in (*rows, whole):
+        usage, share = row.usage, cache_share(row.usage)
+        counts = (row.calls, usage.input, usage.cache_read, usage.cache_write, usage.output)
+        cost = "unknown"
+        if row.unpriced_calls != row.calls:
+            cost = dollars(row.cost_usd) + ("+" if row.unpriced_calls else "")
+        cached = "\N{EN DASH}" if share is None else f"{share:.0%}"
+        table.append((*(f"{count:,}" for count in counts), cached, cost))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     figures = [_GAP.join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in table]
     width = max(map(len, names))
@@ -96,12 +104,3 @@ def _format_table(by: UsageKey, rows: Sequence[UsageRow], titles: dict[str, str 
             yield from filter(None, (name, f"{_GAP}{line}".rstrip()))
     if whole.unpriced_calls:
         yield f"+ {calls(whole.unpriced_calls)} without a known price ({_PRICES})"
-
-
-def _format_cells(row: UsageRow) -> Sequence[str]:
-    usage, share = row.usage, cache_share(row.usage)
-    counts = (row.calls, usage.input, usage.cache_read, usage.cache_write, usage.output)
-    cost = "unknown"
-    if row.unpriced_calls != row.calls:
-        cost = dollars(row.cost_usd) + ("+" if row.unpriced_calls else "")
-    return (*(f"{count:,}" for count in counts), "\N{EN DASH}" if share is None else f"{share:.0%}", cost)

@@ -1,5 +1,5 @@
-"""The chat on the screen: handles lines one after the other, while the person can step in: stop or
-steer the turn, queue lines, ask in a background conversation."""
+"""The chat on the screen: handles one line after another. Meanwhile the person can stop or steer the turn, queue
+lines, or ask in a background conversation."""
 
 import asyncio
 import shlex
@@ -28,11 +28,11 @@ from talaria.runtime.session import LiveSession
 MAX_SESSIONS = 200
 LEAVE_TIMEOUT_S = 5.0
 REPEAT_S = 2.0
-"""Within which a second Ctrl-C counts as a repetition."""
+"""A second Ctrl-C within this time quits."""
 URGENT = frozenset(
     {"stop", "steer", "queue", "status", "usage", "help", "tools", "background", "approve", "deny", "details", "quit"}
-    | {"sandbox"}  # what is revoked is closed for running commands, too
-    | {"handoff"}  # which says that it cannot be done now
+    | {"sandbox"}  # revoking a permission also affects running commands
+    | {"handoff"}  # says that it is not possible now
 )
 """Commands that run at once, also during a turn."""
 _NAME_CHARS = 50
@@ -56,14 +56,14 @@ class ChatScreen(ScreenInterface):
         self._stopped_at = -REPEAT_S
         self._is_leaving = False
         self._is_clearing = False
-        """The current line is /clear."""
+        """Whether the current line is /clear."""
         self._busy_mode: Literal["queue", "steer", "interrupt"] = "queue"
         self._working: asyncio.Task[int | None] | None = None
         self._suggestions: ArgumentSuggestions | None = None
         self._side_tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, on_open: "Callable[[ChatScreen], None]") -> int:
-        """Until the person leaves; the exit code."""
+        """Runs until the person leaves. Returns the exit code."""
         settings = await in_thread(lambda: context.settings_of(self._profile))
         self._history.redact = settings.redactor.text
         self._busy_mode = settings.config.display.busy_mode
@@ -81,7 +81,7 @@ class ChatScreen(ScreenInterface):
             self._completer.arguments = self._suggestions.suggest
             ticking = asyncio.create_task(self.tick(), name="tick")
             try:
-                on_open(self)  # before the greeting: whoever sees it may press any key
+                on_open(self)  # before the greeting: once people see it, they may press any key
                 await conversation.greet()
                 self._screen.print("")
                 await self._update_status()
@@ -143,7 +143,7 @@ class ChatScreen(ScreenInterface):
             self.say(f"{model} is not in its endpoint's list of models; run `/model` to choose from that list.")
 
     async def _run_interruptible(self, work: Coroutine[Any, Any, int | None]) -> int | None:
-        """Until it is done or stopped."""
+        """Returns when the work is done or stopped."""
         self._stops = 0
         self._working = task = asyncio.create_task(work, name="line")
         try:
@@ -160,8 +160,14 @@ class ChatScreen(ScreenInterface):
 
     def submit(self, text: str) -> None:
         line = self.conversation.parse(text)
+
+        async def handle_now() -> None:
+            self.echo(text)
+            if await self.conversation.handle_line(line) is None:
+                self.leave()
+
         if isinstance(line.parsed, GivenCommand) and line.parsed.command.name in URGENT and self._is_busy:
-            self._start_task(self._handle_now(line))
+            self._start_task(handle_now())
         elif self._busy_mode == "steer" and not text.startswith("/"):
             self.steer(text)
         else:
@@ -170,15 +176,10 @@ class ChatScreen(ScreenInterface):
             self._enqueue(line)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Beside the line that is being handled."""
+        """Run something beside the line that is being handled."""
         task = asyncio.create_task(work, name="command")
         self._side_tasks.add(task)
         task.add_done_callback(self._side_tasks.discard)
-
-    async def _handle_now(self, line: TypedLine) -> None:
-        self.echo(line.text)
-        if await self.conversation.handle_line(line) is None:
-            self.leave()
 
     def queue(self, text: str) -> None:
         self._enqueue(self.conversation.parse(text))
@@ -196,7 +197,7 @@ class ChatScreen(ScreenInterface):
             self.queue(text)
 
     def interrupt(self) -> None:
-        """Ctrl-C: the first stops the turn and brings queued lines back to edit, the second leaves."""
+        """Ctrl-C: the first stops the turn and puts queued messages back on the input line, the second leaves."""
         now = self._clock.monotonic()
         is_again = now - self._stopped_at < REPEAT_S
         self._stopped_at = now
@@ -219,7 +220,7 @@ class ChatScreen(ScreenInterface):
         self.stop()
 
     def stop(self) -> bool:
-        """False: nothing is running."""
+        """Returns False if nothing is running."""
         running = self.conversation.live.running
         if running is not None and running.interrupt():
             return True
@@ -227,7 +228,7 @@ class ChatScreen(ScreenInterface):
         return working is not None and working is not asyncio.current_task() and working.cancel()
 
     def drop_queue(self) -> int:
-        """How many lines were in it."""
+        """Returns how many lines were queued."""
         count = len(self._queue)
         self._queue.clear()
         self._show_counts()
@@ -252,7 +253,7 @@ class ChatScreen(ScreenInterface):
 
     @property
     def conversation(self) -> Conversation:
-        assert self._conversation is not None  # noqa: S101  (nobody calls before it is open)
+        assert self._conversation is not None  # noqa: S101  (only used once it is open)
         return self._conversation
 
     @property
@@ -282,7 +283,7 @@ class ChatScreen(ScreenInterface):
 
 
 class BackgroundSessions:
-    """Each is asked once, and prints its answer when it is done."""
+    """Side conversations. Each is asked one question, and its answer is printed when it is done."""
 
     def __init__(self, screen: Screen, on_change: Callable[[], None]) -> None:
         self._screen = screen
@@ -295,7 +296,7 @@ class BackgroundSessions:
         return len(self._tasks)
 
     def start(self, live: LiveSession, text: str) -> int:
-        """Its number."""
+        """Returns its number."""
         self._count += 1
         number = self._count
         self._tasks[number] = asyncio.create_task(self._run(number, live, text), name=f"background {number}")
@@ -326,7 +327,7 @@ class BackgroundSessions:
 
 
 class ScreenCommands:
-    """The slash commands that only the screen has: what can be done during a turn, and beside it."""
+    """The slash commands that only the screen has."""
 
     def __init__(self, chat: ChatScreen) -> None:
         self._chat = chat
@@ -376,7 +377,7 @@ def _require(text: str, command: str) -> str:
 
 
 async def pick_argument(line: TypedLine, conversation: Conversation, screen: Screen) -> TypedLine | None:
-    """For a command without its argument: let the person choose one from a list. None: they cancelled."""
+    """If a command needs an argument, let the person choose it from a list. None if they cancelled."""
     if not isinstance(line.parsed, GivenCommand) or line.parsed.argument:
         return line
     command = line.text.rstrip()
@@ -409,7 +410,7 @@ async def _model_items(conversation: Conversation) -> list[MenuItem]:
 
 
 class ArgumentSuggestions:
-    """Arguments of commands, as far as they are known without waiting."""
+    """Suggests arguments of commands, as far as they are known without waiting."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
@@ -420,7 +421,7 @@ class ArgumentSuggestions:
         async def add_models() -> None:
             self._known["model"] = [Suggestion(one.value) for one in await _model_items(self._conversation)]
 
-        if command == "model" and self._asking is None:  # asked once, when somebody wants to know
+        if command == "model" and self._asking is None:  # only asked once, when first needed
             self._asking = asyncio.get_running_loop().create_task(add_models())
         return self._known.get(command, ())
 

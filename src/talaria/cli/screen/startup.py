@@ -1,4 +1,4 @@
-"""Opens the screen before anything else is loaded: what is typed in the meantime waits."""
+"""Opens the screen before anything else is loaded. Lines typed in the meantime wait."""
 
 import asyncio
 import importlib
@@ -58,7 +58,7 @@ class Startup:
 
     async def _run_chat(self) -> None:
         def attach(chat: "ChatScreen") -> None:
-            """The chat listens from now on, first to what was typed before."""
+            """From now on the chat gets the lines, starting with those typed before it was loaded."""
             self._chat = chat
             waiting, self._waiting = self._waiting, []
             for text in waiting:
