@@ -1,5 +1,6 @@
 """`talaria tools`, and what it means for a conversation."""
 
+import asyncio
 import json
 import re
 import signal
@@ -246,6 +247,6 @@ def test_question_is_not_asked_where_nobody_is_there(talaria: Talaria, server: M
 
 def test_toolset_whose_package_is_missing_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "playwright", None)
-    browser = collect_tools(Settings(tmp_path, Config(), {})).groups["browser"]
+    browser = asyncio.run(collect_tools(Settings(tmp_path, Config(), {}))).groups["browser"]
     assert browser.problem.startswith("needs a package that is not installed; run: ")
     assert browser.problem.endswith("-m pip install 'talaria-agent[browser]'")

@@ -56,11 +56,8 @@ class ToolList(msgspec.Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-def collect_tools(settings: Settings) -> ToolList:
-    return asyncio.run(_collect(settings, SystemClock()))
-
-
-async def _collect(settings: Settings, clock: Clock) -> ToolList:
+async def collect_tools(settings: Settings) -> ToolList:
+    clock = SystemClock()
     ours = Toolbox(builtin_tools(MemoryStore(clock), settings, clock))
     offered, overrides, unusable = await _load_plugin_tools(settings, clock)
     served, unknown = await _recall_server_tools(settings, clock)
@@ -128,17 +125,17 @@ command = ListingGroup("tools", help="List tools, and choose which ones the mode
 @json_option
 @click.pass_context
 def list_tools(ctx: click.Context, as_json: bool) -> None:
-    view = collect_tools(context.settings(ctx))
-    shown = [group for group in view.groups.values() if group.tools or group.problem]
+    found = asyncio.run(collect_tools(context.settings(ctx)))
+    shown = [group for group in found.groups.values() if group.tools or group.problem]
     if as_json:
-        print_json({"toolsets": shown, "notices": view.notices})
+        print_json({"toolsets": shown, "notices": found.notices})
         return
     for group in shown:
         show(runnable(f"{group.name}{_format_problem(group.problem)}"))
         for tool in group.tools:
             about = brief(tool.description.partition("\n\n")[0], ABOUT_CHARS)
             show(runnable(f"  {'on' if tool.is_on else 'off':<3}  {tool.name}  {about}{_format_problem(tool.problem)}"))
-    for notice in view.notices:
+    for notice in found.notices:
         say(f"! {notice}")
 
 
@@ -162,7 +159,7 @@ def disable(ctx: click.Context, names: tuple[str, ...]) -> None:
 
 def _switch_all(ctx: click.Context, names: tuple[str, ...], *, on: bool) -> None:
     settings = context.settings(ctx)
-    groups, before = collect_tools(settings).groups, settings.config.tools
+    groups, before = asyncio.run(collect_tools(settings)).groups, settings.config.tools
     after: ToolSwitches = before
     for name in names:
         after = _switch(after, name, groups, on=on)

@@ -78,8 +78,8 @@ def _bind_line(keys: KeyBindings, screen: "Screen", where: Filter) -> None:
         "c-j": lambda: buffer.insert_text("\n") if screen.is_raw else screen.submit(),
         "tab": complete,
         "c-c": screen.interrupt,
-        "c-d": lambda: _delete_after(buffer) if buffer.text else screen.leave(),
-        "c-o": screen.show_details,
+        "c-d": lambda: _delete_after(buffer) if buffer.text else screen.listener.leave(),
+        "c-o": lambda: screen.listener.show_details(),  # noqa: PLW0108  (the listener changes)
         "c-r": screen.search_history,
         "c-x c-e": screen.open_editor,
     }

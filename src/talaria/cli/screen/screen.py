@@ -104,7 +104,7 @@ class Screen:
         self.is_raw = False
         """Whether the terminal is in raw mode; before that it sends Enter as Ctrl-J."""
         self.menu: Menu | None = None
-        self._listener = listener
+        self.listener = listener
         self._render_live: Callable[[int], str] = lambda _: ""
         self.pastes = Pastes()
         self._history = history
@@ -253,12 +253,12 @@ class Screen:
     def submit(self) -> None:
         text = self._take_line()
         if text.strip():
-            self._listener.submit(text)
+            self.listener.submit(text)
 
     def steer(self) -> None:
         text = self._take_line()
         if text.strip():
-            self._listener.steer(text)
+            self.listener.steer(text)
 
     def _take_line(self) -> str:
         text = self.pastes.unfold(self.buffer.text)
@@ -271,10 +271,7 @@ class Screen:
         if self.buffer.text and not self.is_working:
             self.buffer.reset()
         else:
-            self._listener.interrupt()
-
-    def leave(self) -> None:
-        self._listener.leave()
+            self.listener.interrupt()
 
     def _snap_cursor(self, _: Buffer) -> None:
         """However the cursor was moved, it is never inside a cluster."""
@@ -289,9 +286,6 @@ class Screen:
 
     def open_editor(self) -> None:
         self._editor_task = self.buffer.open_in_editor()
-
-    def show_details(self) -> None:
-        self._listener.show_details()
 
     def paste(self, text: str) -> None:
         self.buffer.insert_text(self.pastes.fold(text))
