@@ -209,7 +209,7 @@ async def serve(job: Job) -> None:
     async with opening as opened:
         app = _crashing(opened, points)
         found = load_wanted(app.settings, app.clock)
-        doors = [msgspec.structs.replace(door, open=_watched(door, points, job.mutation)) for door in found.doors]
+        doors = [msgspec.structs.replace(door, open=_watched(door, points, job.mutation)) for door in found.specs]
         await _until_settled(Gateway(app, app.settings.config.gateway, doors), app.store)
 
 

@@ -49,11 +49,13 @@ def test_grants_are_listed_and_revoked(talaria: Talaria) -> None:
 
 
 @pytest.mark.usefixtures("granted")
-@pytest.mark.parametrize(("name", "said"), [("aaaa", "several"), ("cccc", "none")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("aaaa", "Several approvals start with"), ("cccc", "No approval starts with")]
+)
 def test_a_name_that_is_not_clear_revokes_nothing(talaria: Talaria, name: str, said: str) -> None:
     refused = talaria("approvals", "revoke", name)
     assert refused.returncode == 2
-    assert f"names {said} of them" in refused.stderr
+    assert said in refused.stderr
     assert len(talaria("approvals", "list").stdout.splitlines()) == 4
 
 

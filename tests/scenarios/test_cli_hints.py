@@ -99,7 +99,7 @@ def test_a_link_is_offered_that_makes_the_name_a_command(environment: dict[str, 
     bins = Path(environment["HOME"]) / ".local" / "bin"
     advice = typed(ADVICE, environment).stdout
     assert "(~/.local/bin is not on your PATH yet: add it in your shell's startup file)" in advice
-    command = advice.partition("a command once: ")[2].partition(" (~")[0]
+    command = advice.partition("a command: ")[2].partition(" (~")[0]
     assert command.startswith("mkdir -p ~/.local/bin && ln -s /")
     assert typed(command, environment).returncode == 0
     assert "~/.local/bin is not on your PATH yet" in typed(ADVICE, environment).stdout
@@ -112,7 +112,7 @@ def test_a_link_is_offered_that_makes_the_name_a_command(environment: dict[str, 
 def test_a_file_of_somebody_else_is_not_replaced_by_the_link(environment: dict[str, str]) -> None:
     bins = Path(environment["HOME"]) / ".local" / "bin"
     bins.mkdir(parents=True)
-    command = typed(ADVICE, environment).stdout.partition("a command once: ")[2].partition(" (~")[0]
+    command = typed(ADVICE, environment).stdout.partition("a command: ")[2].partition(" (~")[0]
     (bins / "talaria").write_text("mine")
     assert typed(command, environment).returncode != 0
     assert (bins / "talaria").read_text() == "mine"

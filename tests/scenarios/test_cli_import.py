@@ -191,7 +191,7 @@ def test_conversation_of_every_version_comes_along(talaria: Talaria, hermes: Her
     ended = talaria("import", "hermes")
 
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout == "Taken over:\n  conversations: 1 conversation with 4 messages\n"
+    assert ended.stdout == "Imported:\n  conversations: 1 conversation with 4 messages\n"
     assert contents(hermes.root) == before
     told = document(talaria("sessions", "show", SESSION, "--json"))
     assert (told["source"], told["model"], told["title"]) == ("cli", "anthropic/claude-opus-4.6", None)
@@ -686,7 +686,7 @@ def test_what_is_not_taken_is_named_with_the_way_to_get_it(talaria: Talaria, her
         "  file: hooks\n",
     ):
         assert line in ended.stdout
-    assert ended.stdout.startswith("Not taken over:\n")
+    assert ended.stdout.startswith("Not imported:\n")
     for quiet in ("logs", "gateway.pid", "skins", "t-secret", "config.yaml"):
         assert quiet not in ended.stdout
     assert "enabled" not in talaria("config", "get", "plugins").stdout.replace('"enabled":[]', "")
@@ -706,13 +706,13 @@ def test_dry_run_says_it_all_and_changes_nothing(talaria: Talaria, hermes: Herme
 
     assert (ended.returncode, ended.stderr) == (0, "Nothing was changed.\n")
     assert ended.stdout == (
-        "Would be taken over:\n"
+        "Would be imported:\n"
         "  key: OPENROUTER_API_KEY\n"
         "  setting: agent.max_turns\n"
         "  identity: SOUL.md\n"
         "  skill: knit\n"
         "  conversations: 1 conversation with 4 messages\n"
-        "Would not be taken over:\n"
+        "Would not be imported:\n"
         "  setting: display\n"
         "    → Talaria has no such setting\n"
     )

@@ -103,12 +103,12 @@ def test_values_that_may_be_secret_go_to_the_secrets(talaria: Talaria, home: Pat
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["add", "a b", "--", "x"], "cannot name a server"),
-        (["add", "a"], "Say either a command"),
-        (["add", "a", "--url", "http://x", "--", "x"], "Say either a command"),
+        (["add", "a b", "--", "x"], "cannot be a server's name"),
+        (["add", "a"], "Give either a command"),
+        (["add", "a", "--url", "http://x", "--", "x"], "Give either a command"),
         (["add", "a", "--env", "novalue", "--", "x"], "'novalue' is not NAME=VALUE."),
         (["add", "a", "--url", "ftp://x"], "begins with http:// or https://"),
-        (["test", "nobody"], "There is no MCP server 'nobody'; there are: none."),
+        (["test", "nobody"], "There is no MCP server 'nobody'; known servers: none."),
         (["trust"], "There is no .mcp.json in"),
     ],
 )

@@ -91,10 +91,10 @@ def test_needs_are_written_down_and_added_to(talaria: Talaria, home: Path, envir
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["add", "a", "--url", "https://a.example", "--network", "b"], "are for a command in the sandbox"),
-        (["add", "a", "--no-sandbox", "--read", "b", "--", "x"], "are for a command in the sandbox"),
-        (["sandbox", "a"], "There is no MCP server 'a' in config.yaml; there are: none."),
-        (["sandbox", "a", "--off", "--read", "b"], "--off goes alone"),
+        (["add", "a", "--url", "https://a.example", "--network", "b"], "only apply to a command in the sandbox"),
+        (["add", "a", "--no-sandbox", "--read", "b", "--", "x"], "only apply to a command in the sandbox"),
+        (["sandbox", "a"], "There is no MCP server 'a' in config.yaml; known servers: none."),
+        (["sandbox", "a", "--off", "--read", "b"], "Use --off alone"),
     ],
 )
 def test_mistakes_are_one_sentence(talaria: Talaria, arguments: list[str], sentence: str) -> None:

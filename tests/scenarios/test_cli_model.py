@@ -101,7 +101,7 @@ providers:
     found = rows(talaria("model").stdout)
     assert found["far"] == "needs no key large"
     assert found["near"] == "nothing listens at 127.0.0.1:9"
-    assert found["minted"] == "a key by command"
+    assert found["minted"] == "key from a command"
     assert found["nowhere"] == "needs an http(s) base_url"
 
 
@@ -116,8 +116,8 @@ def test_local_server_is_found_and_is_the_default(talaria: Talaria) -> None:
 
 def test_without_live_nothing_is_looked_at(talaria: Talaria, server: ModelServer) -> None:
     ended = talaria("model", "list", "--no-live")
-    assert rows(ended.stdout)["ollama"] == "not looked for at 127.0.0.1:11434"
-    assert rows(ended.stdout)["custom"] == f"not looked for at {server.url.removeprefix('http://')} test-model"
+    assert rows(ended.stdout)["ollama"] == "not checked at 127.0.0.1:11434"
+    assert rows(ended.stdout)["custom"] == f"not checked at {server.url.removeprefix('http://')} test-model"
     of_one = talaria("model", "list", "custom", "--no-live")
     assert (of_one.returncode, of_one.stderr) == (0, "")
     assert server.requests == []
@@ -126,16 +126,14 @@ def test_without_live_nothing_is_looked_at(talaria: Talaria, server: ModelServer
 def test_without_live_and_without_a_key_the_default_is_open(talaria: Talaria) -> None:
     ended = talaria("model", "list", "--no-live")
     assert marked(ended.stdout) == []
-    assert "the default is the first local model server that answers, else the demo model." in ended.stdout
+    assert "the default is the first local model server that answers, or else the demo model." in ended.stdout
 
 
 def test_fallbacks_are_told_in_order_and_why_one_is_left_out(talaria: Talaria, home: Path) -> None:
     configure(home, "fallback_providers: [groq:llama-3.3-70b-versatile, openai:gpt-5, ollama:qwen3]")
     keys = {"ANTHROPIC_API_KEY": KEY, "OPENAI_API_KEY": KEY}
     told = talaria("model", env=keys).stdout.split("\n\n")[1].splitlines()
-    assert told[0] == (
-        "* The default is anthropic:claude-sonnet-4-5; in its place, if need be: openai:gpt-5, then ollama:qwen3."
-    )
+    assert told[0] == ("* The default is anthropic:claude-sonnet-4-5; fallbacks: openai:gpt-5, then ollama:qwen3.")
     assert told[1].startswith("The fallback groq is left out: Groq needs an API key: put GROQ_API_KEY=… into .env")
     default = json.loads(talaria("model", "list", "--json", env=keys).stdout)["default"]
     assert default["fallbacks"] == ["openai:gpt-5", "ollama:qwen3"]
@@ -225,7 +223,7 @@ def test_models_of_a_provider_without_its_key_are_those_of_the_catalog(talaria: 
     ("listing", "says"),
     [
         (Failure(401), "did not accept the API key (401: "),
-        (Failure(404), "custom tells no list of its models."),
+        (Failure(404), "custom does not list its models."),
     ],
 )
 def test_list_that_cannot_be_had_is_a_sentence(talaria: Talaria, home: Path, listing: Failure, says: str) -> None:
@@ -326,7 +324,7 @@ def test_try_takes_a_model_as_the_chat_does(talaria: Talaria, server: ModelServe
 def test_tokens_that_are_not_told_are_no_failure(talaria: Talaria, server: ModelServer) -> None:
     server.say(Reply("Hi", usage=None))
     ended = talaria("model", "try")
-    assert (ended.returncode, "tokens not told" in ended.stdout) == (0, True)
+    assert (ended.returncode, "tokens unknown" in ended.stdout) == (0, True)
 
 
 def test_model_that_fails_is_one_sentence_and_no_other_is_asked(talaria: Talaria, home: Path) -> None:
@@ -423,7 +421,7 @@ def test_model_that_does_not_answer_is_not_set_unless_one_insists(
     server.say(Failure(404))
     ended = talaria("model", "set", "typo")
     assert (ended.returncode, file.read_text()) == (3, before)
-    assert ended.stderr.endswith(" Nothing was changed; `talaria model set typo --no-try` sets it all the same.\n")
+    assert ended.stderr.endswith(" Nothing was changed; `talaria model set typo --no-try` sets it anyway.\n")
 
     assert talaria("model", "set", "typo", "--no-try").returncode == 0
     assert talaria("config", "get", "model.default").stdout == "custom:typo\n"
@@ -452,7 +450,7 @@ def test_missing_key_stops_the_setting_and_is_only_mentioned_to_one_who_insists(
     ended = talaria("model", "set", "groq:")
     assert (ended.returncode, (home / "config.yaml").exists()) == (2, False)
     assert "put GROQ_API_KEY=… into .env" in ended.stderr
-    assert "`talaria model set groq: --no-try` sets it all the same." in ended.stderr
+    assert "`talaria model set groq: --no-try` sets it anyway." in ended.stderr
 
     insisted = talaria("model", "set", "groq:", "--no-try")
     assert (insisted.returncode, "put GROQ_API_KEY=… into .env" in insisted.stderr) == (0, True)

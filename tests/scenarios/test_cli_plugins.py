@@ -327,7 +327,7 @@ def test_of_two_that_go_by_one_name_it_must_be_said_which(talaria: Talaria, serv
     for kind in ("one", "two"):
         made(home / "plugins" / kind / "twin", FINE)
     done = talaria("plugins", "enable", "twin")
-    assert (done.returncode, "say which: one/twin, two/twin" in done.stderr) == (2, True)
+    assert (done.returncode, "choose one: one/twin, two/twin" in done.stderr) == (2, True)
 
 
 def test_an_older_one_stays_where_the_newer_cannot_take_its_place(
@@ -529,7 +529,7 @@ def test_engines_and_memories_are_chosen_by_name(
     assert "You keep a diary." in server.requests[-1].body.decode()
 
     wrong = talaria("plugins", "choose", "engine", "teapot")
-    assert (wrong.returncode, "there are: compressor, pages" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "choose one of: compressor, pages" in wrong.stderr) == (2, True)
     asked = talaria("plugins", "choose", "engine")
     assert "compressor, pages" in asked.stderr
 

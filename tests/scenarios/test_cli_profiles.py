@@ -19,7 +19,7 @@ Talaria = Callable[..., subprocess.CompletedProcess[str]]
 
 def test_a_profile_is_made_listed_used_and_deleted(talaria: Talaria, home: Path) -> None:
     made = talaria("profiles", "create", "work")
-    assert made.stderr == f"Made {home}/profiles/work; use it with `talaria -p work`.\n"
+    assert made.stderr == f"Created {home}/profiles/work; use it with `talaria -p work`.\n"
     assert stat.S_IMODE((home / "profiles" / "work").stat().st_mode) == 0o700
     talaria("-p", "work", "-m", "demo", "-q", "hello")
     assert (talaria("sessions", "list").stdout, talaria("-p", "work", "sessions", "list").stdout.count("\n")) == ("", 1)
@@ -54,7 +54,7 @@ def test_a_profile_that_is_not_there_is_told_with_the_nearest(talaria: Talaria, 
     ended = talaria("-p", "wrok", *command)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == (
-        "talaria: There is no profile 'wrok'; did you mean 'work'? `talaria profiles create wrok` creates one.\n"
+        "talaria: There is no profile 'wrok'; did you mean 'work'? `talaria profiles create wrok` creates it.\n"
     )
     assert not (home / "profiles" / "wrok").exists()
 
@@ -62,12 +62,12 @@ def test_a_profile_that_is_not_there_is_told_with_the_nearest(talaria: Talaria, 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["create", "work"], "The profile 'work' is there already."),
+        (["create", "work"], "There is already a profile 'work'."),
         (["create", "../up"], "'../up' is not a profile name"),
-        (["create", "default"], "The profile 'default' is there already."),
-        (["delete", "default", "-y"], "The usual home is no profile"),
+        (["create", "default"], "There is already a profile 'default'."),
+        (["delete", "default", "-y"], "The usual home, "),
         (["delete", "wrok", "-y"], "did you mean 'work'?"),
-        (["delete", "work"], "Nobody can be asked whether work may be deleted: add --yes."),
+        (["delete", "work"], "Nobody can be asked whether to delete work: add --yes."),
     ],
 )
 def test_what_cannot_be_done_is_told(talaria: Talaria, home: Path, arguments: list[str], says: str) -> None:

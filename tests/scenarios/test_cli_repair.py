@@ -122,8 +122,8 @@ def test_setting_the_wrong_one_puts_it_right(talaria: Talaria, home: Path) -> No
     make_home(home, "model: {max_tokens: many}\n")
     ended = talaria("config", "set", "model.max_tokens", "100")
     assert ended.returncode == 0, ended.stderr
-    assert "That put right: " in ended.stderr
-    assert talaria("config", "check").stderr == "The settings are in order.\n"
+    assert "That fixed: " in ended.stderr
+    assert talaria("config", "check").stderr == "The settings are valid.\n"
 
 
 def test_what_is_still_wrong_is_said_after_a_change(talaria: Talaria, home: Path) -> None:

@@ -69,7 +69,7 @@ def test_key_goes_to_the_file_for_secrets(talaria: Talaria, home: Path) -> None:
 
 def test_check_says_that_all_is_well(talaria: Talaria) -> None:
     ended = talaria("config", "check")
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "The settings are in order.\n")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "The settings are valid.\n")
 
 
 def test_profile_has_a_home_of_its_own(talaria: Talaria, home: Path) -> None:
@@ -90,7 +90,7 @@ def test_what_is_set_for_a_project_reaches_its_next_session_and_no_other(
     talaria("config", "set", "terminal.env", "[OTHER_MODE]")
     told = talaria("config", "set", "--project", "terminal.env", "[SHOP_MODE]")
     file = Path(talaria("config", "path", "--project").stdout.strip())
-    holds = "It holds for conversations that you begin there from now on."
+    holds = "It applies to conversations that you start there from now on."
     assert told.stderr == f"Set terminal.env for {work} in {file}. {holds}\n"
     assert file.is_relative_to(home / "projects")
     assert [*work.iterdir()] == []
@@ -153,7 +153,7 @@ def test_hosts_and_ports_that_keep_commands_from_running_are_told_at_once(talari
     talaria("config", "set", "terminal.backend", "landlock")
     for option in ((), ("--project",)):
         told = talaria("config", "set", *option, "terminal.ports", "5432")
-        assert "Commands do not run with terminal.ports here: at level landlock there is no network." in told.stderr
+        assert "Commands cannot run with terminal.ports here: level landlock has no network." in told.stderr
     assert "landlock" not in talaria("config", "set", "terminal.cache_gb", "2").stderr
 
 
@@ -163,7 +163,9 @@ def test_settings_of_a_project_that_is_gone_are_told(talaria: Talaria, home: Pat
     assert talaria("config", "get", "--project").stderr == ""
     root.write_text(f"{environment['PWD']}-before\n")
     told = talaria("config", "get", "--project").stderr
-    assert told.startswith(f"{environment['PWD']}-before has settings and is not there any more. If it moved here: ")
+    assert told.startswith(
+        f"There are settings for {environment['PWD']}-before, which no longer exists. If it moved here: "
+    )
     examined = talaria("doctor").stdout
     assert f"warn  projects: {environment['PWD']}-before has settings of its own" in examined
     assert "how to take them along; if it is deleted: rm -r " in examined

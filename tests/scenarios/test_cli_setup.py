@@ -75,7 +75,7 @@ def test_suggestions_in_a_new_file_are_settings_that_there_are(talaria: Talaria,
     settings = [f"{line[: max(line.rfind('}'), line.rfind(']')) + 1]}\n" for line in suggested]
     file.write_text("".join(settings))
     checked = talaria("config", "check")
-    assert (len(settings), checked.stderr) == (4, "The settings are in order.\n")
+    assert (len(settings), checked.stderr) == (4, "The settings are valid.\n")
 
 
 def test_key_is_tried_refused_and_typed_again_and_nobody_sees_it(

@@ -1,5 +1,6 @@
 """`talaria tools`, and what it means for a conversation."""
 
+import asyncio
 import json
 import re
 import signal
@@ -109,7 +110,7 @@ def test_name_that_nothing_has_is_refused_and_changes_nothing(talaria: Talaria, 
     near, far = talaria("tools", verb, "web", "reed_file"), talaria("tools", verb, "zzz")
     assert (near.returncode, near.stdout) == (2, "")
     assert near.stderr == "talaria: There is no tool or toolset 'reed_file'; did you mean 'read_file'?\n"
-    assert "'zzz'; `talaria tools list` shows what there is." in far.stderr
+    assert "'zzz'; `talaria tools list` lists them all." in far.stderr
     assert not (home / "config.yaml").exists()
 
 
@@ -212,7 +213,7 @@ def test_tools_of_a_server_stand_in_its_toolset_once_they_are_known(
     assert found is not None
     Path(environment["PWD"], "almanac.py").write_text(found[1])
     talaria("mcp", "add", "almanac", "--", sys.executable, "almanac.py")
-    unknown = "mcp:almanac  ! its tools are not known yet; talaria mcp test almanac asks for them\n"
+    unknown = "mcp:almanac  ! its tools are not known yet; to ask for them: talaria mcp test almanac\n"
     assert unknown in talaria("tools").stdout
     assert talaria("mcp", "test", "almanac").returncode == 0
     assert "\nmcp:almanac\n  on   mcp_almanac_moon  Tell the phase of the moon" in talaria("tools").stdout
@@ -246,6 +247,6 @@ def test_question_is_not_asked_where_nobody_is_there(talaria: Talaria, server: M
 
 def test_toolset_whose_package_is_missing_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "playwright", None)
-    browser = collect_tools(Settings(tmp_path, Config(), {})).groups["browser"]
+    browser = asyncio.run(collect_tools(Settings(tmp_path, Config(), {}))).groups["browser"]
     assert browser.problem.startswith("needs a package that is not installed; run: ")
     assert browser.problem.endswith("-m pip install 'talaria-agent[browser]'")

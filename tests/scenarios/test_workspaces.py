@@ -86,8 +86,8 @@ async def test_the_end_of_a_background_process_is_told_with_the_next_message(
     )
     await live.ask(user("go"))
     (project / "go").touch()
-    assert app.hands is not None
-    while not app.hands.has_news(live.id):
+    assert app.builtin is not None
+    while not app.builtin.has_news(live.id):
         await asyncio.sleep(0.01)
     server.say("I see")
     await live.ask(user("and?"))

@@ -174,7 +174,7 @@ class Attack:
             SessionConfig(route=app.route, cwd=self._world.project, home=self._world.home),
             tools.with_tools(app.mcp.tools()),
             OpenGate(),
-            resources=app.hands,
+            resources=app.builtin,
         )
         return LiveSession(
             None,
@@ -222,8 +222,8 @@ async def attacked(folder: Path, mode: Mode, chosen: Callable[[Mode], Sequence[P
                 world.keep()
                 before = world.marks()
                 outcomes = await Attack(world, mode, app, model, sink).run(chosen(mode))
-                assert app.hands is not None
-                level = app.hands.workspaces.sandbox.level
+                assert app.builtin is not None
+                level = app.builtin.workspaces.sandbox.level
             requests = b"".join(request.body for request in server.requests)
         hidden = {name: secret for name, secret in SECRETS.items() if name not in SHOWN}
         return Told(

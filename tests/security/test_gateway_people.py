@@ -32,7 +32,7 @@ from tests.security.chats import (
 from tests.servers.discord_server import DiscordServer
 from tests.servers.slack_server import SlackServer
 
-from talaria.app.gateway_app import open_switchboard
+from talaria.app.gateway_app import open_gateway_app
 from talaria.core.redaction import encodings_of
 from talaria.testing import Reply
 from talaria.testing.servers.chat_service import LostAnswer, Refusal
@@ -356,7 +356,7 @@ async def test_no_token_is_written_or_told(house: House) -> None:
 
 async def _complaints(house: House) -> str:
     """Of platforms that nobody answers for."""
-    async with open_switchboard(house.settings()) as board:
+    async with open_gateway_app(house.settings()) as board:
         with logged(house.home, board.app.settings.redactor):
             running = asyncio.create_task(board.gateway.run())
             await house.until(lambda: len(board.gateway.health) == 2 and all(one.error for one in board.gateway.health))

@@ -1,10 +1,9 @@
-"""The composition root: the only place that knows everybody."""
+"""The composition root: the only module that knows every part of the application."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,7 @@ from talaria.runtime.session_config import SessionConfig, TurnOptions
 from talaria.runtime.session_services import SessionServices
 from talaria.store.base import Session, Store
 from talaria.store.sqlite.store import SqliteStore
-from talaria.tools.base import Gate, Tool
+from talaria.tools.base import Tool
 from talaria.tools.gate import PolicyGate
 from talaria.tools.person import Person
 from talaria.tools.policy import Policy
@@ -58,7 +57,7 @@ OpenStore = Callable[[Path, Clock], AbstractAsyncContextManager[Store]]
 
 
 def open_store(home: Path, clock: Clock | None = None) -> SqliteStore:
-    """All that a command needs which only looks at conversations."""
+    """For commands that only read or edit stored conversations."""
     return SqliteStore(home, clock or SystemClock())
 
 
@@ -73,15 +72,15 @@ class Application:
     clock: Clock
     protected: Protected
     is_stand_in: bool = False
-    """The model is the demo, because nothing else was found or asked for."""
+    """The demo model answers, because no other was found or chosen."""
     left_out: tuple[str, ...] = ()
     """Why some settings, fallbacks and plugins cannot be used."""
     commands: Commands = field(default_factory=builtin_commands)
-    """Slash commands, those of plugins among them."""
+    """Slash commands, including those of plugins."""
     extensions: "Extensions | None" = None
     mcp: "Servers | None" = None
-    hands: "BuiltinTools | None" = None
-    """None: an embedding program brings its own tools."""
+    builtin: "BuiltinTools | None" = None
+    """None if an embedding program brings its own tools."""
 
     def session(
         self,
@@ -97,9 +96,9 @@ class Application:
         platform: str = "cli",
         conversation: str = "",
     ) -> LiveSession:
-        """A conversation: that of `row`, or a new one (under `id`, if given).
+        """The conversation of `row`, or a new one (under `id`, if given).
 
-        `person` can be asked; without one, what would be asked about is refused, unless `is_asking` is False.
+        `person` is asked about what needs approval. Without one that is refused, unless `is_asking` is False.
         """
         config = self.session_config(
             cwd=Path(row.cwd) if row else cwd,
@@ -121,26 +120,25 @@ class Application:
         return self.route.primary.label
 
     def sandbox_level(self) -> str:
-        level = self.hands.workspaces.sandbox.level if self.hands else ""
+        level = self.builtin.workspaces.sandbox.level if self.builtin else ""
         return f"{level} (no network)" if level == "landlock" else level
 
     def sandbox_state(self, session: SessionId, project: Path) -> SandboxState | None:
-        if self.hands is None:
+        if self.builtin is None:
             return None
-        return read_sandbox_state(self.hands.workspaces, self.home, session, project)
+        return read_sandbox_state(self.builtin.workspaces, self.home, session, project)
 
     async def close_again(self, permission: Permission) -> tuple[str, ...]:
-        return await self.hands.workspaces.revoke(permission) if self.hands else ()
+        return await self.builtin.workspaces.revoke(permission) if self.builtin else ()
 
     async def check_handoff(self, platform: str) -> None:
-        """Raises `BadInput` if no gateway with these settings could take a conversation there."""
+        """Raises `BadInput` if a gateway with these settings could not move a conversation there."""
         given = self.settings.config.gateway.platforms.get(platform)
         variable = f"{platform.upper()}_HOME_CHANNEL"
         environment = {**(self.extensions.secrets if self.extensions else {}), **self.settings.environment}
         has_token = any(name.startswith(f"{platform.upper()}_") for name in environment)
         if not platform.isidentifier() or (given is None and not has_token):
-            told = "is not among the platforms that are set up here; see: talaria gateway platforms"
-            raise BadInput(f"{platform!r} {told}")
+            raise BadInput(f"{platform!r} is not set up here; to see the platforms: talaria gateway platforms")
         if (given or {}).get("enabled") is False:
             raise BadInput(f"{platform} is turned off: gateway.platforms.{platform}.enabled is false in config.yaml.")
         named = (given or {}).get("home_channel") or environment.get(variable)
@@ -186,15 +184,34 @@ class Application:
         is_asking: bool = True,
         leaves_mail: bool = True,
     ) -> LiveSession:
+        approvals, compression = self.settings.config.approvals, self.settings.config.compression
+
+        def has_created(path: Path) -> bool:  # the recorder is only loaded when needed
+            recorder = self.builtin.recorder if self.builtin else None
+            return recorder is not None and recorder.has_created(id, path)
+
+        gate = PolicyGate(
+            Policy(approvals, self.protected, has_created),
+            self.store.approvals,
+            self.store.grants,
+            session=id,
+            owner=self.owner,
+            clock=self.clock,
+            timeout_s=approvals.timeout_s,
+            is_asking=is_asking and approvals.is_asking,
+            observer=self.extensions.approvals(id, config) if self.extensions else None,
+        )
+        keeper: ContextKeeper = BuiltinContextKeeper(SessionSummariser(self.auxiliary("summary"), id, config.person))
+        chosen = self.extensions.keeper(keeper, is_automatic=compression.enabled) if self.extensions else None
         services = SessionServices(
             id,
             config,
             self._tools(),
-            self._gate(id, config, is_asking=is_asking),
-            keeper=self._keeper(id, config.person),
+            gate,
+            keeper=chosen or (keeper if compression.enabled else None),
             hooks=self.extensions.hooks() if self.extensions else None,
             person=person,
-            resources=self.hands,
+            resources=self.builtin,
             redactor=self.settings.redactor,
         )
         return LiveSession(
@@ -214,36 +231,12 @@ class Application:
     async def filter_arrival(self, arrival: "Arrival") -> "Arrival | None":
         return arrival if self.extensions is None else await self.extensions.filter_arrival(arrival)
 
-    def _gate(self, session: SessionId, config: SessionConfig, *, is_asking: bool) -> Gate:
-        approvals = self.settings.config.approvals
-        return PolicyGate(
-            Policy(approvals, self.protected, partial(self._has_created, session)),
-            self.store.approvals,
-            self.store.grants,
-            session=session,
-            owner=self.owner,
-            clock=self.clock,
-            timeout_s=approvals.timeout_s,
-            is_asking=is_asking and approvals.is_asking,
-            observer=self.extensions.approvals(session, config) if self.extensions else None,
-        )
-
-    def _has_created(self, session: SessionId, path: Path) -> bool:
-        recorder = self.hands.recorder if self.hands else None
-        return recorder is not None and recorder.has_created(session, path)
-
-    def _keeper(self, session: SessionId, person: str) -> ContextKeeper | None:
-        is_automatic = self.settings.config.compression.enabled
-        builtin = BuiltinContextKeeper(SessionSummariser(self.auxiliary("summary"), session, person))
-        chosen = self.extensions.keeper(builtin, is_automatic=is_automatic) if self.extensions else None
-        return chosen or (builtin if is_automatic else None)
-
     def auxiliary(self, purpose: Purpose) -> Auxiliary:
-        """For small work beside a conversation. Raises as the settings of its model deserve it."""
+        """For small tasks beside a conversation. Raises `OperatorError` if the settings of its model are wrong."""
         return self.plugin_auxiliary(purpose, None)
 
     def plugin_auxiliary(self, purpose: str, chosen: str | None) -> Auxiliary:
-        """For any purpose; `chosen` is the model that a plugin wants."""
+        """For any purpose; `chosen` is the model that a plugin asks for."""
         config = self.settings.config
         given: str | None = getattr(config.auxiliary, purpose, None) or config.auxiliary.tasks.get(purpose)
         named = chosen or given or config.auxiliary.default
@@ -288,14 +281,18 @@ async def open_application(
     clock: Clock | None = None,
     open_store: OpenStore = open_store,
 ) -> AsyncGenerator[Application]:
-    """Everything wired together, open until the context ends. `model` is what the person asked for, if anything;
-    `program` is what they type to start it."""
+    """Everything wired together, open until the context ends. `model` is the one the person asked for, if any;
+    `program` is what they type to start Talaria."""
     clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
         commands = builtin_commands()
         extensions = None
         if settings.config.wants_plugins:
-            extensions = await stack.enter_async_context(_extensions(settings, clock, commands))
+            from talaria.app.extensions import open_extensions  # noqa: PLC0415  (only loaded if plugins are wanted)
+
+            extensions = await stack.enter_async_context(
+                open_extensions(settings.home, settings.config, settings.environment, Path.cwd(), clock, commands)
+            )
             config = extensions.with_providers(settings.config, settings.environment)
             settings = replace(settings, config=config)
             settings.redactor.learn(find_secrets(extensions.secrets, config))
@@ -304,17 +301,19 @@ async def open_application(
         planned = _plan_route(choice or ModelChoice(DEMO), settings)
         connections = await stack.enter_async_context(Connections(settings.home, clock, program))
         upstream = Upstream(connections.provider, clock)
-        upstream.provider(planned.route.primary)  # loads now what the first turn would wait for
+        upstream.provider(planned.route.primary)  # otherwise the first turn would wait for this to load
         store = await stack.enter_async_context(open_store(settings.home, clock))
         owner = await store.owners.join(kind)
         stack.push_async_callback(_leave, store, owner)
-        servers = await in_thread(lambda: _find_servers(settings)) if tools is None else ListedServers()
-        protected = await in_thread(lambda: _find_protected(settings, servers))
-        hands = None
+        servers, config = ListedServers(), settings.config
         if tools is None:
-            hands = _hands(settings, store, clock, protected, servers)
-            stack.push_async_callback(hands.aclose)
-        own = hands.tools if hands else tuple(tools or ())
+            servers = await in_thread(lambda: find_servers(config.all_mcp_servers, settings.home, settings.environment))
+        protected = await in_thread(lambda: _find_protected(settings, servers))
+        builtin = None
+        if tools is None:
+            builtin = _open_builtin(settings, store, clock, protected, servers)
+            stack.push_async_callback(builtin.aclose)
+        own = builtin.tools if builtin else tuple(tools or ())
         toolbox, brought = Toolbox(own, settings.config.tools), ()
         if extensions is not None:
             extensions.settle(frozenset(toolbox.names))
@@ -343,7 +342,7 @@ async def open_application(
             commands=commands,
             extensions=extensions,
             mcp=mcp,
-            hands=hands,
+            builtin=builtin,
         )
         if extensions is not None:
             extensions.services.auxiliary = app.plugin_auxiliary
@@ -351,13 +350,12 @@ async def open_application(
 
 
 def reconfigure(app: Application, settings: Settings) -> Application:
-    """The same application under other settings. What was started with the old ones (plugins, MCP servers, sandboxes)
-    stays as it is until a restart."""
+    """The same application with new settings. Plugins, MCP servers and sandboxes keep the old ones until a restart."""
     if app.extensions is not None:
         settings = replace(settings, config=app.extensions.with_providers(settings.config, settings.environment))
     choice = choose(settings.config, settings.environment, None)
     planned = app.route if choice is None else _plan_route(choice, settings).route
-    own = app.hands.tools if app.hands else app.toolbox.tools
+    own = app.builtin.tools if app.builtin else app.toolbox.tools
     toolbox = Toolbox(own, settings.config.tools)
     if app.extensions is not None:
         toolbox = toolbox.without(app.extensions.brought.overrides)
@@ -365,34 +363,24 @@ def reconfigure(app: Application, settings: Settings) -> Application:
 
 
 def with_model(app: Application, name: str) -> Application:
-    """The same application with another model before all fallbacks. Raises `BadConfig`, `MissingCredential`."""
+    """The same application with another primary model. Raises `BadConfig`, `MissingCredential`."""
     choice = choose(app.settings.config, app.settings.environment, name) or ModelChoice(DEMO)
     return replace(app, route=_plan_route(choice, app.settings).route, is_stand_in=False)
-
-
-def _extensions(settings: Settings, clock: Clock, commands: Commands) -> AbstractAsyncContextManager["Extensions"]:
-    from talaria.app.extensions import open_extensions  # noqa: PLC0415  (who has no plugins does not pay for them)
-
-    return open_extensions(settings.home, settings.config, settings.environment, Path.cwd(), clock, commands)
-
-
-def _find_servers(settings: Settings) -> ListedServers:
-    return find_servers(settings.config.all_mcp_servers, settings.home, settings.environment)
 
 
 def _find_protected(settings: Settings, servers: ListedServers) -> Protected:
     people = Path(settings.config.gateway.workspace).expanduser().resolve()
     terminal = settings.config.terminal
-    with suppress(BadConfig):  # told when a command runs
+    with suppress(BadConfig):  # reported when a command runs
         terminal = read_project_settings(settings.home, settings.environment, terminal, Path.cwd())
     shared = [Path(given).expanduser().resolve() for given in (*terminal.read, *terminal.write)]
     return Protected(Path.home().resolve(), settings.home.resolve(), people, servers.programs, shared)
 
 
-def _hands(
+def _open_builtin(
     settings: Settings, store: Store, clock: Clock, protected: Protected, servers: ListedServers
 ) -> "BuiltinTools":
-    from talaria.app.builtin_tools import BuiltinTools  # noqa: PLC0415  (an embedding program may bring only its own)
+    from talaria.app.builtin_tools import BuiltinTools  # noqa: PLC0415  (an embedding program may bring its own tools)
 
     return BuiltinTools(
         settings.home, settings.config, settings.environment, store, clock, protected, programs=servers.programs
@@ -400,19 +388,19 @@ def _hands(
 
 
 def builtin_tools(store: Store, settings: Settings, clock: Clock) -> Sequence[Tool]:
-    """Those that every conversation begins with; nothing is started for them."""
-    return _hands(settings, store, clock, _find_protected(settings, ListedServers()), ListedServers()).tools
+    """The tools that every conversation has from the start; nothing is started for them."""
+    return _open_builtin(settings, store, clock, _find_protected(settings, ListedServers()), ListedServers()).tools
 
 
 def builtin_names() -> frozenset[str]:
-    """Of those tools."""
+    """The names of those tools."""
     from talaria.app.builtin_tools import names  # noqa: PLC0415
 
     return frozenset(names())
 
 
 async def _leave(store: Store, owner: OwnerId) -> None:
-    """Only tidiness: who is alive is told by the kernel's lock, so a failure here must not spoil what was done."""
+    """Only tidying up: a lock held by the kernel says which owners are alive, so a failure here does no harm."""
     try:
         await store.owners.leave(owner)
     except TalariaError as fault:

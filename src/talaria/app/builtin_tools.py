@@ -1,6 +1,6 @@
-"""The tools that come with Talaria, and what lives behind them: the shells and processes of sessions, and the browser.
+"""The tools that come with Talaria, and what they keep open: the shells and processes of sessions, and the browser.
 
-Nothing is started before it is used. `close(session)` ends what one session has open, `aclose` everything."""
+Nothing is started before it is used."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
@@ -36,11 +36,11 @@ NAMES = (
     *("read_file", "write_file", "patch", "search_files", "view_image", "terminal", "process", "execute_code"),
     *("recall", "session_search", "web_fetch", "web_search", "todo", "clarify"),
 )
-"""Of the tools that are always there."""
+"""Every built-in tool that needs no extra package."""
 
 
 def names() -> tuple[str, ...]:
-    """Of those that are there now."""
+    """All built-in tools that work on this machine."""
     if not _has_browser():
         return NAMES
     from talaria.tools.browser.browser_tools import NAMES as OF_BROWSER  # noqa: PLC0415
@@ -51,13 +51,13 @@ def names() -> tuple[str, ...]:
 def _has_browser() -> bool:
     if find_spec("playwright") is None:
         return False
-    from talaria.tools.browser.browser_process import find_executable  # noqa: PLC0415  (who has no browser does not pay for it)
+    from talaria.tools.browser.browser_process import find_executable  # noqa: PLC0415  (only loaded with a browser)
 
     return find_executable() is not None
 
 
 class BuiltinTools:
-    """Also the `Belongings` of sessions."""
+    """Also the `SessionResources` of sessions."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class BuiltinTools:
         protected: Protected,
         programs: Sequence[Path] = (),
     ) -> None:
-        """`programs`: what runs outside of any sandbox, and is changed in none."""
+        """`programs`: files that run outside the sandbox, so nothing inside it may change them."""
         self._config = config
         self._environment = environment
         self._store = store
@@ -90,37 +90,34 @@ class BuiltinTools:
 
     @cached_property
     def tools(self) -> tuple[Tool, ...]:
-        """Raises `MissingCredential` where a setting asks for what has no key."""
+        """Raises `MissingCredential` if a chosen service has no key."""
         web = self._config.web
+        files: tuple[Tool, ...] = ()
+        if self._config.terminal.backend != "ssh":  # commands there see other files than these tools would
+            files = file_tools(ReadFiles(), self.workspaces.allow_change)
+            files = (*files, *search_tools(self._protected, self.workspaces), view_image)
+        browsing: tuple[Tool, ...] = ()
+        if _has_browser():
+            from talaria.tools.browser.browser import Browser  # noqa: PLC0415
+            from talaria.tools.browser.browser_tools import browser_tools  # noqa: PLC0415
+
+            self._browser = Browser(self._config.web, self._clock)
+            browsing = browser_tools(self._browser)
         return (
-            *self._files(),
+            *files,
             *terminal_tools(self.workspaces),
             *process_tools(self.workspaces),
             *code_tools(self.workspaces),
             *recall_tools(self._store.journal, self._store.search, self._store.sessions),
             *web_tools(Fetch(web, self._clock), self._environment, web),
-            *(self._browsing() if _has_browser() else ()),
+            *browsing,
             todo,
             clarify,
         )
 
-    def _files(self) -> tuple[Tool, ...]:
-        """Not where commands run on another machine: they would show other files than those."""
-        if self._config.terminal.backend == "ssh":
-            return ()
-        files = file_tools(ReadFiles(), self.workspaces.allow_change)
-        return (*files, *search_tools(self._protected, self.workspaces), view_image)
-
-    def _browsing(self) -> tuple[Tool, ...]:
-        from talaria.tools.browser.browser import Browser  # noqa: PLC0415
-        from talaria.tools.browser.browser_tools import browser_tools  # noqa: PLC0415
-
-        self._browser = Browser(self._config.web, self._clock)
-        return browser_tools(self._browser)
-
     @property
     def recorder(self) -> "ChangeRecorder | None":
-        """None: commands run on another machine, where nothing can be recorded."""
+        """None if commands run on another machine, where changes cannot be recorded."""
         if self._recorder is not None or self._config.terminal.backend == "ssh":
             return self._recorder
         from talaria.store.sqlite.undo import SqliteUndoStore  # noqa: PLC0415  (a turn without tools does not need it)

@@ -1,4 +1,4 @@
-"""How endpoints are reached: over one HTTP client, which is loaded with the first that needs it."""
+"""Connections to model endpoints, all over one HTTP client, which is loaded when first needed."""
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class Connections:
-    """Reaches endpoints over one HTTP client, which is loaded with the first that needs it."""
-
     def __init__(self, home: Path, clock: Clock, program: str = "talaria") -> None:
         self._program = program
         self._home = home
@@ -35,7 +33,7 @@ class Connections:
     def provider(self, endpoint: Endpoint) -> Provider:
         if endpoint.provider == DEMO:
             return DemoProvider(paths.secrets_file(self._home), self._program)
-        from talaria.net.client import HttpClient  # noqa: PLC0415  (100 ms that the demo does not pay)
+        from talaria.net.client import HttpClient  # noqa: PLC0415  (takes 100 ms, which the demo does not need)
         from talaria.providers.http_provider import HttpProvider, wire_for  # noqa: PLC0415
 
         if self._client is None:
@@ -45,7 +43,7 @@ class Connections:
 
 
 async def local_choice(config: Config, environment: Mapping[str, str], clock: Clock) -> ModelChoice | None:
-    """A model server on this machine, or where the settings say that one is."""
+    """Find a model server that is running on this machine, or at an address from the settings."""
     from talaria.providers import server_discovery  # noqa: PLC0415
 
     listening = await server_discovery.open_ports(local_servers(config, environment))

@@ -1,5 +1,7 @@
-"""The plugins of one application: loaded, settled, and wired to what they may ask of it. Only imported where some are
-wanted."""
+"""The plugins of one application: loaded, given their names, and connected to the services they may use.
+
+Only imported if plugins are wanted.
+"""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -67,35 +69,38 @@ class Extensions:
     commands: Commands
     clock: Clock
     home: Path
-    """That of plugins."""
+    """The plugins' home."""
     environment: Mapping[str, str]
-    """Ours, over what plugins keep in their .env."""
+    """Our environment, and what plugins keep in their .env; ours takes precedence."""
     secrets: Mapping[str, str]
-    """The latter."""
+    """What plugins keep in their .env."""
     providers: dict[str, ProviderProfile] = field(default_factory=dict[str, ProviderProfile])
     brought: Contributions = field(default_factory=Contributions)
     shared: dict[str, SerialExecutor] = field(default_factory=dict[str, SerialExecutor])
-    """Of engines that cannot be copied."""
+    """Executors of engines that cannot be copied, by plugin."""
 
     @property
     def notices(self) -> Sequence[str]:
-        """What the person should know at the start."""
         return self.host.notices
 
     def problems(self) -> list[tuple[str, str]]:
-        """Of which plugin (or of none), and what."""
+        """The plugin's name (empty if it concerns none) and the problem."""
         return [*self.host.problems(), *(("", notice) for notice in self.notices)]
 
     def settle(self, taken: frozenset[str]) -> None:
-        """Who gets which name; `taken` are those of our own tools."""
-        self.brought = gather(self.host, taken, self.commands, self.clock, self._has_chosen_engine)
+        """Decide which plugin gets which name; `taken` are the names of our own tools."""
+
+        def has_chosen_engine(plugin: Plugin) -> bool:
+            return self._find_chosen("engine")[1] is plugin
+
+        self.brought = gather(self.host, taken, self.commands, self.clock, has_chosen_engine)
         for kind, sentence in _LACKING.items():
             name, plugin = self._find_chosen(kind)
             if name and plugin is None:
                 self.host.notices.append(f"{sentence.format(name)} {self._hint(name)}")
 
     def _find_chosen(self, kind: Single) -> tuple[str, Plugin | None]:
-        """What the settings name, empty if that is built in; and whose it is."""
+        """The name in the settings, empty if it is built in, and the plugin that has it."""
         if kind == "engine":
             name, table = self.config.context.engine, self.brought.engines
             name = "" if name == BUILTIN_ENGINE else name
@@ -103,11 +108,8 @@ class Extensions:
             name, table = self.config.memory.provider or "", self.brought.memory
         return name, find_by_name(name, table) if name else None
 
-    def _has_chosen_engine(self, plugin: Plugin) -> bool:
-        return self._find_chosen("engine")[1] is plugin
-
     def missing(self, kind: Single) -> str:
-        """Why the chosen one is not there; empty if it is."""
+        """Why the chosen one cannot be used; empty if it can."""
         name, loaded = self._find_chosen(kind)
         if not name or loaded:
             return ""
@@ -117,50 +119,50 @@ class Extensions:
         return self._hint(name)
 
     def _hint(self, name: str) -> str:
-        there = next((one for one in self.host.plugins.values() if name in one.names), None)
-        if there is not None and there.status == "available":
-            return f"It is there, but not enabled: talaria plugins enable {there.key}"
-        return "`talaria plugins list` shows what is there."
+        found = next((one for one in self.host.plugins.values() if name in one.names), None)
+        if found is not None and found.status == "available":
+            return f"It is installed, but not enabled: talaria plugins enable {found.key}"
+        return "`talaria plugins list` shows what is installed."
 
     def keeper(self, builtin: ContextKeeper, *, is_automatic: bool) -> ContextKeeper | None:
-        """With the engine that is chosen; None: that is the built-in one."""
+        """Uses the chosen engine; None if that is the built-in one."""
         name, plugin = self._find_chosen("engine")
         if plugin is None:
             return None
-        build = partial(self._engine, plugin)
+        build = partial(self._build_engine, plugin)
         return EngineHost(name, build, builtin, self.clock, self.home, is_automatic=is_automatic)
 
     async def platforms(self) -> Mapping[str, PluginPlatform]:
-        """Of plugins; each asked whether it can be used here."""
+        """Asks each platform of a plugin whether it can be used here."""
         return await plugin_platforms(self.brought.platforms, self.environment, self.clock)
 
     async def filter_arrival(self, arrival: Arrival) -> Arrival | None:
-        """As `Host.filter_arrival`. A callback that fails or hangs is told of, and has said nothing."""
+        """As `Host.filter_arrival`. A callback that fails or hangs is reported and otherwise ignored."""
         if not self.host.hooks.callbacks.get(HOOK):
             return arrival
         try:
             event = to_event(arrival)
         except ValueError:
-            log.warning("platform %s has no name that plugins know: they are not asked", arrival.where.platform)
+            log.warning("plugins do not know the platform %s, so they are not asked", arrival.where.platform)
             return arrival
         answers = await self.host.hooks.invoke(HOOK, event=event, gateway=None, session_store=None)
         return apply_answers(arrival, answers)
 
-    def approvals(self, session: SessionId, setup: SessionConfig) -> ApprovalObserver:
-        return ApprovalHooks(self.host.hooks, session, setup.conversation or session, setup.platform)
+    def approvals(self, session: SessionId, config: SessionConfig) -> ApprovalObserver:
+        return ApprovalHooks(self.host.hooks, session, config.conversation or session, config.platform)
 
     def hooks(self) -> Hooks:
+        make_memory: MakeMemory | None = None
         name, plugin = self._find_chosen("memory")
-        memory = None if plugin is None else self._memory_maker(name, plugin)
-        return SessionHooks(self.host.hooks, self.brought, self.home, self.clock, memory)
+        if plugin is not None:
 
-    def _memory_maker(self, name: str, plugin: Plugin) -> MakeMemory:
-        async def build() -> HostedPlugin[MemoryProvider]:
-            return (await self._host_part(plugin, is_memory, lambda registered: registered.memory))[0]
+            async def build() -> HostedPlugin[MemoryProvider]:
+                return (await self._host_part(plugin, is_memory, lambda registered: registered.memory))[0]
 
-        return lambda tell: MemoryHost(name, build, tell)
+            make_memory = partial(MemoryHost, name, build)
+        return SessionHooks(self.host.hooks, self.brought, self.home, self.clock, make_memory)
 
-    async def _engine(self, plugin: Plugin) -> HostedEngine:
+    async def _build_engine(self, plugin: Plugin) -> HostedEngine:
         engine, run = await self._host_part(plugin, is_engine, lambda registered: registered.engine)
         if await engine.call("is_available", seconds=BUILD_S) is False:
             raise PluginError("says that it is not available")
@@ -170,11 +172,11 @@ class Extensions:
     async def _host_part(
         self, plugin: Plugin, is_one: Callable[[object], bool], part: Callable[[Registered], T | None]
     ) -> tuple[HostedPlugin[T], Registered]:
-        """One for a live session alone or, where there is no way to that, the registered one; and what was registered
-        together with it, or with the one of which it is a copy."""
+        """An instance for one live session or, if the plugin cannot make another, the registered one, which is
+        shared. Also returns what was registered together with it."""
         registered = part(plugin.registered)
         if registered is None:
-            raise PluginError("is not there any more")
+            raise PluginError("is no longer registered")
         runs = [plugin.registered]
 
         def register_again() -> T | None:
@@ -185,21 +187,21 @@ class Extensions:
         if made is not None:
             run = next((one for one in runs if part(one) is made), plugin.registered)
             return HostedPlugin(made, SerialExecutor(self.clock)), run
-        lane = self.shared.setdefault(plugin.key, SerialExecutor(self.clock))
-        return HostedPlugin(registered, lane, is_shared=True), plugin.registered
+        executor = self.shared.setdefault(plugin.key, SerialExecutor(self.clock))
+        return HostedPlugin(registered, executor, is_shared=True), plugin.registered
 
     def with_providers(self, config: Config, environment: Mapping[str, str]) -> Config:
-        """The settings, with the providers that plugins describe; what the person says of one counts more."""
+        """The settings, with the providers that plugins describe; the person's own settings take precedence."""
         described: dict[str, ProviderConfig] = {}
         known = {**self.secrets, **environment}
         for name, profile in self.providers.items():
             try:
-                provider, others = contain(lambda profile=profile: _read_profile(profile, known))
+                provider, aliases = contain(lambda profile=profile: _read_profile(profile, known))
             except PluginError as fault:
                 self.host.notices.append(f"The model provider {name!r} of a plugin is left out: reading it {fault}.")
                 continue
             described[name] = provider
-            for alias in others - catalog().keys():
+            for alias in aliases - catalog().keys():
                 described.setdefault(alias, provider)
             for method in find_overridden(profile):
                 self.host.notices.append(f"Provider {name} has its own {method}, which is not called here.")
@@ -207,9 +209,9 @@ class Extensions:
 
 
 def _read_profile(profile: ProviderProfile, environment: Mapping[str, str]) -> tuple[ProviderConfig, frozenset[str]]:
-    """Checked as if the person had written it; and its other names. Raises whatever its fields do."""
+    """The provider, checked as if the person had written it, and its names. Raises whatever its fields raise."""
     key = next((environment[name] for name in profile.env_vars if environment.get(name)), "")
-    told = {
+    given = {
         "base_url": profile.base_url or None,
         "api_key": key,
         "wire": WIRES.get(profile.api_mode),
@@ -217,51 +219,63 @@ def _read_profile(profile: ProviderProfile, environment: Mapping[str, str]) -> t
         "default_model": next(iter(profile.fallback_models), None),
     }
     names = msgspec.convert((profile.name, *profile.aliases), tuple[str, ...])
-    return msgspec.convert(told, ProviderConfig, dec_hook=decode_secret), frozenset(names)
+    return msgspec.convert(given, ProviderConfig, dec_hook=decode_secret), frozenset(names)
 
 
 @asynccontextmanager
 async def open_extensions(
     home: Path, config: Config, environment: Mapping[str, str], cwd: Path, clock: Clock, commands: Commands
 ) -> AsyncGenerator[Extensions]:
-    """`home`, `config` and `environment` are ours."""
+    """`home`, `config` and `environment` are ours, not the plugins'."""
     where = places(home, cwd, environment, with_project=config.plugins.project)
     found = await in_thread(lambda: discover(where))
     plugin_home = PluginHome(home)
     obstacle = SAFE_MODE if is_safe_mode(environment) else ""
     notices: list[str] = []
     if found and not obstacle:
-        obstacle = await in_thread(lambda: _prepare_home(home, environment, notices))
+        obstacle = await in_thread(lambda: _prepare_home(plugin_home, home, environment, notices))
     secrets = await in_thread(plugin_home.secrets)
     known = {**secrets, **environment}
-    hermes_home = _hermes_home(plugin_home, environment)
+    entries = config.plugins.entries
+
+    def read_entries() -> object:
+        theirs = look_up(plugin_home.own_settings(known), "plugins", "entries", default={})
+        return merge(entries, theirs)
+
+    hermes_home = _find_hermes_home(plugin_home, environment)
     bridge = Bridge()
-    own_entries = partial(_entries, config, plugin_home, known)
-    services = PluginServices(bridge, config.plugins.entries, own_entries, _profile(home))
-    host = PluginHost(paths.consents_file(home), _read_wanted(config), services, clock)
+    profile = home.name if home.parent.name == "profiles" else "default"
+    services = PluginServices(bridge, entries, read_entries, profile)
+    wanted = WantedPlugins(
+        frozenset(config.plugins.enabled),
+        frozenset(config.plugins.disabled),
+        config.context.engine,
+        config.memory.provider or "",
+        frozenset(name for name, entry in entries.items() if entry.get("allow_tool_override") is True),
+    )
+    host = PluginHost(paths.consents_file(home), wanted, services, clock)
     host.notices.extend(notices)
     extensions = Extensions(config, host, services, commands, clock, hermes_home, known, secrets)
     bound = Bound(home, environment, host, bridge, services.ask, commands, extensions.providers)
-    surroundings = PluginEnvironment(hermes_home, environment, secrets)
+    plugin_environment = PluginEnvironment(hermes_home, environment, secrets)
     bridge.open()
     bind(bound)
     try:
         with loading.keep_bytecode_in(home / "cache" / "bytecode"):
-            await host.load(found, before_hermes=surroundings.prepare, obstacle=obstacle)
+            await host.load(found, before_hermes=plugin_environment.prepare, obstacle=obstacle)
             yield extensions
     finally:
-        surroundings.restore()
+        plugin_environment.restore()
         release(bound)
         host.close()
         bridge.close()
 
 
-def _prepare_home(home: Path, environment: Mapping[str, str], notices: list[str]) -> str:
-    """The home of plugins is as they expect it. Why they must not be loaded now; empty if they may."""
+def _prepare_home(plugin_home: PluginHome, home: Path, environment: Mapping[str, str], notices: list[str]) -> str:
+    """Set up the plugins' home as they expect it. Returns why they must not be loaded now; empty if they may."""
     moving = move_in(home)
     notices.extend(moving.notices)
     if not moving.obstacle:
-        plugin_home = PluginHome(home)
         try:
             plugin_home.prepare(environment)
         except OSError as fault:
@@ -269,26 +283,6 @@ def _prepare_home(home: Path, environment: Mapping[str, str], notices: list[str]
     return moving.obstacle
 
 
-def _hermes_home(plugin_home: PluginHome, environment: Mapping[str, str]) -> Path:
-    """As `get_hermes_home` tells it."""
+def _find_hermes_home(plugin_home: PluginHome, environment: Mapping[str, str]) -> Path:
+    """What `get_hermes_home` returns to plugins."""
     return Path(environment.get("HERMES_HOME", "").strip() or plugin_home.path).expanduser()
-
-
-def _entries(config: Config, plugin_home: PluginHome, environment: Mapping[str, str]) -> object:
-    theirs = look_up(plugin_home.own_settings(environment), "plugins", "entries", default={})
-    return merge(config.plugins.entries, theirs)
-
-
-def _read_wanted(config: Config) -> WantedPlugins:
-    entries = config.plugins.entries.items()
-    return WantedPlugins(
-        frozenset(config.plugins.enabled),
-        frozenset(config.plugins.disabled),
-        config.context.engine,
-        config.memory.provider or "",
-        frozenset(name for name, entry in entries if entry.get("allow_tool_override") is True),
-    )
-
-
-def _profile(home: Path) -> str:
-    return home.name if home.parent.name == "profiles" else "default"

@@ -10,8 +10,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from talaria.app.build import Application, open_application
-from talaria.app.settings import Settings, read_settings
+from talaria.app.build import open_application
+from talaria.app.settings import read_settings
 from talaria.config import paths
 from talaria.core.aio import in_thread
 from talaria.core.errors import SessionBusy, TalariaError
@@ -31,13 +31,13 @@ T = TypeVar("T")
 Ability = Tool | Callable[..., Any]
 
 _turns_around: ContextVar[tuple["Agent", ...]] = ContextVar("turns_around", default=())
-"""The agents of whose turn the running code is a part, as a tool is."""
+"""The agents whose turns are running the current code, for example as a tool."""
 
 
 class Agent:
-    """One conversation that is kept under `session` and goes on where it was, in this process or the next.
+    """One conversation, stored under `session`, which can be continued in this process or a later one.
 
-    Its turns run one after the other, also when several tasks ask at once.
+    Turns run one after another, even if several tasks ask at once.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class Agent:
         cwd: Path | str | None = None,
         max_rounds: int | None = None,
     ) -> None:
-        """`tools` are typed functions or tools; left out, the builtin ones. Nothing is opened before the first use."""
+        """`tools` are typed functions or tools; by default, the built-in ones. Nothing is opened before first use."""
         self._model = model
-        self._tools = None if tools is None else [_as_tool(ability) for ability in tools]
+        self._tools = None if tools is None else [one if isinstance(one, Tool) else tool(one) for one in tools]
         self._session_id = SessionId(session) if session else None
         self._instructions = instructions
         self._home = Path(home) if home is not None else paths.home()
@@ -68,7 +68,7 @@ class Agent:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Interrupts a turn that still runs, be it of a stream that nobody reads to its end."""
+        """Interrupts a turn that is still running, such as that of a stream that was not read to its end."""
         self.interrupt()
         async with self._lock:
             live, self._live = self._live, None
@@ -78,14 +78,16 @@ class Agent:
         self._lock = asyncio.Lock()  # the next use may be in another event loop
 
     async def ask(self, text: str, on_event: Observer = ignore) -> Report:
-        """Run one turn and answer how it ended. Raises the turn's error, if it failed."""
+        """Run one turn and return how it ended. Raises the turn's error if it failed."""
         return _raise_error(await self._turn(lambda live: live.ask(user(text), on_event)))
 
     async def stream(self, text: str) -> AsyncGenerator[Event]:
         """The turn's events as they happen; the last one is `TurnDone`. Leaving early interrupts the turn."""
         events: asyncio.Queue[Event | None] = asyncio.Queue()
         asking = self._turn(lambda live: live.ask(user(text), events.put_nowait))
-        turn = asyncio.create_task(asking, name="library turn")  # holds the lock itself: who forgets us blocks nobody
+        turn = asyncio.create_task(
+            asking, name="library turn"
+        )  # holds the lock itself, so a forgotten stream blocks nothing
         turn.add_done_callback(lambda _: events.put_nowait(None))
         try:
             while (event := await events.get()) is not None:
@@ -96,12 +98,12 @@ class Agent:
             await asyncio.wait([turn])
 
     async def resume(self, on_event: Observer = ignore) -> Report | None:
-        """Finish the turn that a crash left open, if there is one."""
+        """Finish a turn that a crash left open."""
         report = await self._turn(lambda live: live.resume(on_event))
         return None if report is None else _raise_error(report)
 
     def steer(self, text: str) -> bool:
-        """Put a note before the model at its next round; False if no turn is running."""
+        """Give the model a note in its next round. Returns False if no turn is running."""
         running = self._live and self._live.running
         return running is not None and running.steer(text)
 
@@ -115,7 +117,7 @@ class Agent:
         return self._live.id if self._live is not None else self._session_id
 
     def ask_sync(self, text: str, on_event: Observer = ignore) -> Report:
-        """For programs without an event loop; `close` (or `with`) ends it."""
+        """For programs without an event loop; `close` (or `with`) cleans up."""
         return self.run_sync(self.ask(text, on_event))
 
     def __enter__(self) -> Self:
@@ -139,24 +141,22 @@ class Agent:
     async def _turn(self, work: Callable[[LiveSession], Awaitable[T]]) -> T:
         around = _turns_around.get()
         if self in around and self._lock.locked():
-            raise SessionBusy("A tool cannot ask the agent whose turn it is part of: that would wait for itself.")
+            raise SessionBusy("A tool cannot ask the agent whose turn it is part of: it would wait for itself.")
         async with self._lock:
             token = _turns_around.set((*around, self))
             try:
-                return await work(await self._session())
+                if self._live is None:
+                    self._live = await self._open()
+                return await work(self._live)
             finally:
                 _turns_around.reset(token)
 
-    async def _session(self) -> LiveSession:
-        if self._live is None:
-            settings = await in_thread(lambda: _read(self._home))
-            app = await self._stack.enter_async_context(
-                open_application(settings, model=self._model, tools=self._tools, kind="library")
-            )
-            self._live = await self._open(app)
-        return self._live
-
-    async def _open(self, app: Application) -> LiveSession:
+    async def _open(self) -> LiveSession:
+        await in_thread(catalog)  # read once per process, and not in the event loop
+        settings = await in_thread(lambda: read_settings(self._home))
+        app = await self._stack.enter_async_context(
+            open_application(settings, model=self._model, tools=self._tools, kind="library")
+        )
         row = await app.store.sessions.get(self._session_id) if self._session_id else None
         return app.session(
             row,
@@ -166,15 +166,6 @@ class Agent:
             max_rounds=self._max_rounds,
             instructions=self._instructions,
         )
-
-
-def _read(home: Path) -> Settings:
-    catalog()  # read once per process, and not in the event loop
-    return read_settings(home)
-
-
-def _as_tool(ability: Ability) -> Tool:
-    return ability if isinstance(ability, Tool) else tool(ability)
 
 
 def _raise_error(report: Report) -> Report:

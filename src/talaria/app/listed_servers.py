@@ -1,4 +1,4 @@
-"""The MCP servers of an application: those of the settings, and of a project whose list the person trusts."""
+"""The MCP servers of an application: from the settings, and from the project if its list is trusted."""
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -22,13 +22,13 @@ _OF_PROJECT = ".mcp.json"
 class ListedServers(msgspec.Struct, frozen=True):
     entries: Mapping[str, ServerEntry] = {}
     notices: tuple[str, ...] = ()
-    """What is to be said of others."""
+    """About servers that were left out."""
     programs: tuple[Path, ...] = ()
-    """The files that they name."""
+    """The files that their command lines name."""
     configured: frozenset[str] = frozenset()
-    """Those of the settings; the others are the project's."""
+    """Servers from the settings; the others are the project's."""
     earlier: frozenset[str] = frozenset()
-    """Those that stay outside of the sandbox, because an earlier version ran them there."""
+    """Servers that stay outside the sandbox, because an earlier version ran them there."""
 
     def sandboxes(self, home: Path, clock: Clock, config: Config) -> "ServerSandboxes":
         from talaria.tools.mcp.sandboxing import ServerSandboxes  # noqa: PLC0415
@@ -47,14 +47,14 @@ class ListedServers(msgspec.Struct, frozen=True):
     ) -> "Servers | None":
         if not self.entries:
             return None
-        from talaria.tools.mcp.servers import open_servers  # noqa: PLC0415  (who has none does not pay for them)
+        from talaria.tools.mcp.servers import open_servers  # noqa: PLC0415  (only loaded if there are any)
 
         sandboxes = self.sandboxes(home, clock, config)
         return await stack.enter_async_context(open_servers(self.entries, home, clock, environment, sandboxes))
 
 
 def find_servers(configured: Mapping[str, ServerEntry], home: Path, environment: Mapping[str, str]) -> ListedServers:
-    """Looks at the file system: not on the loop."""
+    """Reads the disk, so do not call it in the event loop."""
     project = Path.cwd()
     if not configured and not (project / _OF_PROJECT).exists():
         return ListedServers()

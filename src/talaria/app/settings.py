@@ -1,4 +1,4 @@
-"""What the outside says to an application, read once: config.yaml, .env and the environment."""
+"""The settings of an application, read once: config.yaml, .env and the environment."""
 
 import hashlib
 import os
@@ -28,13 +28,14 @@ class Settings:
     config: Config
     environment: Mapping[str, str]
     redactor: Redactor = field(default_factory=Redactor)
-    """Knows the secrets of both; one for all."""
+    """Knows the secrets in both."""
     problems: tuple[Problem, ...] = ()
-    """What is wrong with them, where they were read as far as they go."""
+    """What is wrong with them, if they were read leniently."""
 
     @property
     def shape(self) -> str:
-        """A digest of what shapes a conversation, besides its route: another one calls for a new live session."""
+        """A digest of the settings that shape a conversation, besides its route. If it changes, a live session
+        must be replaced."""
         config = self.config
         sections = (
             config.compression,
@@ -51,14 +52,12 @@ class Settings:
 
 
 def _fingerprint(value: object) -> str:
-    """Of a secret: all of it counts, and nothing of it can be read."""
-    if isinstance(value, Secret):
-        return value.fingerprint()
-    return str(value)
+    """A secret changes the digest, but cannot be read from it."""
+    return value.fingerprint() if isinstance(value, Secret) else str(value)
 
 
 def read_settings(home: Path, process: Mapping[str, str] | None = None) -> Settings:
-    """`process` is what the process was started with, if its environment has changed since. Raises `BadConfig`."""
+    """`process` is the environment the process was started with, if it has changed since. Raises `BadConfig`."""
     try:
         check_writers(home, paths.config_file(home))
         environment = read_environment(paths.secrets_file(home), process)
@@ -69,11 +68,11 @@ def read_settings(home: Path, process: Mapping[str, str] | None = None) -> Setti
 
 
 def read_settings_leniently(home: Path) -> Settings:
-    """As far as they can be read; `problems` says what is wrong with the rest."""
-    said, of_env = read_env_leniently(paths.secrets_file(home))
-    environment = {**said, **os.environ}
-    config, of_config = load_leniently(paths.config_file(home), environment)
-    problems = [*of_env, *of_config]
+    """Use what can be read; `problems` says what is wrong with the rest."""
+    values, env_problems = read_env_leniently(paths.secrets_file(home))
+    environment = {**values, **os.environ}
+    config, config_problems = load_leniently(paths.config_file(home), environment)
+    problems = [*env_problems, *config_problems]
     try:
         check_writers(home, paths.config_file(home))
     except BadConfig as fault:

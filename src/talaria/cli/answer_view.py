@@ -1,12 +1,11 @@
-"""How a turn is shown without a screen: text as it comes, or JSON. stdout carries only the answer;
-everything else goes to stderr.
+"""How a turn is shown without a screen: text as it arrives, or JSON. stdout carries only the answer; everything else
+goes to stderr.
 
-Into a pipe or a file an answer goes line by line. At the end of a turn without mishaps the output
-is the answer and a line break, as if it had been printed at once. What is printed cannot be taken
-back, so a line is printed once it is complete: the words with which a model announces a tool call
-are mostly one line, and those are dropped. When a model is asked again, the new answer continues
-after what it has in common with the old one, or starts on its own line; then stderr says that what
-came before is void.
+An answer goes into a pipe or a file line by line. If nothing goes wrong, the output is the answer and a line break,
+as if it had been printed at once. Printed text cannot be taken back, so a line is printed once it is complete: the
+words with which a model announces a tool call are usually one line, and are dropped. When a model is asked again, the
+new answer continues after the part that both have in common, or starts on its own line; then stderr says that the
+text before is void.
 """
 
 import sys
@@ -34,9 +33,9 @@ from talaria.core.messages import ToolResult
 from talaria.runtime.turn_runner import Report
 
 SCHEMA = 1
-"""Grows when a line or a field is removed or changes its meaning, not when one is added."""
+"""Raised when a line or a field is removed or changes its meaning, not when one is added."""
 MAX_HELD_CHARS = 1_000
-"""A line that becomes longer is printed as it comes."""
+"""A longer line is printed as it arrives."""
 VOID = "Ignore what was printed so far: the whole answer follows."
 NOT_YET = "What was printed so far was not the answer; it follows."
 MAX_ARGUMENT_CHARS = 100
@@ -59,7 +58,7 @@ def view_for(format: Format) -> AnswerView:
 
 
 class TextView:
-    """Words as they come on a terminal; line by line into a pipe."""
+    """Word by word on a terminal; line by line into a pipe."""
 
     def __init__(self) -> None:
         self._is_live = sys.stdout.isatty()
@@ -93,27 +92,12 @@ class TextView:
                     else f"● {name} {visible(brief(arguments, MAX_ARGUMENT_CHARS))}"
                 )
             case ToolEnded(result, seconds):
-                self._end_call(result, seconds)
+                _report_call(result, seconds)
             case Notice() | RouteSwitched():
                 self._end_line()
                 say(notice_text(event))
             case _:
                 pass
-
-    def _end_call(self, result: ToolResult, seconds: float) -> None:
-        for step in read_steps(result.text) if result.name == CHECKLIST_TOOL else ():
-            say(f"  {step.mark} {printable(step.text)}{' (cancelled)' if step.is_cancelled else ''}")
-        how = outcome(result)
-        if how.kind == "refused":
-            say(refusal(result))
-            return
-        label = "stopped" if how.kind == "cancelled" else how.kind
-        took = f" {'after' if label == 'stopped' else 'in'} {seconds:.1f} s" if result.disposition != "none" else ""
-        words = f": {how.words}" if how.words not in ("", "exit 0", label) else ""
-        say(f"  {label}{took}{words}")
-        excerpt = Excerpt(result.text[: how.output_chars], MAX_OUTPUT_LINES, is_failed=how.kind != "done")
-        for line in (*excerpt.lines, *filter(None, [excerpt.more])):
-            say(f"    {line}")
 
     def finish(self, report: Report) -> None:
         self._write(self._words.end())
@@ -134,15 +118,31 @@ class TextView:
             self._write("\n")
 
 
+def _report_call(result: ToolResult, seconds: float) -> None:
+    for step in read_steps(result.text) if result.name == CHECKLIST_TOOL else ():
+        say(f"  {step.mark} {printable(step.text)}{' (cancelled)' if step.is_cancelled else ''}")
+    how = outcome(result)
+    if how.kind == "refused":
+        say(refusal(result))
+        return
+    label = "stopped" if how.kind == "cancelled" else how.kind
+    took = f" {'after' if label == 'stopped' else 'in'} {seconds:.1f} s" if result.disposition != "none" else ""
+    words = f": {how.words}" if how.words not in ("", "exit 0", label) else ""
+    say(f"  {label}{took}{words}")
+    excerpt = Excerpt(result.text[: how.output_chars], MAX_OUTPUT_LINES, is_failed=how.kind != "done")
+    for line in (*excerpt.lines, *filter(None, [excerpt.more])):
+        say(f"    {line}")
+
+
 class PipedAnswer:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._text = ""
-        """Of the current round, or the last one."""
+        """The text of the current round, or the last one."""
         self._printed_chars = 0
-        """Of `_text`."""
+        """How much of `_text` is printed."""
         self._void = ""
-        """What was printed of an answer that was restarted."""
+        """The printed part of an answer that was restarted."""
         self._is_round_over = False
 
     def show(self, event: Event) -> None:
@@ -162,7 +162,7 @@ class PipedAnswer:
                 pass
 
     def finish(self, report: Report) -> None:
-        """If the turn did not complete, all that arrived of its answer is printed."""
+        """If the turn did not complete, everything that arrived of its answer is printed."""
         printed = self._void or self._text[: self._printed_chars]
         if report.outcome != "completed":
             if self._printed_chars:
@@ -247,8 +247,7 @@ class JsonView:
 
 
 class StreamJsonView:
-    """Every event as a line (docs/reference/stream-json.md); the first of each turn has the schema
-    version."""
+    """Every event as a line (docs/reference/stream-json.md). The first of each turn has the schema version."""
 
     def show(self, event: Event) -> None:
         print_json({**msgspec.to_builtins(event), "schema": SCHEMA} if isinstance(event, TurnBegan) else event)

@@ -1,4 +1,4 @@
-"""`talaria approvals`: what a person has allowed for good, and taking it back."""
+"""`talaria approvals`: list and revoke what was allowed beforehand."""
 
 from datetime import datetime
 
@@ -17,10 +17,10 @@ from talaria.tools.sandbox_permissions import SANDBOX
 SHOWN_CHARS = 100
 
 
-command = click.Group("approvals", help="List what was allowed beforehand, and take it back.")
+command = click.Group("approvals", help="List and revoke standing approvals.")
 
 
-@command.command("list", help="What is allowed without a question: where, and until when.")
+@command.command("list", help="List what is allowed without asking: where, and until when.")
 @json_option
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:
@@ -28,38 +28,32 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json(grants)
         return
-    show(*map(_line, grants))
+    show(*map(_format_grant, grants))
     if not grants:
-        say("Nothing was allowed beforehand.")
+        say("There are no standing approvals.")
 
 
-@command.command("revoke", help="Ask about it again; in running conversations from the next command on.")
+@command.command("revoke", help="Ask again. In running conversations this applies from the next command on.")
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
 @click.pass_context
 def revoke(ctx: click.Context, ids: tuple[str, ...]) -> None:
     async def work(store: Store) -> None:
         for id in ids:
-            show(f"Revoked {_line(await _revoke(store, id))}")
+            found = [grant for grant in await store.grants.list() if grant.id.startswith(id)]
+            if len(found) != 1:
+                which = "Several approvals start" if found else "No approval starts"
+                raise BadInput(f"{which} with {id!r}; see `talaria approvals list`.")
+            await store.grants.revoke(found[0].id)
+            show(f"Revoked {_format_grant(found[0])}")
 
     with_store(home(ctx), work)
 
 
-async def _revoke(store: Store, begun: str) -> Grant:
-    fitting = [grant for grant in await store.grants.list() if grant.id.startswith(begun)]
-    if len(fitting) != 1:
-        raise BadInput(f"{begun!r} names {'several' if fitting else 'none'} of them; see `talaria approvals list`.")
-    await store.grants.revoke(fitting[0].id)
-    return fitting[0]
-
-
-def _line(grant: Grant) -> str:
-    """Control signs in it are shown as escapes: a person decides on it."""
+def _format_grant(grant: Grant) -> str:
+    """Shows control characters as escapes, because people decide about this."""
     if grant.tool == SANDBOX:
-        return f"{grant.id[:8]}  sandbox: {visible(describe_grant(grant))}  {visible(_place(grant))}"
+        place = f"in session {grant.session}" if grant.session else place_of(grant)
+        return f"{grant.id[:8]}  sandbox: {visible(describe_grant(grant))}  {visible(place)}"
     until = f"until {datetime.fromtimestamp(grant.expires_at).astimezone():%Y-%m-%d}" if grant.expires_at else ""
     where = f"in session {grant.session}" if grant.session else f"in {visible(grant.cwd)} {until}"
     return f"{grant.id[:8]}  {grant.tool}({brief(visible(grant.what), SHOWN_CHARS)})  {where}".rstrip()
-
-
-def _place(grant: Grant) -> str:
-    return f"in session {grant.session}" if grant.session else place_of(grant)

@@ -14,8 +14,8 @@ from talaria.cli.options import CliOptions, Format
     " cannot be used, 5 a limit was reached, 6 answered, but a call was refused because nobody could be asked to"
     " approve it, 130 interrupted.",
 )
-@click.option("-q", "-z", "--query", "--print", "query", metavar="TEXT", help="Answer this and exit.")
-@click.option("-m", "--model", metavar="MODEL", help="The model, or provider:model.")
+@click.option("-q", "-z", "--query", "--print", "query", metavar="TEXT", help="Answer this question and exit.")
+@click.option("-m", "--model", metavar="MODEL", help="The model to use: its name, or provider:model.")
 @click.option("-r", "--resume", metavar="ID|TITLE", help="Resume this conversation.")
 @click.option("-c", "--continue", "is_continuing", is_flag=True, help="Continue the latest conversation.")
 @click.option(
@@ -26,7 +26,7 @@ from talaria.cli.options import CliOptions, Format
     help="How to print answers.",
 )
 @click.option("--max-turns", type=click.IntRange(min=1), metavar="N", help="Allow at most N rounds of tool calls.")
-@click.option("--yolo", is_flag=True, help="Run commands without asking.")
+@click.option("--yolo", is_flag=True, help="Run commands without asking you.")
 @click.option("-p", "--profile", metavar="NAME", help="Use this profile's home.")
 @click.option(
     "--image", "images", multiple=True, type=click.Path(path_type=Path), help="Attach an image to the question."

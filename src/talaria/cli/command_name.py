@@ -1,8 +1,6 @@
-"""How the person at this terminal can start this program, so that a hint can be typed as it is
-printed.
+"""How to start this program from this terminal, so that a hint can be typed as it is printed.
 
-Sentences everywhere say `talaria …`, as chats keep it; at the terminal `runnable` puts the right
-name there.
+All sentences say `talaria …`; at the terminal `runnable` replaces that with the name that works.
 """
 
 import os
@@ -14,27 +12,32 @@ from functools import cache
 NAME = "talaria"
 LINKS = "~/.local/bin"
 _IN_A_HINT = re.compile(r"(?<=[`(])talaria(?=[\s`])|(?<=[:;→] )talaria(?= )|(?<=^  )talaria(?= )", re.MULTILINE)
-"""A command in backticks or parentheses, after a colon, or on an indented line. Prose calls the
-program Talaria."""
+"""A command in backticks or parentheses, after a colon, or on an indented line. In prose the program is called
+Talaria."""
 
 
 @cache
 def name() -> str:
-    """`talaria` if the shell finds this installation under that name, else the path of this
-    program."""
+    """`talaria` if the shell finds this installation under that name, otherwise the path of this program."""
     script = _script()
     if script is None:
         return f"{shlex.quote(_shorten(sys.executable))} -m talaria.cli.main"
-    return NAME if _is_on_path(script) else shlex.quote(_shorten(script))
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        found = os.path.join(folder, NAME)  # noqa: PTH118
+        if folder and os.access(found, os.X_OK) and os.path.isfile(found):  # noqa: PTH113
+            if os.path.realpath(found) == os.path.realpath(script):
+                return NAME
+            break  # a shell starts the first that it finds
+    return shlex.quote(_shorten(script))
 
 
 def runnable(text: str) -> str:
-    """The text with commands that can be typed as they are."""
+    """Replaces `talaria` in commands, so that they can be typed as they are."""
     return _IN_A_HINT.sub(lambda _: name(), text) if NAME in text and name() != NAME else text
 
 
 def link_advice() -> str:
-    """How to make `talaria` a command in every folder; empty if it is one."""
+    """How to make `talaria` a command in every folder; empty if it already is."""
     script = _script()
     if script is None or name() == NAME:
         return ""
@@ -48,12 +51,11 @@ def link_advice() -> str:
         return f"{LINKS}/{NAME} is a different program. To run this one: {name()}"
     make = "" if os.path.isdir(folder) else f"mkdir -p {LINKS} && "  # noqa: PTH112
     link_it = f"{make}ln -s {shlex.quote(script)} {LINKS}/{NAME}"
-    return f"To use Talaria in your own projects, make it a command once: {link_it}{missing}"
+    return f"To use Talaria in your own projects, make it a command: {link_it}{missing}"
 
 
 def _script() -> str | None:
-    """The absolute path of the command that was typed, or of the one that was installed with this
-    Python."""
+    """The absolute path of the command that was typed, or of the one installed with this Python."""
     installed = os.path.join(os.path.dirname(sys.executable), NAME)  # noqa: PTH118, PTH120
     for path in (sys.argv[0], installed):
         if os.path.basename(path) == NAME and os.access(path, os.X_OK):  # noqa: PTH119
@@ -61,19 +63,9 @@ def _script() -> str | None:
     return None
 
 
-def _is_on_path(script: str) -> bool:
-    """The first of that name is the one that a shell starts."""
-    ours = os.path.realpath(script)
-    for folder in os.environ.get("PATH", "").split(os.pathsep):
-        found = os.path.join(folder, NAME)  # noqa: PTH118
-        if folder and os.access(found, os.X_OK) and os.path.isfile(found):  # noqa: PTH113
-            return os.path.realpath(found) == ours
-    return False
-
-
 def _shorten(path: str) -> str:
-    """Relative to the working directory if it is inside of that."""
-    here = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118  (it exists: `main` looks)
+    """Relative, if it is inside the working directory."""
+    here = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118  (it exists: `main` checks)
     inside = path.removeprefix(here)
     return inside if "/" in inside else f"./{inside}"
 

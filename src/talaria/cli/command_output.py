@@ -1,4 +1,4 @@
-"""What commands print with `--json`, and questions before something that cannot be undone."""
+"""The JSON that commands print with `--json`, and questions before anything that cannot be undone."""
 
 import sys
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def print_json(document: object) -> None:
 
 
 def print_failure(error: TalariaError, *, is_line: bool = False) -> None:
-    """The document of a command that failed; in a stream every line has a type."""
+    """For a command that failed. In a stream every line has a type."""
     kind = {"type": "error"} if is_line else {}
     print_json({**kind, "ok": False, "error": error_document(error), "exit_code": exits.code_for(error)})
 
@@ -34,7 +34,7 @@ def error_document(error: TalariaError) -> dict[str, str]:
 
 
 def json_option(work: Callable[P, T]) -> Callable[P, T]:
-    """`--json`, passed to `work` as `as_json`; errors are then printed as JSON, too."""
+    """Adds `--json`, which `work` gets as `as_json`. Errors are then printed as JSON, too."""
 
     @wraps(work)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -52,7 +52,7 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for conf
 
 
 def confirm(question: str, what: str, *, as_json: bool = False) -> bool:
-    """Raises `BadInput` where nobody can be asked; `what` completes "Nobody can be asked whether"."""
+    """Raises `BadInput` if nobody can be asked; `what` completes "Nobody can be asked whether"."""
     if as_json or sys.stdin is None or not sys.stdin.isatty():
         raise BadInput(f"Nobody can be asked whether {what}: add --yes.")
     return click.confirm(visible(question), err=True)

@@ -1,14 +1,13 @@
-"""The tree of commands. Each lives in a module of its own, loaded when it is called; the default is
-`chat`.
+"""The tree of commands. Each command has its own module, which is loaded when needed; the default is `chat`.
 
-Here every error becomes one sentence on stderr and an exit code: no traceback reaches a person.
+Every error becomes one sentence on stderr and an exit code; nobody sees a traceback.
 """
 
 import importlib
 import logging
 import shlex
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from io import TextIOWrapper
 
 import click
@@ -44,7 +43,7 @@ _COMMANDS = {
     "doctor": ("health.doctor", "Check that everything works."),
     "completion": ("completion.command", "Print a completion script for your shell."),
 }
-"""The module of each in this package, and its help."""
+"""By command: its module in this package, and its help."""
 _SUMMARIES = {name: summary for name, (_, summary) in _COMMANDS.items()}
 _ALIASES = {"message": "send", "onboard": "setup", "profile": "profiles"}
 """What other agents call these commands."""
@@ -52,14 +51,14 @@ _TOP_LEVEL_FLAGS = ("-h", "--help", "-V", "--version")
 
 
 class HelpContext(click.Context):
-    """Help that names commands as they can be typed."""
+    """Its help spells commands so that they can be typed."""
 
     def get_help(self) -> str:
         return command_name.runnable(super().get_help())
 
 
 class ListingGroup(click.Group):
-    """Without a command it runs `list`."""
+    """Runs `list` by default."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, args or ["list"])
@@ -78,7 +77,7 @@ class LazyGroup(click.Group):
         named = _plugin_commands(ctx)
         if cmd_name not in named:
             return None
-        from talaria.cli import plugin_view  # noqa: PLC0415  (only who calls it pays for it)
+        from talaria.cli import plugin_view  # noqa: PLC0415  (only needed for plugins' commands)
 
         return plugin_view.command(cmd_name, named[cmd_name])
 
@@ -103,11 +102,10 @@ class LazyGroup(click.Group):
                 formatter.write_dl(list(named.items()))
 
     def summaries(self, ctx: click.Context) -> dict[str, str]:
-        """Every command with its help, without loading any of them."""
+        """Every command with its help. Loads none of them."""
         return {**_SUMMARIES, **_plugin_commands(ctx)}
 
     def is_builtin(self, name: str) -> bool:
-        """It runs no plugin's code."""
         return _ALIASES.get(name, name) in _COMMANDS
 
 
@@ -120,7 +118,7 @@ def _with_help(command: click.Command) -> click.Command:
 
 
 def _plugin_commands(ctx: click.Context) -> dict[str, str]:
-    """With their help. A plugin cannot take a built-in name."""
+    """Plugins' commands with their help. A plugin cannot replace a built-in command."""
     from talaria.config import paths  # noqa: PLC0415
 
     file = paths.consents_file(paths.home(ctx.find_root().obj))
@@ -131,7 +129,7 @@ def _plugin_commands(ctx: click.Context) -> dict[str, str]:
 
     try:
         agreed = consent.read(file).values()
-    except BadConfig:  # reported by whoever needs it; help is still help
+    except BadConfig:  # reported where the file is needed; help must work without it
         return {}
     return {
         name: printable(about)
@@ -154,29 +152,20 @@ def talaria(ctx: click.Context, profile: str | None) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The exit code."""
+    """Returns the exit code."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # what the terminal's encoding cannot hold must not end a turn
+        if isinstance(stream, TextIOWrapper):  # a character that the terminal cannot encode must not end a turn
             stream.reconfigure(errors="replace")
-
-    def invoke() -> object:
-        """Without click's `main`, which would swallow a broken pipe."""
+    try:  # without click's `main`, which would swallow a broken pipe
         with talaria.make_context(command_name.name(), add_default_command(arguments, _COMMANDS)) as ctx:
-            return talaria.invoke(ctx)
-
-    return run_guarded(invoke)
-
-
-def run_guarded(work: Callable[[], object]) -> int:
-    """Run a command; its int result, if any, is the exit code."""
-    try:
-        result = work()
+            result = talaria.invoke(ctx)
     except (Exception, KeyboardInterrupt) as fault:  # noqa: BLE001  (reported)
         return report_error(fault)
     return result if isinstance(result, int) else DONE
 
 
 def report_error(fault: BaseException) -> int:
+    """Returns the exit code."""
     match fault:
         case TalariaError():
             complain(str(fault))
@@ -199,8 +188,7 @@ def report_error(fault: BaseException) -> int:
 
 
 def add_default_command(arguments: Sequence[str], commands: Container[str]) -> list[str]:
-    """`talaria -c` means `talaria chat -c`. The profile and options of `chat` may come before the
-    command."""
+    """`talaria -c` means `talaria chat -c`. The profile and options of `chat` may come before the command."""
     start = profile_length(arguments)
     before, rest = list(arguments[:start]), list(arguments[start:])
     if rest[:1] == ["chat"]:
@@ -211,7 +199,7 @@ def add_default_command(arguments: Sequence[str], commands: Container[str]) -> l
 
 
 def profile_length(arguments: Sequence[str]) -> int:
-    """How many of them name the profile."""
+    """How many of the arguments name the profile."""
     first = arguments[0] if arguments else ""
     if first in ("-p", "--profile"):
         return 2
@@ -219,8 +207,8 @@ def profile_length(arguments: Sequence[str]) -> int:
 
 
 def _chat_arguments(arguments: Sequence[str], commands: Container[str]) -> Sequence[str]:
-    """Without the word `chat`, if it comes after some of them."""
-    from talaria.cli.chat_command import command  # noqa: PLC0415  (it is what will run)
+    """Removes the word `chat` if it comes after some options."""
+    from talaria.cli.chat_command import command  # noqa: PLC0415  (it will run next)
 
     flags = {name: one.is_flag for one in command.params if isinstance(one, click.Option) for name in one.opts}
     found = next(_words(arguments, flags), None)
@@ -235,7 +223,7 @@ def _chat_arguments(arguments: Sequence[str], commands: Container[str]) -> Seque
         if is_known:
             raise BadInput(f"{_option_name(options[0])} is an option of `talaria chat`; without it: {plain}")
         raise BadInput(f"Put options after the command: {plain} {shlex.join(options)}")
-    if not is_known:  # click says which
+    if not is_known:  # click reports which option is unknown
         return arguments
     question = shlex.join(["talaria", *options, "-q", word])
     resume = f"; to resume that conversation: talaria -r {shlex.quote(word)}" if "-c" in options else ""
@@ -243,7 +231,7 @@ def _chat_arguments(arguments: Sequence[str], commands: Container[str]) -> Seque
 
 
 def _words(arguments: Sequence[str], flags: Mapping[str, bool]) -> Iterator[int]:
-    """The places of what is neither an option nor the value of one."""
+    """The positions of arguments that are neither options nor their values."""
     is_value = False
     for number, one in enumerate(arguments):
         if is_value:
@@ -252,7 +240,7 @@ def _words(arguments: Sequence[str], flags: Mapping[str, bool]) -> Iterator[int]
             yield number
         elif one.startswith("--"):
             is_value = not flags.get(one, True)
-        else:  # several flags may share a dash, and the last of them have a value
+        else:  # several short flags may share a dash, and the last may take a value
             is_value = next((at for at, char in enumerate(one) if flags.get(f"-{char}") is False), 0) == len(one) - 1
 
 

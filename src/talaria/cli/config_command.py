@@ -1,4 +1,4 @@
-"""`talaria config`: read and change settings."""
+"""`talaria config`: show and change settings."""
 
 import os
 import signal
@@ -17,22 +17,21 @@ from talaria.config import paths, selection
 from talaria.config.edit import set_project_value, set_value, unset_value
 from talaria.config.load import read_yaml
 from talaria.config.project_settings import check_key, find_gone_projects, project_file, read_project_settings
-from talaria.config.schema import Config
 from talaria.core.errors import BadConfig, BadInput
 from talaria.core.secret import Secret
 from talaria.gateway.claims import find_holder, gateway_file
 
-command = click.Group("config", help="Read and change settings.")
+command = click.Group("config", help="Show and change settings.")
 
 
 of_project = click.option(
     "--project",
     is_flag=True,
-    help="Only for the project in the working directory. Kept in Talaria's home, where no command can change it.",
+    help="Only for the project in the working directory. Stored in Talaria's home, where no command can change it.",
 )
 
 
-@command.command("path", help="Where config.yaml is.")
+@command.command("path", help="Print the path of config.yaml.")
 @of_project
 @click.pass_context
 def path(ctx: click.Context, *, project: bool) -> None:
@@ -40,19 +39,35 @@ def path(ctx: click.Context, *, project: bool) -> None:
     click.echo(project_file(home, Path.cwd()) if project else paths.config_file(home))
 
 
-@command.command("get", help="Print one setting, or all; secrets are masked.")
+@command.command("get", help="Print one setting, or all of them. Secrets are masked.")
 @click.argument("key", required=False)
 @of_project
 @click.pass_context
 def get(ctx: click.Context, key: str | None, *, project: bool) -> None:
     settings = context.lenient_settings(ctx)
     if project:
-        _get_of_project(settings, key)
+        home, here = settings.home, Path.cwd()
+        terminal = read_project_settings(home, settings.environment, settings.config.terminal, here)
+        if key is not None:
+            check_key(key)
+            print_json(getattr(terminal, key.removeprefix("terminal.")))
+            return
+        print_json(read_yaml(project_file(home, here)))
+        for root in find_gone_projects(home):
+            old, new = project_file(home, root), project_file(home, here)
+            move = f"mkdir -p {new.parent} && cp {old} {new}"
+            say(f"There are settings for {root}, which no longer exists. If it moved here: {move}")
         return
     names = key.split(".") if key else []
     if names and (wrong := next((one for one in settings.problems if one.key and one.is_about(names)), None)):
-        raise BadConfig(f"{key} cannot be told: {wrong.sentence}")
-    value: Any = _plain(settings.config)
+        raise BadConfig(f"{key} cannot be shown: {wrong.sentence}")
+
+    def mask(value: object) -> object:
+        if isinstance(value, Secret):
+            return "•••" if value else ""
+        raise NotImplementedError
+
+    value: Any = msgspec.to_builtins(settings.config, enc_hook=mask)
     for name in names:
         if not isinstance(value, dict) or name not in value:
             raise BadInput(f"There is no setting {key!r}; `talaria config get` shows them all.")
@@ -63,21 +78,7 @@ def get(ctx: click.Context, key: str | None, *, project: bool) -> None:
         print_json(value)
 
 
-def _get_of_project(settings: Settings, key: str | None) -> None:
-    """All that is set for it; of one setting, what holds in it."""
-    home, here = settings.home, Path.cwd()
-    terminal = read_project_settings(home, settings.environment, settings.config.terminal, here)
-    if key is not None:
-        check_key(key)
-        print_json(getattr(terminal, key.removeprefix("terminal.")))
-        return
-    print_json(read_yaml(project_file(home, here)))
-    for root in find_gone_projects(home):
-        old, new = project_file(home, root), project_file(home, here)
-        say(f"{root} has settings and is not there any more. If it moved here: mkdir -p {new.parent} && cp {old} {new}")
-
-
-@command.command("set", help="Change one setting in config.yaml; a NAME in capitals goes to .env.")
+@command.command("set", help="Change a setting in config.yaml. A NAME in capitals goes to .env.")
 @click.argument("key")
 @click.argument("value")
 @of_project
@@ -85,9 +86,14 @@ def _get_of_project(settings: Settings, key: str | None) -> None:
 def set_(ctx: click.Context, key: str, value: str, *, project: bool) -> None:
     if project:
         file = set_project_value(context.home(ctx), Path.cwd(), key, value)
-        say(f"Set {key} for {Path.cwd()} in {file}. It holds for conversations that you begin there from now on.")
-        _warn_of_missing(context.lenient_settings(ctx), key)
-        _warn_of_level(context.lenient_settings(ctx), key)
+        say(f"Set {key} for {Path.cwd()} in {file}. It applies to conversations that you start there from now on.")
+        settings = context.lenient_settings(ctx)
+        if key in ("terminal.read", "terminal.write"):
+            terminal = read_project_settings(settings.home, settings.environment, settings.config.terminal, Path.cwd())
+            for name in terminal.read if key == "terminal.read" else terminal.write:
+                if not Path(name).expanduser().exists():
+                    say(f"{name} does not exist; commands will see it once it does.")
+        _warn_if_no_network(settings, key)
         return
     before = read_settings_leniently(context.home(ctx)).problems
     file = set_value(context.home(ctx), key, value)
@@ -95,52 +101,43 @@ def set_(ctx: click.Context, key: str, value: str, *, project: bool) -> None:
     still_wrong = {problem.sentence for problem in context.lenient_settings(ctx).problems}
     for problem in before:
         if problem.sentence not in still_wrong:
-            say(f"That put right: {problem.sentence}")
-    _warn_of_level(context.lenient_settings(ctx), key)
-    _tell_gateway(context.home(ctx))
+            say(f"That fixed: {problem.sentence}")
+    _warn_if_no_network(context.lenient_settings(ctx), key)
+    _reload_gateway(context.home(ctx))
 
 
-@command.command("unset", help="Take one setting out of config.yaml, so that its default holds.")
+@command.command("unset", help="Remove a setting from config.yaml, so that its default applies.")
 @click.argument("key")
 @of_project
 @click.pass_context
 def unset(ctx: click.Context, key: str, *, project: bool) -> None:
     home = context.home(ctx)
     file = unset_value(home, key, Path.cwd() if project else None)
-    say(f"Took {key} out of {file}.")
+    say(f"Removed {key} from {file}.")
     if not project:
-        _tell_gateway(home)
+        _reload_gateway(home)
 
 
-def _warn_of_missing(settings: Settings, key: str) -> None:
-    if key not in ("terminal.read", "terminal.write"):
-        return
-    terminal = read_project_settings(settings.home, settings.environment, settings.config.terminal, Path.cwd())
-    for name in terminal.read if key == "terminal.read" else terminal.write:
-        if not Path(name).expanduser().exists():
-            say(f"{name} does not exist; commands see it once it does.")
-
-
-def _warn_of_level(settings: Settings, key: str) -> None:
+def _warn_if_no_network(settings: Settings, key: str) -> None:
     if key not in ("terminal.network", "terminal.ports"):
         return
     from talaria.tools.sandbox.chooser import SandboxChooser  # noqa: PLC0415  (it tries the sandbox out)
 
     if SandboxChooser(settings.config.terminal).sandbox.level == "landlock":
-        say(f"Commands do not run with {key} here: at level landlock there is no network. {BUBBLEWRAP.capitalize()}.")
+        say(f"Commands cannot run with {key} here: level landlock has no network. {BUBBLEWRAP.capitalize()}.")
 
 
-def _tell_gateway(home: Path) -> None:
-    """One that runs takes the settings up at once."""
+def _reload_gateway(home: Path) -> None:
+    """A running gateway applies the new settings at once."""
     pid = find_holder(gateway_file(home))
     if pid is None:
         return
     try:
         os.kill(pid, signal.SIGHUP)
     except OSError as fault:
-        say(f"The gateway (process {pid}) could not be told: {fault.strerror}. Restart it.")
+        say(f"The gateway (process {pid}) could not be notified: {fault.strerror}. Restart it.")
     else:
-        say(f"The gateway (process {pid}) was told.")
+        say(f"The gateway (process {pid}) was notified.")
 
 
 @command.command("check", help="Check config.yaml and .env.")
@@ -151,14 +148,5 @@ def check(ctx: click.Context) -> int:
         return exits.BAD_INPUT
     selection.check(settings.config, settings.environment)
     read_project_settings(settings.home, settings.environment, settings.config.terminal, Path.cwd())
-    say("The settings are in order.")
+    say("The settings are valid.")
     return exits.DONE
-
-
-def _plain(config: Config) -> dict[str, object]:
-    def mask(value: object) -> object:
-        if isinstance(value, Secret):
-            return "•••" if value else ""
-        raise NotImplementedError
-
-    return msgspec.to_builtins(config, enc_hook=mask)

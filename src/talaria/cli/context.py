@@ -1,5 +1,5 @@
-"""What every command needs first: the home of the chosen profile, its settings and its store, a log
-that is written only when needed, and warnings about running as root or in a weak sandbox."""
+"""What every command starts with: the home of the chosen profile, its settings, its store and its log, and
+warnings about running as root or in a weak sandbox."""
 
 import asyncio
 import logging
@@ -42,7 +42,7 @@ def home_of(profile: str | None) -> Path:
     if profile is not None and found != paths.home() and not found.is_dir():
         near = get_close_matches(profile, profiles(), 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise BadInput(f"There is no profile {profile!r}; {hint}`talaria profiles create {profile}` creates one.")
+        raise BadInput(f"There is no profile {profile!r}; {hint}`talaria profiles create {profile}` creates it.")
     return found
 
 
@@ -58,7 +58,7 @@ def settings(ctx: click.Context) -> Settings:
 
 
 def settings_of(profile: str | None) -> Settings:
-    """In safe mode, mistakes in them are reported later, and everything else applies."""
+    """In safe mode, mistakes in the settings are reported later, and everything else applies."""
     home = _enter_home(profile)
     try:
         found = read_settings(home)
@@ -71,8 +71,7 @@ def settings_of(profile: str | None) -> Settings:
 
 
 def lenient_settings(ctx: click.Context) -> Settings:
-    """For commands that repair settings: each mistake is reported once, and everything else
-    applies."""
+    """For commands that repair settings: each mistake is reported once, and everything else applies."""
     found = read_settings_leniently(home(ctx))
     _redact_log(found.redactor)
     reported: set[str] = ctx.find_root().meta.setdefault("talaria.problems", set())
@@ -109,7 +108,7 @@ class RedactingFormatter(logging.Formatter):
 
 
 class _LazyFileHandler(logging.Handler):
-    """Creates the file with the first record, and ignores a log that cannot be written."""
+    """Creates the file with the first record. Errors while writing are ignored."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -141,12 +140,12 @@ def user_warning() -> str:
 
 
 def sandbox_warning(settings: TerminalSettings, sandbox: Sandbox) -> str:
-    """Empty if the sandbox is the one that was configured, or the best one there is."""
+    """Empty if the sandbox was chosen in the settings, or is the best one for this system."""
     best = "seatbelt" if sys.platform == "darwin" else "strict"
     if settings.backend != "auto" or sandbox.level == best:
         return ""
     if sandbox.level == "none":
-        return f"Warning: commands run without a sandbox ({sandbox.about}). You will be asked about each one."
+        return f"Warning: commands run without a sandbox ({sandbox.about}). You will be asked about each command."
     return (
         f"Warning: commands run in a weaker sandbox, level {sandbox.level} ({sandbox.about}). They "
         f"{WITHOUT_BUBBLEWRAP}. This level does not protect git hooks, .vscode and similar files in the project, and "

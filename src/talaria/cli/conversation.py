@@ -1,14 +1,13 @@
-"""A conversation at the terminal: handles line after line, runs turns, and switches to other
-conversations.
+"""A conversation at the terminal: handles line after line, runs turns, and switches to other conversations.
 
-It knows a `UserInterface`: the screen, or plain lines.
+The `UserInterface` it talks to is the screen, or plain lines.
 """
 
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from talaria import __version__
 from talaria.app.build import Application, open_application, with_model
@@ -26,7 +25,7 @@ from talaria.core.events import Event, ToolEnded
 from talaria.core.ids import SessionId
 from talaria.core.messages import Image, Text, User, user
 from talaria.runtime.chat import Chat, Reason
-from talaria.runtime.commands import Ask, Leave, Say, run_command
+from talaria.runtime.commands import Ask, Leave, ParsedLine, Say, run_command
 from talaria.runtime.handoff import hand_off
 from talaria.runtime.lease import Observer
 from talaria.runtime.session import LiveSession
@@ -40,7 +39,7 @@ from talaria.tools.sandbox.base import Sandbox
 class UserInterface(Protocol):
     @property
     def person(self) -> Person | None:
-        """None: nobody can be asked."""
+        """None if nobody can be asked."""
         ...
 
     def say(self, text: str) -> None: ...
@@ -49,7 +48,7 @@ class UserInterface(Protocol):
         ...
 
     def observer(self) -> Observer:
-        """For the turn that starts now."""
+        """For the turn that is about to start."""
         ...
 
     def on_switch(self, reason: Reason) -> None:
@@ -57,13 +56,18 @@ class UserInterface(Protocol):
         ...
 
     async def repaint(self, row: Session, entries: Sequence[Recorded]) -> bool:
-        """Show the end of a conversation that is resumed. False: this interface cannot; a few words
-        must do."""
+        """Show the end of a conversation that is resumed. Returns False if this interface cannot; then a short
+        summary is shown."""
         ...
 
     def show_report(self, report: Report) -> None:
         """Called after the observed turn."""
         ...
+
+
+class TypedLine(NamedTuple):
+    text: str
+    parsed: ParsedLine
 
 
 MAX_INJECTED = 20
@@ -88,12 +92,12 @@ async def open_conversation(
 
 
 class Conversation(Chat):
-    """Also the `Chat` that slash commands act on."""
+    """Also the `Chat` that slash commands work on."""
 
     surface = "terminal"
 
     def __init__(self, app: Application, options: CliOptions, ui: UserInterface, row: Session | None) -> None:
-        """`row` is the conversation to resume; None starts one."""
+        """`row` is the conversation to resume; None starts a new one."""
         super().__init__(app)
         self.app = app
         self._options = options
@@ -105,17 +109,16 @@ class Conversation(Chat):
         self._live = self._new_session(row)
         if app.extensions is not None:
             app.extensions.services.inject_into = self._inject
-        if app.hands is not None and not options.is_interactive:  # otherwise `mention_sandbox` is called
-            app.hands.workspaces.on_sandbox_chosen(self._mention_sandbox)
+        if app.builtin is not None and not options.is_interactive:  # otherwise `mention_sandbox` is called
+            app.builtin.workspaces.on_sandbox_chosen(self._warn_about_sandbox)
 
     async def close(self) -> None:
         await self._live.close()
 
     def _inject(self, content: str, role: str) -> bool:
-        """A plugin's message, from any thread: steers the turn that runs, or else is queued as a
-        message.
+        """A plugin's message, from any thread. Steers the running turn, or else is queued as a message.
 
-        False: it will not be read.
+        Returns False if it will not be read.
         """
         text = content if role == "user" else f"[{role}] {content}"
         if self._live.running is not None and self._live.running.steer(text):
@@ -127,19 +130,26 @@ class Conversation(Chat):
 
     # Lines
 
-    async def handle_line(self, line: str) -> int | None:
-        """The exit code of what the line did; None to leave."""
+    def parse(self, text: str) -> TypedLine:
+        return TypedLine(text, self.app.commands.parse(text, "terminal"))
+
+    async def handle_line(self, line: TypedLine) -> int | None:
+        """Return the exit code; None means that the person wants to leave."""
         row = self._row
         try:
             with self._live.as_current():
-                outcome = await run_command(self.app.commands.parse(line, "terminal"), self)
+                outcome = await run_command(line.parsed, self)
         except TalariaError as error:
             self._ui.show_error(error)
             return exits.DONE
         match outcome:
             case Ask(text):
+                images, self._images = tuple(self._images), []
                 try:
-                    message = await self._build_message(text)
+                    if named := await in_thread(lambda: list_references(text, Path.cwd())):
+                        self._ui.say(f"Attached: {', '.join(map(visible, named))}")
+                    message = User((*images, Text(text)))
+                    message = await in_thread(lambda: with_references(message, Path.cwd()))
                 except BadInput as error:
                     self._ui.show_error(error)
                     return exits.BAD_INPUT
@@ -155,20 +165,11 @@ class Conversation(Chat):
         return exits.DONE if self._row is row else await self.finish_interrupted()
 
     async def run_injected(self) -> int:
-        """Messages of plugins that are queued by now. What they lead to waits for the person's next
-        line."""
+        """Run the messages that plugins have queued so far. Any that these lead to wait for the person's next line."""
         code = exits.DONE
         for _ in range(len(self._injected)):
             code = exits.of_all(code, await self.ask(user(self._injected.popleft())))
         return code
-
-    async def _build_message(self, text: str) -> User:
-        """With the attached images, and the files named in the text."""
-        images, self._images = tuple(self._images), []
-        message = User((*images, Text(text)))
-        if named := await in_thread(lambda: list_references(text, Path.cwd())):
-            self._ui.say(f"Attached: {', '.join(map(visible, named))}")
-        return await in_thread(lambda: with_references(message, Path.cwd()))
 
     def complete_command(self, start: str) -> list[str]:
         if not start.startswith("/") or " " in start:
@@ -181,7 +182,7 @@ class Conversation(Chat):
         return await self._run_turn(lambda show: self._live.ask(message, show))
 
     async def finish_interrupted(self) -> int:
-        """What a crash or a kill left open in the conversation that is resumed."""
+        """Finish what a crash or a kill left open in the resumed conversation."""
         if self._row is None:
             return exits.DONE
         if self._row.open_turn is not None:
@@ -189,12 +190,11 @@ class Conversation(Chat):
         return await self._run_turn(self._live.resume)
 
     def interrupt(self) -> bool:
-        """False: no turn is running."""
+        """Returns False if no turn is running."""
         return self._live.running is not None and self._live.running.interrupt()
 
     async def _run_turn(self, turn: Callable[[Observer], Awaitable[Report | None]]) -> int:
-        """The exit code. A turn that cannot start (busy elsewhere, store unavailable) does not end
-        the chat."""
+        """Returns the exit code. A turn that cannot start (busy elsewhere, store unavailable) does not end the chat."""
         observe = self._ui.observer()
         has_refused = False
 
@@ -233,7 +233,7 @@ class Conversation(Chat):
         from talaria.gateway.claims import find_holder, gateway_file  # noqa: PLC0415  (rarely needed)
 
         if self._live.is_busy:
-            raise BadInput("This conversation is still working on an answer; hand it off once that is done.")
+            raise BadInput("This conversation is still working on an answer; hand it off when that is done.")
         await self._read_row()
         await self.app.check_handoff(platform)
         if await in_thread(lambda: find_holder(gateway_file(self.app.home))) is None:
@@ -248,7 +248,7 @@ class Conversation(Chat):
         self._ui.on_switch(reason)
 
     async def recap(self) -> str:
-        """Repainted where possible; then there is nothing left to say."""
+        """Empty if the interface could repaint the conversation."""
         row = await self._read_row()
         entries = await read_latest_turns(self.app.store.journal, self.session)
         return "" if await self._ui.repaint(row, entries) else await super().recap()
@@ -284,7 +284,7 @@ class Conversation(Chat):
             max_rounds=self._options.max_turns,
         )
 
-    # What is said at the start
+    # Notices at the start
 
     async def greet(self) -> None:
         self.mention_root()
@@ -300,12 +300,11 @@ class Conversation(Chat):
             self._ui.say(warning)
 
     async def mention_sandbox(self) -> None:
-        """Choosing the sandbox tries it out, which takes a while: call this once the person can
-        type."""
-        if self._options.is_interactive and (hands := self.app.hands) is not None:
-            self._mention_sandbox(await in_thread(lambda: hands.workspaces.sandbox))
+        """Choosing the sandbox tries it out, which takes a while, so call this once the person can type."""
+        if self._options.is_interactive and (builtin := self.app.builtin) is not None:
+            self._warn_about_sandbox(await in_thread(lambda: builtin.workspaces.sandbox))
 
-    def _mention_sandbox(self, sandbox: Sandbox) -> None:
+    def _warn_about_sandbox(self, sandbox: Sandbox) -> None:
         if warning := sandbox_warning(self.app.settings.config.terminal, sandbox):
             self._ui.say(warning)
 
@@ -319,7 +318,7 @@ class Conversation(Chat):
             self._ui.say(sentence)
 
     async def mention_interrupted(self) -> None:
-        """Tells somebody who starts a new conversation about others that were interrupted."""
+        """In a new conversation, mention other ones that were interrupted."""
         waiting = () if self._row is not None else await self.app.store.journal.list_interrupted()
         if waiting:
             what = "conversation was" if len(waiting) == 1 else "conversations were"

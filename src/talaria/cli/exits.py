@@ -1,8 +1,7 @@
 """Exit codes.
 
-0 success · 1 internal error · 2 bad input or settings · 3 the provider failed · 4 the store cannot
-be used 5 a limit was reached · 6 answered, but a call was refused because nobody could be asked ·
-130 interrupted
+0 success · 1 internal error · 2 bad input or settings · 3 the provider failed · 4 the store cannot be used
+5 a limit was reached · 6 answered, but a call was refused because nobody could be asked · 130 interrupted
 """
 
 from talaria.core.errors import (
@@ -19,8 +18,7 @@ DONE, BUG, BAD_INPUT, PROVIDER_FAILED, STORE_FAILED, LIMIT_REACHED, REFUSED, INT
 
 
 def of_all(before: int, last: int) -> int:
-    """The code of a sequence of turns: the last failure counts, and a refusal only if nothing
-    failed."""
+    """For several turns: the last failure counts, and a refusal only if nothing failed."""
     return before if last == DONE or (last == REFUSED and before != DONE) else last
 
 

@@ -1,4 +1,4 @@
-"""`talaria import`: bring along what another program keeps."""
+"""`talaria import`: import your data from another program."""
 
 import asyncio
 import os
@@ -25,23 +25,23 @@ from talaria.tools.registry import Toolbox
 
 LINE_COLUMNS = 100
 
-_HEADS: dict[Verdict, tuple[str, str]] = {
-    "taken": ("Taken over:", "Would be taken over:"),
+_HEADINGS: dict[Verdict, tuple[str, str]] = {
+    "taken": ("Imported:", "Would be imported:"),
     "there": ("Already there:", "Already there:"),
-    "left": ("Not taken over:", "Would not be taken over:"),
+    "left": ("Not imported:", "Would not be imported:"),
 }
-"""In the past, and of a dry run."""
+"""The second is for a dry run."""
 
 
-command = click.Group("import", help="Bring along what another program keeps.")
+command = click.Group("import", help="Import your data from another program.")
 
 
 @command.command(
-    "hermes", help="Take over settings, conversations, memories and skills from PATH ($HERMES_HOME, or ~/.hermes)."
+    "hermes", help="Import settings, conversations, memories and skills from PATH ($HERMES_HOME, or ~/.hermes)."
 )
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Say what would happen, and change nothing.")
-@click.option("--keys", "with_keys", is_flag=True, help="Take API keys and other secrets, too.")
+@click.option("--keys", "with_keys", is_flag=True, help="Import API keys and other secrets, too.")
 @json_option
 @click.pass_context
 def hermes(ctx: click.Context, path: Path | None, is_dry_run: bool, with_keys: bool, as_json: bool) -> int:
@@ -49,19 +49,27 @@ def hermes(ctx: click.Context, path: Path | None, is_dry_run: bool, with_keys: b
     root = locate(path, os.environ, home)
     ours = Ours.read(home, read_settings(home).environment)
     items = take_files(root, ours, with_keys=with_keys, is_dry_run=is_dry_run)
-    if (root / "state.db").exists():
-        items += _conversations(root / "state.db", home, is_dry_run=is_dry_run)
-    _show(items, root, home, is_dry_run=is_dry_run, as_json=as_json)
+    database = root / "state.db"
+    if database.exists():
+        try:
+            items += asyncio.run(_move_conversations(database, home, is_dry_run=is_dry_run))
+        except TalariaError as fault:  # listed with the rest, so that what was done so far is reported
+            items.append(mark_failed(Item("conversations", database.name, "left"), fault))
     failure = next((item.failure for item in items if item.failure), None)
+    if as_json:
+        documents: dict[str, list[dict[str, str]]] = {verdict: [] for verdict in _HEADINGS}
+        for item in items:
+            reason = {"reason": _replace_bytes(item.reason)} if item.reason else {}
+            documents[item.verdict].append({"kind": item.kind, "name": _replace_bytes(item.name), **reason})
+        places = {"from": _replace_bytes(str(root)), "home": _replace_bytes(str(home))}
+        print_json({"ok": failure is None, "dry_run": is_dry_run, **places, **documents})
+    else:
+        for verdict, headings in _HEADINGS.items():
+            if lines := list(_format_items([item for item in items if item.verdict == verdict])):
+                show(headings[is_dry_run], *map(runnable, lines))
+        if is_dry_run:
+            say("Nothing was changed.")
     return exits.code_for(failure) if failure else exits.DONE
-
-
-def _conversations(file: Path, home: Path, *, is_dry_run: bool) -> list[Item]:
-    """A store of ours that cannot be opened is told, too: what was done before it must not go unsaid."""
-    try:
-        return asyncio.run(_move_conversations(file, home, is_dry_run=is_dry_run))
-    except TalariaError as fault:
-        return [mark_failed(Item("conversations", file.name, "left"), fault)]
 
 
 async def _move_conversations(file: Path, home: Path, *, is_dry_run: bool) -> list[Item]:
@@ -73,19 +81,8 @@ async def _move_conversations(file: Path, home: Path, *, is_dry_run: bool) -> li
             return await move(file, StoreReceiver(store.sessions, toolbox, home), progress)
 
 
-def _show(items: Sequence[Item], root: Path, home: Path, *, is_dry_run: bool, as_json: bool) -> None:
-    if as_json:
-        print_json(_document(items, root, home, is_dry_run=is_dry_run))
-        return
-    for verdict, heads in _HEADS.items():
-        if lines := list(_lines([item for item in items if item.verdict == verdict])):
-            show(heads[is_dry_run], *map(runnable, lines))
-    if is_dry_run:
-        say("Nothing was changed.")
-
-
-def _lines(items: Sequence[Item]) -> Iterator[str]:
-    """Things of a kind that share a reason stand together; a reason may hold a command, and is not broken."""
+def _format_items(items: Sequence[Item]) -> Iterator[str]:
+    """Groups items of one kind that share a reason. Reasons are not wrapped, because they may contain a command."""
     groups: dict[tuple[str, str], list[str]] = {}
     for item in items:
         groups.setdefault((item.kind, item.reason), []).append(item.name)
@@ -102,20 +99,6 @@ def _lines(items: Sequence[Item]) -> Iterator[str]:
             yield f"    → {reason}"
 
 
-def _document(items: Sequence[Item], root: Path, home: Path, *, is_dry_run: bool) -> dict[str, object]:
-    return {
-        "ok": not any(item.failure for item in items),
-        "dry_run": is_dry_run,
-        "from": _sound(str(root)),
-        "home": _sound(str(home)),
-        **{verdict: [_plain(item) for item in items if item.verdict == verdict] for verdict in _HEADS},
-    }
-
-
-def _plain(item: Item) -> dict[str, str]:
-    return {"kind": item.kind, "name": _sound(item.name), **({"reason": _sound(item.reason)} if item.reason else {})}
-
-
-def _sound(text: str) -> str:
-    """Names of files may hold bytes that are no text."""
+def _replace_bytes(text: str) -> str:
+    """File names may contain bytes that are not text."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

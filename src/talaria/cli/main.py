@@ -1,5 +1,4 @@
-"""The entry point. `--version` is answered before anything is loaded; a command loads only what it
-needs."""
+"""The entry point. `--version` loads nothing else; every command loads only what it needs."""
 
 import gc
 import os
@@ -14,8 +13,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(f"talaria {__version__}\n")
         return 0
-    _drop_project_path()
-    gc.set_threshold(50_000, 20, 20)  # what is loaded stays: collecting meanwhile would find nothing
+    try:
+        here = os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        sys.stderr.write("talaria: The working directory no longer exists: change to another.\n")
+        sys.exit(2)
+    ours = os.path.abspath(f"{__file__}/../../..")  # noqa: PTH100
+    if sys.path and sys.path[0] in ("", here) and here != ours:
+        del sys.path[0]  # `python -m` searches the working directory first, where a project may have modules like ours
+    gc.set_threshold(50_000, 20, 20)  # while modules load there is nothing to collect
     try:
         if all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
             from talaria.cli.options import read_plain_start  # noqa: PLC0415  (only a terminal can have a screen)
@@ -27,20 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return run(given)
     finally:
-        gc.freeze()  # nor would a last collection before the exit
-
-
-def _drop_project_path() -> None:
-    """`python -m` looks for modules in the working directory first, where anybody may have put some
-    of our names."""
-    try:
-        here = os.getcwd()  # noqa: PTH109
-    except FileNotFoundError:
-        sys.stderr.write("talaria: The working directory no longer exists: change to another.\n")
-        sys.exit(2)
-    ours = os.path.abspath(f"{__file__}/../../..")  # noqa: PTH100
-    if sys.path and sys.path[0] in ("", here) and here != ours:
-        del sys.path[0]
+        gc.freeze()  # no need for a last collection before the exit
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""`talaria mcp`: which servers there are, whether they answer, and what a project's `.mcp.json` may start."""
+"""`talaria mcp`: list, try and add MCP servers, and trust a project's `.mcp.json`."""
 
 import asyncio
 import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,49 +32,57 @@ ABOUT_CHARS = 90
 
 
 class ServerRow(msgspec.Struct, frozen=True):
-    """A server as it is listed."""
-
     name: str
     place: str
     source: str
     status: str
     tools: int | None
     is_sandboxed: bool | None
-    """None: it runs elsewhere."""
+    """None if it runs elsewhere."""
 
 
 class ServerTrial(msgspec.Struct, frozen=True):
-    """What came of connecting to a server."""
+    """The result of connecting to a server."""
 
     tools: dict[str, str]
     """Their descriptions by name."""
     notices: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
-    """Hosts that it asked for in vain from the sandbox."""
+    """Hosts that it tried to reach and the sandbox refused."""
     problem: str = ""
 
 
 def _needs_options(function: Callable[..., None]) -> Callable[..., None]:
-    """What a server needs of this machine."""
+    """What a server may use on this machine."""
     for option, metavar, about in (
-        ("--write", "FOLDER", "A folder that it may change."),
-        ("--read", "PATH", "A further file or folder that it may read."),
-        ("--network", "HOST", "A host that it may reach, such as api.acme.com or *.acme.com; * is any."),
+        ("--write", "FOLDER", "A folder it may change."),
+        ("--read", "PATH", "Another file or folder it may read."),
+        ("--network", "HOST", "A host it may reach, such as api.acme.com or *.acme.com; * means any."),
     ):
         function = click.option(option, multiple=True, metavar=metavar, help=about)(function)
     return function
 
 
-command = ListingGroup("mcp", help="List, add and try MCP servers: programs that bring tools.")
+command = ListingGroup("mcp", help="List, add and try MCP servers: programs that provide tools.")
 
 
-@command.command("list", help="Every server that is named, and how many tools it had last.")
+@command.command("list", help="List all servers, and how many tools each last had.")
 @json_option
 @click.pass_context
 def list_servers(ctx: click.Context, as_json: bool) -> None:
     settings = context.settings(ctx)
     chosen = _choose_servers(settings)
-    rows = list(_rows(settings, chosen.entries))
+    configured = settings.config.all_mcp_servers
+    found = find_servers(configured, settings.home, settings.environment)
+    sandboxes = found.sandboxes(settings.home, SystemClock(), settings.config)
+    rows: list[ServerRow] = []
+    for name, entry in chosen.entries.items():
+        listing = cache.read(cache.file_for(settings.home, name, entry))
+        known = len(listing.offers) if listing is not None and listing.is_known else None
+        source = "config.yaml" if name in configured else project_servers.FILE
+        status = "enabled" if entry.enabled else "disabled"
+        is_sandboxed = None if entry.command is None else sandboxes.confine(name, entry) is not None
+        rows.append(ServerRow(name, entry.place, source, status, known, is_sandboxed))
     if as_json:
         print_json({"servers": rows, "notices": chosen.notices})
         return
@@ -133,7 +141,7 @@ async def try_server(settings: Settings, name: str, entry: ServerEntry) -> Serve
         return ServerTrial(tools, servers.notices, refused)
 
 
-@command.command("trust", help="Agree to the `.mcp.json` of this folder, as it is now.")
+@command.command("trust", help="Agree to this folder's `.mcp.json` as it is now.")
 @yes_option
 @click.pass_context
 def trust(ctx: click.Context, yes: bool) -> None:
@@ -148,25 +156,25 @@ def trust(ctx: click.Context, yes: bool) -> None:
     for name, entry in project_servers.entries(found, settings.environment).items():
         show(visible(f"  {name}: {entry.place}"))
         if handed := [*entry.env, *entry.headers]:
-            show(visible(f"    and is handed: {', '.join(handed)}"))
+            show(visible(f"    and gets: {', '.join(handed)}"))
         if entry.command is not None:
             folder = Path(entry.cwd or ".").resolve()
             elsewhere = "" if folder == found.file.parent else f"; starts in {folder} and reads it"
             show(visible(f"    in the sandbox: {_format_needs(entry.needs)}{elsewhere}"))
     if not yes:
         if not sys.stdin.isatty():
-            raise BadInput("Nobody is here to agree; look at the file, then: talaria mcp trust --yes")
+            raise BadInput("Nobody can be asked to agree. Check the file, then run: talaria mcp trust --yes")
         click.confirm("Agree?", abort=True)
     project_servers.trust(found, settings.home)
-    show("Agreed. If the file changes, you are asked again.")
+    show("Agreed. If the file changes, you will be asked again.")
 
 
-@command.command("add", help="Name a server in config.yaml: a COMMAND with its arguments, or --url.")
+@command.command("add", help="Add a server to config.yaml: a COMMAND with its arguments, or --url.")
 @click.argument("name")
 @click.argument("command_line", metavar="[-- COMMAND [ARGUMENT]...]", nargs=-1)
-@click.option("--url", help="Where it is, if it is reached over HTTP.")
-@click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="What its process sees; goes to .env.")
-@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Sent with each request; goes to .env.")
+@click.option("--url", help="Its address, if it is reached over HTTP.")
+@click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="A variable for its process; stored in .env.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="An HTTP header; stored in .env.")
 @_needs_options
 @click.option("--no-sandbox", "is_outside", is_flag=True, help="Run it outside the sandbox, with all your rights.")
 @click.pass_context
@@ -184,37 +192,41 @@ def add(
 ) -> None:
     settings = context.settings(ctx)
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        raise BadInput(f"{name!r} cannot name a server: use letters, digits, - and _.")
+        raise BadInput(f"{name!r} cannot be a server's name: use letters, digits, - and _.")
     if name in settings.config.all_mcp_servers:
         raise BadInput(f"There is already a server {name}; change it in config.yaml.")
     if bool(command_line) == bool(url):
-        raise BadInput("Say either a command (behind --) or --url.")
+        raise BadInput("Give either a command (after --) or --url.")
     if (url or is_outside) and (network or read or write):
-        raise BadInput("--network, --read and --write are for a command in the sandbox.")
+        raise BadInput("--network, --read and --write only apply to a command in the sandbox.")
     entry: dict[str, Any] = {"url": url}
     needs = SandboxNeeds(network=network, read=_absolute(read), write=_absolute(write))
-    if not url:  # the folder is the one where its words meant something
+    if not url:
         if needs == SandboxNeeds() and not is_outside and sys.stdin.isatty():
-            needs = _ask_needs()
+            say("It will run in the sandbox: it can read this folder, but reach and change only what you list now.")
+            hosts = click.prompt("Hosts it must reach (* for any)", default="", show_default=False, err=True)
+            folders = click.prompt("Folders it may change", default="", show_default=False, err=True)
+            needs = SandboxNeeds(network=tuple(hosts.split()), write=_absolute(shlex.split(folders)))
+        # relative paths in the command mean the folder where it was added
         entry = {"command": command_line[0], "args": list(command_line[1:]), "cwd": str(Path.cwd())}
         entry["sandbox"] = False if is_outside else _section(needs)
     for key, given in (("env", env), ("headers", headers)):
-        if given:
-            entry[key] = dict(_keep_value(settings.home, name, item) for item in given)
+        for item in given:
+            variable, equals, value = item.partition("=")
+            if not equals or not variable:
+                raise BadInput(f"{item!r} is not NAME=VALUE.")
+            if "${" not in value:  # it may be secret, so it goes to .env, and a reference to config.yaml
+                stored = re.sub(r"\W", "_", f"MCP_{name}_{variable}").upper()
+                edit.set_value(settings.home, stored, value)
+                value = f"${{{stored}}}"
+            entry.setdefault(key, {})[variable] = value
     edit.set_value(settings.home, f"mcp_servers.{name}", msgspec.json.encode(entry).decode())
     if not url:
         show(f"{name} runs {'outside the sandbox, with all your rights' if is_outside else _format_sandbox(needs)}.")
     show(runnable(f"Added {name}. Try it: talaria mcp test {name}"))
 
 
-def _ask_needs() -> SandboxNeeds:
-    say("It will run in the sandbox: it can read this folder, and reach and change nothing that you do not list.")
-    hosts = click.prompt("Hosts it must reach (* is any, empty is none)", default="", show_default=False, err=True)
-    folders = click.prompt("Folders it may change (empty is none)", default="", show_default=False, err=True)
-    return SandboxNeeds(network=tuple(hosts.split()), write=_absolute(shlex.split(folders)))
-
-
-@command.command("sandbox", help="Put a server into the sandbox, and add to what it may reach, read and change.")
+@command.command("sandbox", help="Run a server in the sandbox, and add to what it may reach, read and change there.")
 @click.argument("name")
 @_needs_options
 @click.option("--off", "is_outside", is_flag=True, help="Run it outside the sandbox, with all your rights.")
@@ -229,7 +241,7 @@ def sandbox(
 ) -> None:
     settings = context.settings(ctx)
     if is_outside and (network or read or write):
-        raise BadInput("--off goes alone: a server outside the sandbox can reach, read and change all that you can.")
+        raise BadInput("Use --off alone: a server outside the sandbox can reach, read and change whatever you can.")
     if is_outside:
         edit.set_value(settings.home, f"{_setting(settings, name)}.sandbox", "false")
         show(f"{name} runs outside the sandbox, with all your rights.")
@@ -241,7 +253,7 @@ def sandbox(
 def _give(
     settings: Settings, name: str, network: Sequence[str], read: Sequence[str] = (), write: Sequence[str] = ()
 ) -> SandboxNeeds:
-    """Adds to what config.yaml lists for a server."""
+    """Adds to what config.yaml grants a server."""
     setting = _setting(settings, name)
     before = settings.config.all_mcp_servers[name].needs
     needs = SandboxNeeds(
@@ -254,20 +266,20 @@ def _give(
 
 
 def _setting(settings: Settings, name: str) -> str:
-    """Where config.yaml has a server that is started here."""
+    """The setting in config.yaml of a server that runs on this machine."""
     config = settings.config
     roots = {"mcp_servers": config.mcp_servers, "mcp.servers": config.mcp.servers, "mcpServers": config.mcpServers}
     root = next((root for root, entries in roots.items() if name in entries), None)
     if root is None:
         known = ", ".join(config.all_mcp_servers) or "none"
-        raise BadInput(f"There is no MCP server {name!r} in config.yaml; there are: {known}.")
+        raise BadInput(f"There is no MCP server {name!r} in config.yaml; known servers: {known}.")
     if roots[root][name].command is None:
-        raise BadInput(f"{name} is reached over HTTP: it runs elsewhere, so there is nothing to put into the sandbox.")
+        raise BadInput(f"{name} is reached over HTTP and runs elsewhere, so it cannot be put in the sandbox.")
     return f"{root}.{name}"
 
 
 def _section(needs: SandboxNeeds) -> dict[str, list[str]]:
-    """As config.yaml has it; `network` is always said."""
+    """As in config.yaml, which always has `network`."""
     given = {"network": needs.hosts, "read": needs.read, "write": needs.write}
     return {key: [*values] for key, values in given.items() if values or key == "network"}
 
@@ -284,20 +296,8 @@ def _format_needs(needs: SandboxNeeds) -> str:
 
 
 def _absolute(paths: Sequence[str]) -> tuple[str, ...]:
-    """What is relative here would be so to another folder later."""
+    """Relative paths would later mean another folder."""
     return tuple(path if path.startswith("~") else str(Path.cwd() / path) for path in paths)
-
-
-def _keep_value(home: Path, server: str, item: str) -> tuple[str, str]:
-    """A value that may be secret goes to .env, and its place to config.yaml."""
-    name, equals, value = item.partition("=")
-    if not equals or not name:
-        raise BadInput(f"{item!r} is not NAME=VALUE.")
-    if "${" in value:
-        return name, value
-    variable = re.sub(r"\W", "_", f"MCP_{server}_{name}").upper()
-    edit.set_value(home, variable, value)
-    return name, f"${{{variable}}}"
 
 
 def _choose_servers(settings: Settings) -> project_servers.Chosen:
@@ -309,17 +309,5 @@ def _find_server(settings: Settings, name: str) -> ServerEntry:
     entry = chosen.entries.get(name)
     if entry is None:
         known = ", ".join(chosen.entries) or "none"
-        raise BadInput(" ".join([f"There is no MCP server {name!r}; there are: {known}.", *chosen.notices]))
+        raise BadInput(" ".join([f"There is no MCP server {name!r}; known servers: {known}.", *chosen.notices]))
     return entry
-
-
-def _rows(settings: Settings, entries: Mapping[str, ServerEntry]) -> Iterator[ServerRow]:
-    configured = settings.config.all_mcp_servers
-    found = find_servers(configured, settings.home, settings.environment)
-    sandboxes = found.sandboxes(settings.home, SystemClock(), settings.config)
-    for name, entry in entries.items():
-        listing = cache.read(cache.file_for(settings.home, name, entry))
-        known = len(listing.offers) if listing is not None and listing.is_known else None
-        source = "config.yaml" if name in configured else project_servers.FILE
-        is_sandboxed = None if entry.command is None else sandboxes.confine(name, entry) is not None
-        yield ServerRow(name, entry.place, source, "enabled" if entry.enabled else "disabled", known, is_sandboxed)

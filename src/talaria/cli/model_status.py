@@ -1,8 +1,7 @@
-"""What can be used right now: every provider with its key or address, its models, and which one is the default."""
+"""What can be used right now: providers with their keys or addresses, their models, and which one is the default."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,21 +19,19 @@ from talaria.providers.catalog import ProviderFacts, catalog
 from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.upstream import Upstream
 
-_ANY_MODEL = "any"
-
 
 class ProviderState(msgspec.Struct, frozen=True):
     name: str
     is_usable: bool | None
-    """None: nobody looked."""
+    """None if that was not checked."""
     state: str
-    """Why it is usable, or why not, in a clause."""
+    """Why it is usable, or why not, as a clause."""
     keys: int
     default_model: str | None
 
 
 class Default(msgspec.Struct, frozen=True):
-    """What is asked when nobody says otherwise. No provider: only a look at this machine would tell."""
+    """The model that is used by default. Without a provider, only a check of this machine would tell."""
 
     provider: str | None = None
     model: str | None = None
@@ -51,7 +48,7 @@ class KnownModel(msgspec.Struct, frozen=True):
     window: int | None = None
     prices: Prices | None = None
     is_listed: bool | None = None
-    """By the endpoint itself. None: it was not asked, or told nothing."""
+    """Whether the endpoint itself lists it. None if it was not asked or did not answer."""
 
 
 class Models(msgspec.Struct, frozen=True):
@@ -62,7 +59,7 @@ class Models(msgspec.Struct, frozen=True):
 
 
 async def providers(settings: Settings, *, is_live: bool) -> list[ProviderState]:
-    """Those of the catalog and of config.yaml; usable ones first."""
+    """From the catalog and config.yaml; usable ones first."""
     states = await _states(names(settings.config), settings, is_live=is_live)
     return sorted(states, key=lambda state: not state.is_usable)
 
@@ -92,26 +89,35 @@ async def overview(settings: Settings, *, is_live: bool) -> tuple[list[ProviderS
 
 
 async def models(name: str, settings: Settings, *, is_live: bool) -> Models:
-    """Of one provider. Raises `BadConfig` when there is none of that name."""
+    """The models of one provider. Raises `BadConfig` if there is no provider of that name."""
     if name not in names(settings.config):
-        _reach(name, settings)  # raises, with the nearest name
+        _reach(name, settings)  # raises, and suggests the nearest name
     state = (await _states([name], settings, is_live=is_live))[0]
     known = list_known_models(name, settings.config)
     if not is_live:
         return Models(state, known)
+    reached = _try_reach(name, settings)
+    if isinstance(reached, OperatorError):
+        return Models(state, known, str(reached))
     if not state.is_usable:
-        return Models(state, known, _problem(name, state, settings))
+        return Models(state, known, f"{name} was not asked: {state.state}.")
+    clock = SystemClock()
     try:
-        listed = await _fetch_models(_reach(name, settings), settings)
+        async with Connections(settings.home, clock) as connections:
+            upstream = Upstream(connections.provider, clock)
+            key = await upstream.keys(reached).take(reached.model)
+            listed = await upstream.provider(reached).models(key)
     except TalariaError as error:
         return Models(state, known, str(error))
     if not listed:
-        return Models(state, known, f"{name} tells no list of its models.")
-    return Models(state, _merge_models(known, listed))
+        return Models(state, known, f"{name} does not list its models.")
+    ours = [msgspec.structs.replace(model, is_listed=model.name in listed) for model in known]  # we know more of these
+    others = sorted({*listed} - {model.name for model in known})
+    return Models(state, [*ours, *(KnownModel(other, is_listed=True) for other in others)])
 
 
 async def usable_models(settings: Settings) -> list[str]:
-    """`provider:model` of every provider that can be used, as far as it tells them."""
+    """`provider:model` of every provider that can be used, as far as it lists them."""
     usable = [one.name for one in await providers(settings, is_live=True) if one.is_usable]
     listed = await asyncio.gather(*(models(name, settings, is_live=True) for name in usable), return_exceptions=True)
     found = [
@@ -136,18 +142,30 @@ def _facts(name: str) -> ProviderFacts:
 
 
 def _reach(name: str, settings: Settings) -> Endpoint:
-    """Where and how a provider is called, whatever the model. Raises `BadConfig`, `MissingCredential`."""
+    """Where and how a provider is called, for any model. Raises `BadConfig`, `MissingCredential`."""
     if name == DEMO:
         return DEMO_ENDPOINT
-    config = msgspec.structs.replace(settings.config, limits=LimitsConfig())  # a price is a matter of the model
-    return endpoint(ModelChoice(name, _ANY_MODEL), config, settings.environment)
+    config = msgspec.structs.replace(settings.config, limits=LimitsConfig())  # cost limits need a model's price
+    return endpoint(ModelChoice(name, "any"), config, settings.environment)
 
 
 async def _states(names: Iterable[str], settings: Settings, *, is_live: bool) -> list[ProviderState]:
     reached = {name: _try_reach(name, settings) for name in names}
-    near = {name: found for name, found in reached.items() if isinstance(found, Endpoint) and _is_near(found)}
-    answering = await _answering(near) if is_live else None
-    return [_state(name, found, answering, settings.config) for name, found in reached.items()]
+    answering: set[str] | None = None
+    if is_live:
+        local = [
+            ProviderFacts(name, name, found.base_url)
+            for name, found in reached.items()
+            if isinstance(found, Endpoint) and _is_local(found)
+        ]
+        answering = {facts.name for facts in await server_discovery.open_ports(local)}
+    states: list[ProviderState] = []
+    for name, found in reached.items():
+        is_usable, clause = _judge_usability(name, found, answering)
+        keys = len(found.keys) if isinstance(found, Endpoint) else 0
+        model = DEMO_ENDPOINT.model if name == DEMO else default_model(name, settings.config)
+        states.append(ProviderState(name, is_usable, clause, keys, model))
+    return states
 
 
 def _try_reach(name: str, settings: Settings) -> Endpoint | OperatorError:
@@ -157,27 +175,13 @@ def _try_reach(name: str, settings: Settings) -> Endpoint | OperatorError:
         return error
 
 
-def _is_near(endpoint: Endpoint) -> bool:
-    """A server that somebody has to start: whether it runs is seen at its port."""
+def _is_local(endpoint: Endpoint) -> bool:
+    """A server on this machine, so its port shows whether it is running."""
     return _facts(endpoint.provider).is_local or urlsplit(endpoint.base_url).hostname in server_discovery.HERE
 
 
-async def _answering(near: Mapping[str, Endpoint]) -> AbstractSet[str]:
-    places = [ProviderFacts(name, name, endpoint.base_url) for name, endpoint in near.items()]
-    return {facts.name for facts in await server_discovery.open_ports(places)}
-
-
-def _state(
-    name: str, reached: Endpoint | OperatorError, answering: AbstractSet[str] | None, config: Config
-) -> ProviderState:
-    keys = len(reached.keys) if isinstance(reached, Endpoint) else 0
-    is_usable, clause = _usability(name, reached, answering)
-    model = DEMO_ENDPOINT.model if name == DEMO else default_model(name, config)
-    return ProviderState(name, is_usable, clause, keys, model)
-
-
-def _usability(
-    name: str, reached: Endpoint | OperatorError, answering: AbstractSet[str] | None
+def _judge_usability(
+    name: str, reached: Endpoint | OperatorError, answering: set[str] | None
 ) -> tuple[bool | None, str]:
     if isinstance(reached, MissingCredential):
         return False, f"needs {_facts(name).keys[0]}"
@@ -185,25 +189,19 @@ def _usability(
         return False, "needs an http(s) base_url"
     if name == DEMO:
         return True, "a scripted stand-in"
-    if _is_near(reached):
+    if _is_local(reached):
         place = urlsplit(reached.base_url).netloc
         if answering is None:
-            return None, f"not looked for at {place}"
+            return None, f"not checked at {place}"
         return (True, f"answers at {place}") if name in answering else (False, f"nothing listens at {place}")
     if reached.key_command:
-        return True, "a key by command"
+        return True, "key from a command"
     count = len(reached.keys)
     return True, f"{count} key{'s' if count > 1 else ''}" if count else "needs no key"
 
 
-def _problem(name: str, state: ProviderState, settings: Settings) -> str:
-    """As a sentence, which says what to do if somebody has to do something."""
-    reached = _try_reach(name, settings)
-    return str(reached) if isinstance(reached, OperatorError) else f"{name} was not asked: {state.state}."
-
-
 def list_known_models(name: str, config: Config) -> list[KnownModel]:
-    """What config.yaml says goes before the catalog."""
+    """From config.yaml and the catalog; config.yaml takes precedence."""
     catalogued, own = _facts(name).models, config.providers.get(name, ProviderConfig()).models
     found: list[KnownModel] = []
     for model in dict.fromkeys((*own, *catalogued)):
@@ -211,18 +209,3 @@ def list_known_models(name: str, config: Config) -> list[KnownModel]:
         window = (entry and entry.context_length) or (facts and facts.window)
         found.append(KnownModel(model, window, (entry and entry.prices) or (facts and facts.prices)))
     return found
-
-
-async def _fetch_models(endpoint: Endpoint, settings: Settings) -> Sequence[str]:
-    clock = SystemClock()
-    async with Connections(settings.home, clock) as connections:
-        upstream = Upstream(connections.provider, clock)
-        key = await upstream.keys(endpoint).take(endpoint.model)
-        return await upstream.provider(endpoint).models(key)
-
-
-def _merge_models(known: Sequence[KnownModel], listed: Sequence[str]) -> list[KnownModel]:
-    """Those of which more is known than the name come first."""
-    told = [msgspec.structs.replace(model, is_listed=model.name in listed) for model in known]
-    names = {model.name for model in known}
-    return [*told, *(KnownModel(name, is_listed=True) for name in sorted({*listed} - names))]

@@ -1,7 +1,6 @@
 """Output for people: answers on stdout, everything else on stderr.
 
-Progress of long work: on a terminal one line that is rewritten and finally removed, elsewhere a
-line now and then.
+The progress of long work is one line on a terminal, rewritten and finally removed; elsewhere a line now and then.
 """
 
 import os
@@ -16,13 +15,13 @@ from talaria.cli.safe import printable
 
 
 def show(*lines: str) -> None:
-    """On stdout."""
+    """Write to stdout."""
     sys.stdout.writelines(f"{printable(line)}\n" for line in lines)
     sys.stdout.flush()
 
 
 def say(text: str) -> None:
-    """On stderr; commands in it are spelled so that they can be typed."""
+    """Write to stderr; commands in the text are spelled so that they can be typed."""
     sys.stderr.write(f"{printable(runnable(text))}\n")
     sys.stderr.flush()
 
@@ -32,8 +31,7 @@ def complain(sentence: str) -> None:
 
 
 def discard_output() -> None:
-    """For when the reader of stdout has left: writing there is no error from now on, and goes
-    nowhere."""
+    """After the reader of stdout has left: further output is dropped without an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -43,7 +41,7 @@ MIN_COLUMNS = 20
 
 
 class Progress:
-    """`with Progress("Copying") as show: show(3, 10)` is 3 of 10 done; without a total it counts."""
+    """`with Progress("Copying") as show: show(3, 10)` shows 30 %; without a total it shows a count."""
 
     def __init__(self, what: str, *, stream: TextIO | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self._what = what
@@ -76,7 +74,7 @@ class Progress:
             self._write(f"\r{' ' * self._drawn_chars}\r")
 
     def _draw(self, line: str) -> None:
-        """Over the last one, without escape sequences: that works on the simplest terminal."""
+        """Over the previous line, without escape sequences, so that it works on the simplest terminal."""
         try:
             columns = os.get_terminal_size(self._stream.fileno()).columns
         except (OSError, ValueError):

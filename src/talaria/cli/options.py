@@ -1,5 +1,4 @@
-"""The options of a chat, and a plain `talaria` read without click, so that the prompt is there
-sooner."""
+"""The options of a chat. Simple command lines are read without click, so that the prompt appears sooner."""
 
 import os
 import sys
@@ -24,7 +23,7 @@ class CliOptions(NamedTuple):
 
     @property
     def has_screen(self) -> bool:
-        """Both ends are a terminal that can move its cursor."""
+        """Whether input and output are a terminal that can move its cursor."""
         return (
             self.is_interactive
             and self.format == "text"
@@ -55,7 +54,7 @@ class PlainStart(NamedTuple):
 
 
 def read_plain_start(arguments: Sequence[str]) -> PlainStart | None:
-    """None: click must read them."""
+    """None if the arguments need click."""
     flags: set[str] = set()
     values: dict[str, str] = {}
     left = list(arguments)

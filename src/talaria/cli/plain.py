@@ -1,6 +1,6 @@
-"""A conversation without a screen: one question with `-q`, or standard input line after line.
+"""A conversation without a screen: one question with `-q`, or standard input line by line.
 
-The first Ctrl-C stops the turn; the person is asked, and answers, in plain lines.
+The first Ctrl-C stops the turn. Questions to the person, and the answers, are plain lines.
 """
 
 import asyncio
@@ -45,44 +45,42 @@ ANSWERS: dict[str, Answer] = {
 }
 INSTEAD = ("i", "instead")
 MORE, ALL = ("m", "more", "v", "view"), ("a", "all")
-"""Show the next page or everything, while part of a question is hidden."""
+"""Answers that show the next page or everything, while part of a question is hidden."""
 OTHER_ROWS = 8
-"""Rows of the terminal besides one page of a question."""
+"""Rows of the terminal that are not available to one page of a question."""
 MIN_ROWS = 5
 MAX_LINE_BYTES = 4096
 """The longest line that a terminal delivers."""
 
 T = TypeVar("T")
 Complete = Callable[[str], Sequence[str]]
-"""From the start of a line to what it may become."""
+"""Completions for the start of a line."""
 
 
 def run_without_screen(ctx: click.Context, options: CliOptions, query: str | None, images: tuple[Path, ...]) -> int:
+    """Ask `query`, followed by the piped input (`-` means only that input), or run the lines of standard input."""
     try:
-        return run_plain_chat(settings(ctx), options, _build_question(query, images))
+        found, message = settings(ctx), None
+        if query is not None:
+            query = query.encode("utf-8", "replace").decode()  # an argument may hold bytes that are not text
+            piped = read_stdin() if query == "-" or is_piped() else ""
+            text = piped if query == "-" else "\n\n".join(filter(None, [query, piped]))
+            if not text.strip():
+                raise BadInput("The question is empty.")
+            message = with_references(User((*(read_image(image) for image in images), Text(text))), Path.cwd())
+        elif images:
+            raise BadInput("--image needs a question: add -q TEXT.")
+        else:
+            refuse_binary_lines()
+        return run_plain_chat(found, options, message)
     except TalariaError as error:
         if options.format != "text":
             print_failure(error, is_line=options.format == "stream-json")
         raise
 
 
-def _build_question(query: str | None, images: tuple[Path, ...]) -> User | None:
-    """The question, followed by what is piped in; `-` asks just that."""
-    if query is None:
-        if images:
-            raise BadInput("--image needs a question: add -q TEXT.")
-        refuse_binary_lines()
-        return None
-    query = query.encode("utf-8", "replace").decode()  # an argument may hold bytes that are not text
-    piped = read_stdin() if query == "-" or is_piped() else ""
-    text = piped if query == "-" else "\n\n".join(filter(None, [query, piped]))
-    if not text.strip():
-        raise BadInput("The question is empty.")
-    return with_references(User((*(read_image(image) for image in images), Text(text))), Path.cwd())
-
-
 def run_plain_chat(settings: Settings, options: CliOptions, message: User | None) -> int:
-    """The exit code: of the question, or of the last line that failed."""
+    """Returns the exit code of the question, or of the last line that failed."""
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
         ui = PlainInterface(options)
@@ -107,7 +105,7 @@ class PlainChat:
         self._is_interactive = options.is_interactive
 
     def ask_once(self, message: User) -> int:
-        """Closes an interrupted turn of this conversation; others are only mentioned."""
+        """An interrupted turn of this conversation is closed; interrupted turns elsewhere are only mentioned."""
         self._conversation.mention_root()
         self._conversation.mention_model()
         self._runner.run(self._conversation.mention_interrupted())
@@ -115,12 +113,12 @@ class PlainChat:
         return code if self._ui.has_reader else exits.DONE
 
     def run_lines(self) -> int:
-        """Turn after turn until the input ends; the code of the last one that failed."""
+        """One turn per line until the input ends. Returns the code of the last one that failed."""
         self._runner.run(self._conversation.greet())
         self._runner.run(self._conversation.mention_sandbox())
         code = self._run(self._conversation.finish_interrupted()) or exits.DONE
         for line in read_lines(is_interactive=self._is_interactive, complete=self._conversation.complete_command):
-            ended = self._run(self._conversation.handle_line(line))
+            ended = self._run(self._conversation.handle_line(self._conversation.parse(line)))
             if ended is None:
                 break
             if not self._ui.has_reader:
@@ -137,8 +135,8 @@ class PlainChat:
 
 
 async def run_interruptible(work: Coroutine[Any, Any, T], interrupt: Callable[[], bool]) -> T:
-    """The first Ctrl-C calls `interrupt`, which stops the turn and lets it end well on the disk, or
-    answers False if there is none. A second one leaves at once."""
+    """The first Ctrl-C calls `interrupt`, which stops the turn and stores how it ended, or returns False if no turn
+    is running. A second Ctrl-C leaves at once."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
     def stop() -> None:
@@ -154,7 +152,7 @@ async def run_interruptible(work: Coroutine[Any, Any, T], interrupt: Callable[[]
 
 
 def read_lines(*, is_interactive: bool, complete: Complete) -> Iterator[str]:
-    """Without empty ones. A terminal has line editing, and Tab completes."""
+    """Skips empty lines. On a terminal there is line editing and Tab completion."""
     if not is_interactive:
         if sys.stdin is not None:
             yield from (line.strip() for line in iter(sys.stdin.readline, "") if line.strip())
@@ -168,28 +166,25 @@ def read_lines(*, is_interactive: bool, complete: Complete) -> Iterator[str]:
     readline.set_completer_delims("")
     readline.set_completer(option)
     readline.parse_and_bind("tab: complete")
-    while (line := _prompt_line()) is not None:
+    descriptor = sys.stdin.fileno()
+    while True:
+        mode = termios.tcgetattr(descriptor)
+        mode[3] |= termios.ECHO | termios.ICANON  # a chat that was killed inside a line may have left them off
+        termios.tcsetattr(descriptor, termios.TCSANOW, mode)
+        is_plain = not sys.stdout.isatty()
+        if is_plain:  # `input` would write its prompt among the answers
+            sys.stderr.write("› ")
+            sys.stderr.flush()
+        try:
+            line = input("" if is_plain else "› ")
+        except EOFError:
+            sys.stderr.write("\n")
+            return
+        except KeyboardInterrupt:
+            sys.stderr.write("\n")
+            continue
         if line.strip():
             yield line.strip()
-
-
-def _prompt_line() -> str | None:
-    descriptor = sys.stdin.fileno()
-    mode = termios.tcgetattr(descriptor)
-    mode[3] |= termios.ECHO | termios.ICANON  # a chat that was killed inside a line may have left them off
-    termios.tcsetattr(descriptor, termios.TCSANOW, mode)
-    is_plain = not sys.stdout.isatty()
-    if is_plain:  # `input` would write its prompt among the answers
-        sys.stderr.write("› ")
-        sys.stderr.flush()
-    try:
-        return input("" if is_plain else "› ")
-    except EOFError:
-        sys.stderr.write("\n")
-        return None
-    except KeyboardInterrupt:
-        sys.stderr.write("\n")
-        return ""
 
 
 class PlainInterface:
@@ -198,7 +193,7 @@ class PlainInterface:
         self._format: Format = options.format
         self._view: AnswerView | None = None
         self.has_reader = True
-        """False once the reader of stdout has left, as `head` does."""
+        """False once the reader of stdout has left, as `head` does after some lines."""
         self.stop_turn: Callable[[], object] = lambda: None
 
     def say(self, text: str) -> None:
@@ -218,8 +213,7 @@ class PlainInterface:
         view = self._view = view_for(self._format)
 
         def show(event: Event) -> None:
-            """Where nobody reads any more, the turn is stopped, and ends on the disk as after
-            Ctrl-C."""
+            """If nobody reads the output any more, the turn is stopped, as by Ctrl-C."""
             if self.has_reader and not self._is_written(lambda: view.show(event)):
                 self.stop_turn()
 
@@ -244,8 +238,8 @@ class PlainInterface:
 
 
 class TerminalPerson:
-    """Asked before a call that needs it, and when the model has a question. One question at a time;
-    no answer means no."""
+    """Asked before calls that need approval, and when the model has a question. One question at a time; no answer
+    means no."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -257,7 +251,11 @@ class TerminalPerson:
         answers = _answer_hint(question)
         notes = f"\n  (asked because {decidable(question.reason)})" if question.reason else ""
         notes += f"\n  ({decidable(question.model_words)})" if question.model_words else ""
-        notes += _explain_answers(question) if question.opens_sandbox else ""
+        if question.opens_sandbox:  # each answer has a line that says what it covers
+            scopes = [(one if one == "always" else one[0], question.scope_of(one)) for one in question.offered[2:]]
+            lines = [("y", "yes, this once"), *((key, f"yes, {scope}") for key, scope in scopes)]
+            lines += [("i", "no, and tell it what to do instead"), ("n", "no")]
+            notes += "".join(f"\n  {key:<7} {decidable(words)}" for key, words in lines)
         facts = f"\n  (the {question.noun}: {measure(question.content).text})" if question.content is not None else ""
         text, rows, page_rows = _lay_out(question)
         seen = min(page_rows, len(rows))
@@ -287,10 +285,10 @@ class TerminalPerson:
                     answer = await _read_answer(f"  That is not an answer. {offered}: ")
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
-        """One of `choices`, by its number, or the person's own words; None: no answer."""
+        """One of `choices`, by its number, or the person's own words. None if there is no answer."""
         numbered = (f"{number}  {' '.join(one.split())}" for number, one in enumerate(choices, 1))
         lines = (*decidable(question).split("\n"), *map(decidable, numbered))
-        text = "".join(f"  {line}\n" for line in lines)  # every line is indented: none can pass for ours
+        text = "".join(f"  {line}\n" for line in lines)  # every line is indented, so that none looks like ours
         hint = "A number, or your own words" if choices else "Your answer"
         async with self._lock:
             answer = await _read_answer(f"\nThe model asks:\n{text}{hint} (Enter: no answer): ")
@@ -300,8 +298,7 @@ class TerminalPerson:
 
 
 def _answer_hint(question: Question) -> str:
-    """For the sandbox, each answer has a line above that says what it covers."""
-    is_brief = question.opens_sandbox
+    is_brief = question.opens_sandbox  # what each answer covers is explained above
     words: dict[Answer, str] = {
         "once": "[y]es",
         "session": "[s]ession" if is_brief else f"[s]ession: {question.in_session}",
@@ -313,16 +310,9 @@ def _answer_hint(question: Question) -> str:
     return ", ".join((*(words[one] for one in question.offered[1:]), instead, words["no"]))
 
 
-def _explain_answers(question: Question) -> str:
-    scopes = [(one if one == "always" else one[0], question.scope_of(one)) for one in question.offered[2:]]
-    lines = [("y", "yes, this once"), *((key, f"yes, {scope}") for key, scope in scopes)]
-    lines += [("i", "no, and tell it what to do instead"), ("n", "no")]
-    return "".join(f"\n  {key:<7} {decidable(words)}" for key, words in lines)
-
-
 def _lay_out(question: Question) -> tuple[str, list[str], int]:
-    """What is printed first, all its rows at this width, and how many of them make a page."""
-    from talaria.cli.screen.width import wrap  # noqa: PLC0415  (loads what plain lines never need)
+    """The text to print first, all rows at this width, and how many of them make a page."""
+    from talaria.cli.screen.width import wrap  # noqa: PLC0415  (only needed for questions)
 
     columns, height = shutil.get_terminal_size()
     page_rows = max(MIN_ROWS, height - OTHER_ROWS)
@@ -337,9 +327,9 @@ def _lay_out(question: Question) -> tuple[str, list[str], int]:
 
 
 async def _read_answer(prompt: str) -> str:
-    """A line from the terminal; can be interrupted, unlike `input`."""
+    """Read a line from the terminal. Unlike `input`, this can be interrupted."""
     descriptor = sys.stdin.fileno()
-    termios.tcflush(descriptor, termios.TCIFLUSH)  # what was typed before the question does not answer it
+    termios.tcflush(descriptor, termios.TCIFLUSH)  # text typed before the question is not an answer to it
     sys.stderr.write(prompt)
     sys.stderr.flush()
     loop = asyncio.get_running_loop()

@@ -1,7 +1,6 @@
-"""Plugins as `talaria plugins` and `talaria doctor` see them: found by name, loaded as a conversation would load them,
-and told in lines.
+"""Plugins as `talaria plugins` and `talaria doctor` show them, loaded as a conversation would load them.
 
-Commands that plugins add to `talaria`: known from the plugin's consent, loaded only when they are called.
+Also the commands that plugins add to `talaria`: known from the plugin's consent, loaded only when called.
 """
 
 import argparse
@@ -34,8 +33,6 @@ Kind = Literal["engine", "memory"]
 
 
 class PluginRow(msgspec.Struct, frozen=True):
-    """A plugin as it is listed."""
-
     name: str
     version: str
     source: str
@@ -46,7 +43,7 @@ class PluginRow(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def open_settled(settings: Settings) -> AsyncGenerator[Extensions]:
-    """Loaded as a conversation would load them."""
+    """Load plugins as a conversation would."""
     config, environment, clock, commands = settings.config, settings.environment, SystemClock(), builtin_commands()
     async with open_extensions(settings.home, config, environment, Path.cwd(), clock, commands) as extensions:
         extensions.settle(builtin_names())
@@ -67,7 +64,7 @@ def all_found(settings: Settings) -> dict[str, FoundPlugin]:
 
 
 def keys_called(name: str, names: Mapping[str, FoundPlugin]) -> list[str]:
-    """Whose key that is or, if it is nobody's, who else goes by that name."""
+    """The plugin with this key or, if there is none, all plugins that have this name."""
     return [name] if name in names else [key for key, one in names.items() if name in one.names]
 
 
@@ -76,13 +73,13 @@ def only_key(name: str, found: Mapping[str, FoundPlugin]) -> str:
         case [key]:
             return key
         case []:
-            raise BadInput(f"There is no plugin {name!r}; there are: {', '.join(found) or 'none'}.")
+            raise BadInput(f"There is no plugin {name!r}; known plugins: {', '.join(found) or 'none'}.")
         case several:
-            raise BadInput(f"Several plugins are called {name}; say which: {', '.join(several)}.")
+            raise BadInput(f"Several plugins are called {name}; choose one: {', '.join(several)}.")
 
 
 def names_of(one: FoundPlugin, found: Mapping[str, FoundPlugin]) -> set[str]:
-    """Under which it may be enabled."""
+    """The names by which it may be enabled."""
     return set(own_names(one, find_shared_names(found)))
 
 
@@ -146,14 +143,17 @@ def command(name: str, help: str) -> click.Command:  # noqa: A002
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     @click.pass_context
     def run(ctx: click.Context, arguments: tuple[str, ...]) -> int:
-        return asyncio.run(_run(name, arguments, context.settings(ctx)))
+        return asyncio.run(_find_and_run(name, arguments, context.settings(ctx)))
 
     return run
 
 
-async def _run(name: str, arguments: tuple[str, ...], settings: Settings) -> int:
+async def _find_and_run(name: str, arguments: tuple[str, ...], settings: Settings) -> int:
     async with open_settled(settings) as extensions:
-        plugin, found = _find_command(name, extensions)
+        plugin = extensions.host.plugins.get(extensions.brought.cli.get(name, ""))
+        found = None if plugin is None else next((one for one in plugin.registered.cli if one.name == name), None)
+        if plugin is None or found is None:
+            raise BadInput(f"No loaded plugin has the command {name} any more; `talaria plugins list` may say why.")
         try:
             return await in_thread(lambda: contain(lambda: _run_command(found, arguments, plugin.background)))
         except PluginError as fault:
@@ -162,36 +162,24 @@ async def _run(name: str, arguments: tuple[str, ...], settings: Settings) -> int
             return exits.BUG
 
 
-def _find_command(name: str, extensions: Extensions) -> tuple[Plugin, PluginCli]:
-    plugin = extensions.host.plugins.get(extensions.brought.cli.get(name, ""))
-    found = None if plugin is None else next((one for one in plugin.registered.cli if one.name == name), None)
-    if plugin is None or found is None:
-        raise BadInput(f"No loaded plugin has the command {name} any more; `talaria plugins list` may tell why.")
-    return plugin, found
-
-
 def _run_command(found: PluginCli, arguments: tuple[str, ...], background: BackgroundLoop) -> int:
-    """The exit code."""
+    """Returns the exit code."""
+
+    def call_handler() -> object:
+        parser = argparse.ArgumentParser(prog=f"talaria {found.name}", description=found.help)
+        found.setup(parser)
+        parsed = parser.parse_args(arguments)
+        handler = found.handler or getattr(parsed, "func", None)
+        if handler is None:
+            parser.print_help()
+            return exits.BAD_INPUT
+        return handler(parsed)
+
     try:
-        code = call_or_await(lambda: _call_handler(found, arguments), background)
-    except SystemExit as leaving:  # argparse and people's habits
-        return _to_exit_code(leaving.code)
+        code = call_or_await(call_handler, background)
+    except SystemExit as leaving:  # raised by argparse, and by many handlers
+        if leaving.code is None or isinstance(leaving.code, int):
+            return leaving.code or exits.DONE
+        complain(as_text(leaving.code))
+        return exits.BUG
     return code if isinstance(code, int) and not isinstance(code, bool) else exits.DONE
-
-
-def _to_exit_code(code: object) -> int:
-    if code is None or isinstance(code, int):
-        return code or exits.DONE
-    complain(as_text(code))
-    return exits.BUG
-
-
-def _call_handler(found: PluginCli, arguments: tuple[str, ...]) -> object:
-    parser = argparse.ArgumentParser(prog=f"talaria {found.name}", description=found.help)
-    found.setup(parser)
-    parsed = parser.parse_args(arguments)
-    handler = found.handler or getattr(parsed, "func", None)
-    if handler is None:
-        parser.print_help()
-        return exits.BAD_INPUT
-    return handler(parsed)

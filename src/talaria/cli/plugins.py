@@ -1,4 +1,4 @@
-"""`talaria plugins`: what there is, what is enabled, and which of a kind is chosen."""
+"""`talaria plugins`: list, install, enable and remove plugins, and choose the context engine and memory provider."""
 
 import json
 import shlex
@@ -55,7 +55,7 @@ def command(ctx: click.Context) -> None:
             ctx.invoke(choose, kind="memory")
 
 
-@command.command("list", help="Every plugin that is there, and what became of it.")
+@command.command("list", help="List all plugins, and whether they could be loaded.")
 @json_option
 @click.pass_context
 def list_plugins(ctx: click.Context, as_json: bool) -> None:
@@ -65,7 +65,7 @@ def list_plugins(ctx: click.Context, as_json: bool) -> None:
         print_json({"plugins": listed, "choices": offered})
         return
     if not listed:
-        say(f"No plugins yet; `talaria plugins install PATH|GIT-URL` puts one into {settings.home / 'plugins'}.")
+        say(f"No plugins yet; `talaria plugins install PATH|GIT-URL` installs one in {settings.home / 'plugins'}.")
     for row in listed:
         show(f"{row.status:<10}  {row.name} {row.version}  ({row.source})  {brief(row.description, ABOUT_CHARS)}")
         show(*(runnable(f"            ! {problem}") for problem in row.problems))
@@ -76,7 +76,7 @@ def list_plugins(ctx: click.Context, as_json: bool) -> None:
             show(f"{_TITLE[kind]}: {marks}")
 
 
-@command.command("info", help="What a plugin says of itself, and what it brings.")
+@command.command("info", help="Show how a plugin describes itself, and what it adds.")
 @click.argument("name")
 @click.pass_context
 def info(ctx: click.Context, name: str) -> None:
@@ -85,10 +85,10 @@ def info(ctx: click.Context, name: str) -> None:
 
 
 @command.command(
-    "install", help="Copy a plugin from a folder or a Git repository into the home. It is not yet enabled."
+    "install", help="Copy a plugin from a folder or a Git repository into the home, without enabling it yet."
 )
 @click.argument("source", metavar="PATH|GIT-URL")
-@click.option("--force", is_flag=True, help="Put it in place of the one that is there.")
+@click.option("--force", is_flag=True, help="Replace the plugin if it is already installed.")
 @click.option("--enable", "is_enabling", is_flag=True, help="Enable it, too.")
 @click.pass_context
 def install(ctx: click.Context, source: str, force: bool, is_enabling: bool) -> None:
@@ -108,21 +108,34 @@ def install(ctx: click.Context, source: str, force: bool, is_enabling: bool) -> 
     if is_enabling:
         ctx.invoke(enable, name=manifest.name)
     else:
-        show(runnable(f"Look at it, then: talaria plugins enable {shlex.quote(manifest.name)}"))
+        show(runnable(f"Check its code, then run: talaria plugins enable {shlex.quote(manifest.name)}"))
 
 
-@command.command("enable", help="Agree to a plugin as it is now: from now on its code is loaded.")
+@command.command("enable", help="Agree to a plugin as it is now, so that its code is loaded from now on.")
 @click.argument("name")
 @click.pass_context
 def enable(ctx: click.Context, name: str) -> None:
     settings = context.lenient_settings(ctx)
     _check_editable(settings, name)
     found = _find_plugin(settings, name)
-    _check_enabling(settings, found)
-    _tell_moving(settings)
+    if is_safe_mode(settings.environment):
+        raise BadInput(f"Plugins are not loaded in safe mode, so {found.key} cannot be enabled now.")
+    if found.names & set(settings.config.plugins.disabled):
+        raise BadInput(f"Plugin {found.key} is listed under plugins.disabled in config.yaml; remove it there first.")
+    if found.problem or not found.places:
+        raise BadInput(f"Plugin {found.key} cannot be enabled: it {found.problem or 'has no code'}.")
+    moving = move_in(settings.home)  # before the first consent: later, unknown files in the home may be a plugin's
+    if moving.obstacle:
+        raise BadInput(f"No plugin can be enabled now: {moving.obstacle}.")
+    for notice in moving.notices:
+        say(notice)
     file, enabled = paths.consents_file(settings.home), settings.config.plugins.enabled
     before = consent.read(file)
-    consent.write(file, {**before, found.key: PluginConsent(_content(found))})
+    try:
+        content = consent.content_of(found.places)
+    except (OSError, consent.TooMuch) as fault:
+        raise BadInput(f"Plugin {found.key} cannot be enabled: it cannot be read: {fault}.") from fault
+    consent.write(file, {**before, found.key: PluginConsent(content)})
     if found.key not in enabled:
         edit.set_value(settings.home, "plugins.enabled", _flow([*enabled, found.key]))
     plugin = look_at(read_settings_leniently(settings.home), lambda extensions: extensions.host.plugins[found.key])
@@ -134,40 +147,15 @@ def enable(ctx: click.Context, name: str) -> None:
     show(*map(runnable, next_steps(plugin)))
 
 
-def _tell_moving(settings: Settings) -> None:
-    """Before the first consent is written: from then on what is not ours in the home may be a plugin's."""
-    moving = move_in(settings.home)
-    if moving.obstacle:
-        raise BadInput(f"Nothing can be enabled now: {moving.obstacle}.")
-    for notice in moving.notices:
-        say(notice)
-
-
 def _check_editable(settings: Settings, name: str) -> None:
     if any(problem.is_unreadable for problem in settings.problems):
         raise BadInput(
-            f"{paths.config_file(settings.home)} cannot be edited before it is corrected, so {name} stays as it is. "
-            "Until then TALARIA_SAFE_MODE=1 talaria … runs without any plugin."
+            f"{paths.config_file(settings.home)} cannot be edited until it is corrected, so {name} stays as it is. "
+            "Until then, TALARIA_SAFE_MODE=1 talaria … runs without plugins."
         )
 
 
-def _check_enabling(settings: Settings, found: FoundPlugin) -> None:
-    if is_safe_mode(settings.environment):
-        raise BadInput(f"This is safe mode, in which no plugin is loaded: {found.key} cannot be enabled now.")
-    if found.names & set(settings.config.plugins.disabled):
-        raise BadInput(f"Plugin {found.key} stands under plugins.disabled in config.yaml; take it out there first.")
-    if found.problem or not found.places:
-        raise BadInput(f"Plugin {found.key} cannot be enabled: it {found.problem or 'has no code'}.")
-
-
-def _content(found: FoundPlugin) -> str:
-    try:
-        return consent.content_of(found.places)
-    except (OSError, consent.TooMuch) as fault:
-        raise BadInput(f"Plugin {found.key} cannot be enabled: it cannot be read: {fault}.") from fault
-
-
-@command.command("disable", help="Do not load a plugin any more.")
+@command.command("disable", help="Stop loading a plugin.")
 @click.argument("name")
 @click.pass_context
 def disable(ctx: click.Context, name: str) -> None:
@@ -175,7 +163,7 @@ def disable(ctx: click.Context, name: str) -> None:
     _check_editable(settings, name)
     enabled, found = settings.config.plugins.enabled, all_found(settings)
     keys = keys_called(name, found)
-    key = keys[0] if len(keys) == 1 else name  # also one that is gone
+    key = keys[0] if len(keys) == 1 else name  # it may no longer be installed
     names = names_of(found[key], found) if key in found else {name}
     if not names & set(enabled):
         raise BadInput(f"Plugin {name} is not enabled.")
@@ -185,7 +173,12 @@ def disable(ctx: click.Context, name: str) -> None:
     known = agreed.pop(key, PluginConsent(""))
     consent.write(file, agreed)
     show(f"Disabled {name}.")
-    _let_go(settings, names, known)
+    if settings.config.context.engine in names | {known.engine}:
+        _choose(settings, "engine", BUILTIN_ENGINE)
+        show("The context engine is the built-in one again.")
+    if _read_chosen(settings, "memory") in names | {known.memory} - {""}:
+        _choose(settings, "memory", "")
+        show("No memory provider is chosen any more.")
 
 
 @command.command("remove", help="Disable a plugin and delete its folder from the home.")
@@ -197,7 +190,7 @@ def remove(ctx: click.Context, name: str) -> None:
     if found.folder is None and found.behind is not None:
         found = found.behind
     if found.folder is None or not found.folder.is_relative_to(settings.home / "plugins"):
-        raise BadInput(f"Plugin {found.key} is not in {settings.home / 'plugins'}; remove it where it came from.")
+        raise BadInput(f"Plugin {found.key} is not in {settings.home / 'plugins'}; remove it where it is installed.")
     if names_of(found, all_found(settings)) & set(settings.config.plugins.enabled):
         ctx.invoke(disable, name=found.key)
     if found.folder.is_symlink():
@@ -219,7 +212,7 @@ def choose(ctx: click.Context, kind: Kind, name: str | None = None) -> None:
         return
     if picked not in [known for known, _ in offered]:
         known = ", ".join(known for known, _ in offered) or "none"
-        raise BadInput(f"There is no {_TITLE[kind].lower()} {picked!r}; there are: {known}.")
+        raise BadInput(f"There is no {_TITLE[kind].lower()} {picked!r}; choose one of: {known}.")
     _choose(settings, kind, picked)
     missing = look_at(read_settings_leniently(settings.home), lambda extensions: extensions.missing(kind))
     if missing:
@@ -229,11 +222,11 @@ def choose(ctx: click.Context, kind: Kind, name: str | None = None) -> None:
 
 
 def _pick(kind: Kind, offered: list[Choice], chosen: str) -> str | None:
-    """By number; None keeps what is chosen."""
+    """Ask the person to choose by number. None keeps the current choice."""
     if not offered or [name for name, _ in offered] == [chosen]:
         return None
     if not sys.stdin.isatty():
-        say(f"Say which: {', '.join(name for name, _ in offered)}.")
+        say(f"Name one of these: {', '.join(name for name, _ in offered)}.")
         return None
     show(f"{_TITLE[kind]}:")
     for number, (name, description) in enumerate(offered, 1):
@@ -242,12 +235,12 @@ def _pick(kind: Kind, offered: list[Choice], chosen: str) -> str | None:
     if not answer:
         return None
     if not answer.isdecimal() or not 1 <= int(answer) <= len(offered):
-        raise BadInput(f"There is no {answer}; say a number from 1 to {len(offered)}.")
+        raise BadInput(f"{answer!r} is not one of the numbers from 1 to {len(offered)}.")
     return offered[int(answer) - 1][0]
 
 
 def _choose(settings: Settings, kind: Kind, name: str) -> None:
-    """In quotes: a name may look like a number or a truth."""
+    """In quotes, because a name may look like a number or `true`."""
     edit.set_value(settings.home, _SETTING[kind], json.dumps(name, ensure_ascii=False) if name else "")
 
 
@@ -259,16 +252,6 @@ def _read_chosen(settings: Settings, kind: Kind) -> str:
 def _find_plugin(settings: Settings, name: str) -> FoundPlugin:
     found = all_found(settings)
     return found[only_key(name, found)]
-
-
-def _let_go(settings: Settings, names: set[str], known: PluginConsent) -> None:
-    """Of a choice that is gone with its plugin."""
-    if settings.config.context.engine in names | {known.engine}:
-        _choose(settings, "engine", BUILTIN_ENGINE)
-        show("The context engine is the built-in one again.")
-    if _read_chosen(settings, "memory") in names | {known.memory} - {""}:
-        _choose(settings, "memory", "")
-        show("No memory provider is chosen any more.")
 
 
 def _flow(names: Iterable[str]) -> str:

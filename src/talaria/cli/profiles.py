@@ -1,7 +1,6 @@
-"""`talaria profiles`: homes beside the usual one, each with settings, keys and conversations of its own."""
+"""`talaria profiles`: additional homes, each with its own settings, keys and conversations."""
 
 import shutil
-from pathlib import Path
 
 import click
 
@@ -16,10 +15,10 @@ from talaria.store.sqlite.presence import Presence
 
 _CLONED = ("config.yaml", ".env", "SOUL.md")
 
-command = click.Group("profiles", help="List, make and delete profiles; `talaria -p NAME` uses one.")
+command = click.Group("profiles", help="List, create and delete profiles; `talaria -p NAME` uses one.")
 
 
-@command.command("list", help="The usual home, called default, and those that were made.")
+@command.command("list", help="List all profiles; the usual home is called default.")
 @json_option
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:
@@ -31,9 +30,9 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     show(*(f"{'*' if home == used else ' '} {name:<16} {home}" for name, home in homes.items()))
 
 
-@command.command("create", help="Make a profile.")
+@command.command("create", help="Create a profile.")
 @click.argument("name")
-@click.option("--clone", "is_clone", is_flag=True, help="With the settings and keys of the profile in use.")
+@click.option("--clone", "is_clone", is_flag=True, help="Copy the settings and keys of the profile in use.")
 @click.pass_context
 def create(ctx: click.Context, name: str, is_clone: bool) -> None:
     home, model = paths.home(name), context.home(ctx)
@@ -41,17 +40,13 @@ def create(ctx: click.Context, name: str, is_clone: bool) -> None:
         home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         home.mkdir(mode=0o700)
         for file in _CLONED if is_clone else ():
-            _copy(model / file, home / file)
+            if (model / file).exists():
+                replace_file(home / file, (model / file).read_bytes(), mode=0o600)
     except FileExistsError as fault:
-        raise BadInput(f"The profile {name!r} is there already.") from fault
+        raise BadInput(f"There is already a profile {name!r}.") from fault
     except OSError as fault:
-        raise OperatorError(f"Cannot make {home}: {fault.strerror}.") from fault
-    say(f"Made {home}; use it with `talaria -p {name}`.")
-
-
-def _copy(file: Path, to: Path) -> None:
-    if file.exists():
-        replace_file(to, file.read_bytes(), mode=0o600)
+        raise OperatorError(f"Cannot create {home}: {fault.strerror}.") from fault
+    say(f"Created {home}; use it with `talaria -p {name}`.")
 
 
 @command.command("delete", help="Delete a profile for good, with its conversations.")
@@ -60,10 +55,10 @@ def _copy(file: Path, to: Path) -> None:
 def delete(name: str, yes: bool) -> None:
     home = context.home_of(name)
     if home == paths.home():
-        raise BadInput(f"The usual home is no profile; it is at {home}.")
+        raise BadInput(f"The usual home, {home}, is not a profile, so it cannot be deleted.")
     if Presence(home / "run").list_living() or find_holder(gateway_file(home)):
-        raise BadInput(f"The profile {name!r} is in use: end its gateway and its chats first.")
-    if not yes and not confirm(f"Delete the profile {name} ({home}) for good?", f"{name} may be deleted"):
+        raise BadInput(f"The profile {name!r} is in use: stop its gateway and close its chats first.")
+    if not yes and not confirm(f"Delete the profile {name} ({home}) for good?", f"to delete {name}"):
         say("Nothing was deleted.")
         return
     try:

@@ -1,4 +1,4 @@
-"""What goes along with the person's words: files named by `@path`, images, and standard input."""
+"""What is added to a message: files named by `@path`, images, and standard input."""
 
 import os
 import re
@@ -24,14 +24,14 @@ MAX_FILES = 8
 MAX_FILE_BYTES = 100_000
 MAX_NAMES = 200
 MAX_INPUT_BYTES = 4 << 20
-"""More than any model reads at once."""
+"""More than any model can read at once."""
 SILENCE_S = 2.0
 _REFERENCE = re.compile(r"(?<![\w@/.])@(\"[^\"]+\"|[^\s\"'`,;()<>]+)")
 
 
 def read_image(file: Path) -> Image:
     try:
-        content = read_file(file, MAX_IMAGE_BYTES + 1)  # neither a pipe, which may wait for ever, nor a device
+        content = read_file(file, MAX_IMAGE_BYTES + 1)  # refuses pipes, which may never end, and devices
     except OSError as fault:
         raise BadInput(f"Cannot read the image {file}: {fault.strerror}.") from fault
     return decode_image(content, str(file))
@@ -47,13 +47,13 @@ def decode_image(content: bytes, file: str) -> Image:
 
 
 def with_references(message: User, folder: Path) -> User:
-    """Adds the files that exist; any other word with an @ is just a word. Reads the disk."""
+    """Adds the named files that exist; any other word with an @ is just a word. Reads the disk."""
     found = dict.fromkeys(
         path for part in message.parts if isinstance(part, Text) for path in _find_paths(part.text, folder)
     )
     if len(found) > MAX_FILES:
         raise BadInput(
-            f"A message can take at most {MAX_FILES} files: name a folder instead, or say where the files are."
+            f"A message can have at most {MAX_FILES} files: name a folder instead, or say where the files are."
         )
     parts = [part for path in found for part in _read_reference(path, folder)]
     images = tuple(part for part in parts if isinstance(part, Image))
@@ -71,7 +71,7 @@ def _display_path(path: Path, folder: Path) -> str:
 
 
 def _find_paths(text: str, folder: Path) -> list[Path]:
-    """Each word as it is, or without the punctuation that ends a sentence."""
+    """Tries each word as it is, then without punctuation at its end."""
     paths = list[Path]()
     for word in (word.strip('"') for word in _REFERENCE.findall(text)):
         names = (name for name in (word, word.rstrip(".:!?")) if name)
@@ -81,7 +81,7 @@ def _find_paths(text: str, folder: Path) -> list[Path]:
 
 
 def _exists(path: Path, folder: Path) -> bool:
-    """True also for a link that leads out of the folder: reading it reports that."""
+    """True also for a link that leads out of the folder, so that reading it reports that."""
     try:
         with _open_parent(path, folder) as (root, name):
             try:
@@ -94,9 +94,8 @@ def _exists(path: Path, folder: Path) -> bool:
 
 @contextmanager
 def _open_parent(path: Path, folder: Path) -> Generator[tuple[Root, str]]:
-    """A folder and the name of something in it. Commands of the agent may have put links anywhere
-    in the folder it works in, so none that leads out is followed there; elsewhere the links are the
-    person's own."""
+    """A folder and the name of something in it. Commands of the agent may have created links anywhere in the folder
+    it works in, so none that leads out of it is followed; links elsewhere are the person's own."""
     if path.is_relative_to(folder):
         with Root.open(folder) as root:
             yield root, str(path.relative_to(folder))
@@ -107,7 +106,7 @@ def _open_parent(path: Path, folder: Path) -> Generator[tuple[Root, str]]:
 
 
 def _read_reference(path: Path, folder: Path) -> tuple[Context | Image, ...]:
-    """A file outside the folder is named by its real path, too: tools may read it from now on."""
+    """A file outside the folder is also named by its real path, which allows tools to read it from now on."""
     shown = _display_path(path, folder)
     try:
         with _open_parent(path, folder) as (root, name):
@@ -137,7 +136,7 @@ def is_piped() -> bool:
 
 
 def read_stdin() -> str:
-    """Standard input to its end. Waits for a slow writer, and says so."""
+    """Read standard input to its end. Waits for a slow writer, and says so."""
     if sys.stdin is None:
         return ""
     if is_piped() and not _has_input(SILENCE_S):
@@ -153,7 +152,7 @@ def read_stdin() -> str:
 
 
 def refuse_binary_lines() -> None:
-    """For input whose lines are turns: looks only at what has arrived."""
+    """For input whose lines are turns: checks only what has arrived so far."""
     if is_piped() and _has_input(0):
         _refuse_binary(cast("BufferedReader", sys.stdin.buffer).peek())
 

@@ -1,10 +1,8 @@
-"""Text from elsewhere, made harmless for a terminal: no escape sequences, no characters that
-reorder or hide text.
+"""Makes text from elsewhere harmless for a terminal: no escape sequences, no characters that reorder or hide text.
 
-Two readers, two rules. Whoever decides about a command, a path or a file name sees every invisible
-character as an escape (`visible`, `decidable`). Prose keeps those that writing needs (`readable`,
-`printable`): the joiners of Persian, Hindi and emoji families, the selectors that tell a red heart
-from a black one.
+There are two rules. In commands, paths and file names, which people decide about, every invisible character is shown
+as an escape (`visible`, `decidable`). Prose keeps those that writing needs (`readable`, `printable`): the joiners of
+Persian, Hindi and emoji families, and the selectors that make a heart red or black.
 """
 
 import json
@@ -25,9 +23,8 @@ _UNSEEN = re.compile(
 )
 """Characters that count as letters, but are invisible."""
 
-# The characters that joiners and selectors may be next to. Ranges instead of the Unicode tables: a
-# range that is too wide shows a joiner of prose as nothing, which is what it looks like; commands
-# and paths do not use these rules.
+# The characters that joiners and selectors may be next to. These are ranges instead of the exact Unicode tables: if
+# one is too wide, a joiner in prose stays invisible, which does no harm. Commands and paths do not use these rules.
 
 _ARABIC = (
     "\u0610-\u061a\u0620-\u0669\u066e-\u06dc\u06df-\u06fc\u06ff\u0750-\u077f\u0870-\u08ff\ufb50-\ufdfb\ufe70-\ufefc"
@@ -42,9 +39,8 @@ _SCRIPTS = (
     *("\u0f40-\u0fbc", "\u1000-\u109f\uaa60-\uaa7f", "\u1780-\u17d3", "\u1b00-\u1b4b", "\ua980-\ua9c0"),
     *("\U00010d00-\U00010d27", "\U00011000-\U00011046", "\U00011080-\U000110ba", "\U0001e900-\U0001e94b"),
 )
-"""Scripts whose letters join, so that writers may want to join or separate them: Arabic, Syriac,
-Mandaic, N'Ko, Mongolian, the scripts of India and their descendants, Adlam. A joiner is between two
-letters of the same one."""
+"""Scripts whose letters join: Arabic, Syriac, Mandaic, N'Ko, Mongolian, the scripts of India and their descendants,
+Adlam. A joiner is only kept between two letters of the same script."""
 _VIRAMA = (
     "\u094d\u09cd\u0a4d\u0acd\u0b4d\u0bcd\u0c4d\u0ccd\u0d3b\u0d3c\u0d4d\u0dca\u1039\u103a\u17d2\u1b44\ua9c0\U00011046"
 )
@@ -59,7 +55,7 @@ _FLAGS_OF_LETTERS = ("gbeng", "gbsct", "gbwls")
 
 
 def _class(*groups: range) -> str:
-    """The inside of a character class of these."""
+    """The inside of a regular expression's character class."""
     return "".join(f"{chr(group[0])}-{chr(group[-1])}" for group in groups)
 
 
@@ -70,15 +66,14 @@ _UNFINISHED = re.compile(
     f"(?:[{_JOINED_EMOJI}]?[\ufe0f\U0001f3fb-\U0001f3ff]?[\u200c\u200d]"
     "|\U0001f3f4[\U000e0020-\U000e007e]*|[0-9#*]\ufe0f)\\Z"
 )
-"""Text that the next character may turn into a sequence."""
+"""The end of a text that the next character may turn into a sequence."""
 _CONTEXT_CHARS = 16
-"""More than the longest sequence has."""
+"""Longer than any sequence."""
 
 
 @cache
 def _in_prose() -> re.Pattern[str]:
-    """Finds invisible characters, and as `kept` the sequences that need theirs. Compiled when first
-    needed."""
+    """Finds invisible characters, and as `kept` the sequences that need them. Compiled when first needed."""
     element = f"[{_JOINED_EMOJI}][\ufe0f\U0001f3fb-\U0001f3ff]?"
     flags = ("".join(chr(0xE0000 + ord(letter)) for letter in flag) for flag in _FLAGS_OF_LETTERS)
     sequences = (
@@ -92,21 +87,20 @@ def _in_prose() -> re.Pattern[str]:
         f"(?<=[{_VIRAMA}])[\u200c\u200d]",
         *(f"(?<=[{letters}])[\u200c\u200d](?=[{letters}])" for letters in _SCRIPTS),
         f"(?<=\\w)\u200c(?=[{_ARABIC}])",  # as in the Persian plural of a word in Latin letters
-        f"(?<=[{_ARABIC}])\u200d(?!\\w|[\u200c\u200d])",  # a letter that looks as if a word went on
+        f"(?<=[{_ARABIC}])\u200d(?!\\w|[\u200c\u200d])",  # a letter in the form it has inside a word
     )
     return re.compile(f"(?P<kept>{'|'.join(sequences)})|[{_INVISIBLE}]")
 
 
 def readable(text: str) -> str:
-    """Prose, for people: invisible characters are shown as escapes, except those that its script
-    needs."""
+    """For prose: invisible characters are shown as escapes, except those that the script needs."""
     if _ANY_INVISIBLE.search(text) is None:
         return text
     return _in_prose().sub(lambda found: found[0] if found["kept"] else _escape(found[0]), text)
 
 
 def printable(text: str) -> str:
-    """Like `readable`, but drops the others. Newlines and tabs stay."""
+    """Like `readable`, but drops other invisible characters. Newlines and tabs stay."""
     if _ANY_INVISIBLE.search(text) is None:
         return text
     return _in_prose().sub(lambda found: found["kept"] or "", text)
@@ -125,14 +119,14 @@ class PrintableStream:
         self._held = ""
 
     def add(self, piece: str) -> str:
-        """What can be printed so far."""
+        """Returns what can be printed so far."""
         text = self._held + piece
         ready = drop_unfinished(text)
         self._held = text[len(ready) :]
         return self._print(ready)
 
     def end(self) -> str:
-        """The rest."""
+        """Returns the rest."""
         rest, self._held = self._held, ""
         return self._print(rest)
 
@@ -143,19 +137,18 @@ class PrintableStream:
 
 
 def visible(text: str) -> str:
-    """For text that people decide about, such as a command or a path: every invisible character is
-    an escape."""
+    """For text that people decide about, such as a command or a path: shows every invisible character as an escape."""
     return _ANY_INVISIBLE.sub(lambda found: _escape(found[0]), text)
 
 
 def decidable(text: str) -> str:
-    """For a question: nothing in it is invisible, and no run of blank lines hides the rest."""
+    """For a question: nothing in it is invisible, and no blank lines push the rest out of view."""
     seen = "".join(char if char.isprintable() or char in "\n\t" else _escape(char) for char in text)
     return without_blank_runs(_UNSEEN.sub(lambda found: _escape(found[0]), seen))
 
 
 def escape_json(document: bytes) -> bytes:
-    """The same JSON with invisible characters as escapes: it may be read at a terminal."""
+    """The same JSON with invisible characters as escapes, because it may be read at a terminal."""
     text = document.decode()
     return _OF_JSON.sub(lambda found: json.dumps(found[0])[1:-1], text).encode()
 
@@ -165,6 +158,6 @@ def _escape(char: str) -> str:
 
 
 def brief(text: str, chars: int) -> str:
-    """On one line, cut to so many characters."""
+    """On one line, cut to at most `chars` characters and an ellipsis."""
     line = " ".join(text.split())
     return line if len(line) <= chars else f"{line[:chars]}…"

@@ -1,7 +1,6 @@
-"""What people are told of a tool call: how it ended, an excerpt of its output, and the steps of the
-model's checklist.
+"""What people see of a tool call: how it ended, an excerpt of its output, and the steps of the model's checklist.
 
-Results of earlier versions do not say how they ended; that is read from their text.
+Results of earlier versions do not say how they ended, so that is read from their text.
 """
 
 import re
@@ -52,8 +51,7 @@ _OMISSION = re.compile(r"\[… [\d,]+ bytes left out; .* …\]")
 
 
 def output_lines(text: str) -> list[str]:
-    """Without escape sequences; of a line that was overwritten, such as a progress bar, only the
-    last state."""
+    """Without escape sequences. Of a line that was overwritten, such as a progress bar, only the last state is kept."""
     lines = _ESCAPES.sub("", text).split("\n")
     return [visible(line.rstrip("\r").rpartition("\r")[2].expandtabs()) for line in lines]
 
@@ -64,21 +62,21 @@ class Excerpt:
     def __init__(self, text: str, most: int, *, is_failed: bool) -> None:
         full = [line for line in output_lines(text) if line.strip()]
         printed = [line for line in full if not _OMISSION.fullmatch(line)]
-        room = most + 1 if len(printed) == most + 1 else most  # one more line takes no more room than the note about it
+        room = most + 1 if len(printed) == most + 1 else most  # one more line takes no more room than a note about it
         self.lines = pick_lines(printed, room, is_failed=is_failed)
         self._left = len(printed) - len(self.lines)
         self._is_cut = len(full) > len(printed)
 
     @property
     def more(self) -> str:
-        """How much was left out; empty if nothing."""
+        """How much was left out; empty if nothing was."""
         if self._is_cut:
             return f"… more than {self._left:,} more lines"
         return f"… {self._left:,} more line{'s' if self._left > 1 else ''}" if self._left else ""
 
 
 def pick_lines(lines: Sequence[str], most: int, *, is_failed: bool) -> list[str]:
-    """The last lines; after a failure, the last one and those before it that name an error."""
+    """The last lines; after a failure, the last line and the ones before it that mention an error."""
     useful = [line for line in lines if not _UNINFORMATIVE.fullmatch(line)] or list(lines)
     if not is_failed or len(useful) <= most:
         return useful[-most:]
@@ -126,5 +124,5 @@ def refusal(result: ToolResult) -> str:
 
 
 def is_unasked(result: ToolResult) -> bool:
-    """It was refused because nobody could be asked."""
+    """Whether it was refused because nobody could be asked."""
     return result.outcome is not None and result.outcome.refused_by == "nobody"

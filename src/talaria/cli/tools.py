@@ -1,14 +1,12 @@
-"""`talaria tools`: which tools there are, by toolset, and which of them the model may use.
+"""`talaria tools`: list the tools a conversation would start with now, and choose which ones the model may use.
 
-Tools as `talaria tools` sees them: those that a conversation would begin with now, and why others are missing.
-
-Plugins are loaded as a conversation would load them; MCP servers are not started: what they offered last is known.
+Plugins are loaded as a conversation would load them. MCP servers are not started; what they last offered is known.
 """
 
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,7 +33,7 @@ from talaria.tools.mcp.servers import tools_of
 from talaria.tools.registry import ALL, BUILTIN_TOOLSETS, Toolbox, ToolSwitches, builtin_toolset, toolset_of
 
 _NEEDED = {"browser": "playwright"}
-"""Toolsets that need an extra of their name, and a package that it brings."""
+"""Toolsets that need an optional dependency of the same name, and a package in it."""
 
 
 class ListedTool(msgspec.Struct, frozen=True):
@@ -58,17 +56,19 @@ class ToolList(msgspec.Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-def collect_tools(settings: Settings) -> ToolList:
-    return asyncio.run(_look(settings, SystemClock()))
-
-
-async def _look(settings: Settings, clock: Clock) -> ToolList:
+async def collect_tools(settings: Settings) -> ToolList:
+    clock = SystemClock()
     ours = Toolbox(builtin_tools(MemoryStore(clock), settings, clock))
-    offered, overrides, unusable = await _of_plugins(settings, clock)
-    served, unknown = await _of_servers(settings, clock)
+    offered, overrides, unusable = await _load_plugin_tools(settings, clock)
+    served, unknown = await _recall_server_tools(settings, clock)
     toolbox = ours.without(overrides).with_tools(served).with_tools(offered)
     tools = [toolbox.find(name) for name in toolbox.names]
-    switches, problems = settings.config.tools, {**dict(_missing_extras()), **unknown}
+    switches, problems = settings.config.tools, dict[str, str]()
+    for toolset, package in _NEEDED.items():
+        if find_spec(package) is None:
+            install = f"{sys.executable} -m pip install 'talaria-agent[{toolset}]'"
+            problems[toolset] = f"needs a package that is not installed; run: {install}"
+    problems |= unknown
     groups = {name: Group(name, (), problems.get(name, "")) for name in (*BUILTIN_TOOLSETS, *problems)}
     for tool in tools:
         spec, group = tool.spec, groups.get(toolset_of(tool)) or Group(toolset_of(tool))
@@ -77,35 +77,28 @@ async def _look(settings: Settings, clock: Clock) -> ToolList:
     return ToolList(groups, tuple(switches.find_unknown_names(tools)))
 
 
-def _missing_extras() -> Iterator[tuple[str, str]]:
-    for toolset, package in _NEEDED.items():
-        if find_spec(package) is None:
-            install = f"{sys.executable} -m pip install 'talaria-agent[{toolset}]'"
-            yield toolset, f"needs a package that is not installed; run: {install}"
-
-
-async def _of_plugins(settings: Settings, clock: Clock) -> tuple[list[Tool], set[str], dict[str, str]]:
-    """Their tools, those of ours that give way to them, and why some cannot be used now."""
+async def _load_plugin_tools(settings: Settings, clock: Clock) -> tuple[list[Tool], set[str], dict[str, str]]:
+    """The tools of plugins, the built-in ones they replace, and why some cannot be used now."""
     if not settings.config.wants_plugins:
         return [], set(), {}
-    from talaria.cli.plugin_view import open_settled  # noqa: PLC0415  (who has no plugins does not pay for them)
+    from talaria.cli.plugin_view import open_settled  # noqa: PLC0415  (only loaded if plugins are wanted)
     from talaria.plugins.contributions import usable  # noqa: PLC0415
     from talaria.plugins.session_hooks import skill_tool  # noqa: PLC0415
 
     async with open_settled(settings) as extensions:
         brought = extensions.brought
-        there = {tool.spec.name for tool in await usable(brought.tools, clock)}
+        usable_names = {tool.spec.name for tool in await usable(brought.tools, clock)}
         unusable = {
             one.tool.spec.name: f"plugin {one.plugin.key} says that it cannot be used now"
             for one in brought.tools
-            if one.tool.spec.name not in there
+            if one.tool.spec.name not in usable_names
         }
         skills = [skill_tool(brought.skills)] if brought.skills else []
         return [*(one.tool for one in brought.tools), *skills], brought.overrides, unusable
 
 
-async def _of_servers(settings: Settings, clock: Clock) -> tuple[tuple[Tool, ...], dict[str, str]]:
-    """What they offered last; and of which toolsets nothing is known."""
+async def _recall_server_tools(settings: Settings, clock: Clock) -> tuple[tuple[Tool, ...], dict[str, str]]:
+    """The tools that MCP servers last offered, and a problem for each server whose tools are unknown."""
     entries = project_servers.choose(
         settings.config.all_mcp_servers, Path.cwd(), settings.home, settings.environment
     ).entries
@@ -118,31 +111,31 @@ async def _of_servers(settings: Settings, clock: Clock) -> tuple[tuple[Tool, ...
         await one.recall()
     unknown = [one.name for one in connections if one.listing is None or not one.listing.is_known]
     return tools_of(connections), {
-        f"mcp:{name}": f"its tools are not known yet; talaria mcp test {name} asks for them" for name in unknown
+        f"mcp:{name}": f"its tools are not known yet; to ask for them: talaria mcp test {name}" for name in unknown
     }
 
 
 ABOUT_CHARS = 100
 
 
-command = ListingGroup("tools", help="List tools, and choose which of them the model may use.")
+command = ListingGroup("tools", help="List tools, and choose which ones the model may use.")
 
 
-@command.command("list", help="Every tool by toolset, and whether it is on.")
+@command.command("list", help="List all tools by toolset, and whether they are on.")
 @json_option
 @click.pass_context
 def list_tools(ctx: click.Context, as_json: bool) -> None:
-    view = collect_tools(context.settings(ctx))
-    shown = [group for group in view.groups.values() if group.tools or group.problem]
+    found = asyncio.run(collect_tools(context.settings(ctx)))
+    shown = [group for group in found.groups.values() if group.tools or group.problem]
     if as_json:
-        print_json({"toolsets": shown, "notices": view.notices})
+        print_json({"toolsets": shown, "notices": found.notices})
         return
     for group in shown:
         show(runnable(f"{group.name}{_format_problem(group.problem)}"))
         for tool in group.tools:
             about = brief(tool.description.partition("\n\n")[0], ABOUT_CHARS)
             show(runnable(f"  {'on' if tool.is_on else 'off':<3}  {tool.name}  {about}{_format_problem(tool.problem)}"))
-    for notice in view.notices:
+    for notice in found.notices:
         say(f"! {notice}")
 
 
@@ -150,23 +143,23 @@ def _format_problem(problem: str) -> str:
     return f"  ! {problem}" if problem else ""
 
 
-@command.command("enable", help="Let the model use tools, or whole toolsets; `all` is everything.")
+@command.command("enable", help="Let the model use tools, or whole toolsets; `all` means everything.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.pass_context
 def enable(ctx: click.Context, names: tuple[str, ...]) -> None:
-    _turn(ctx, names, on=True)
+    _switch_all(ctx, names, on=True)
 
 
-@command.command("disable", help="Keep tools, or whole toolsets, from the model; `all` is everything.")
+@command.command("disable", help="Do not let the model use tools, or whole toolsets; `all` means everything.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.pass_context
 def disable(ctx: click.Context, names: tuple[str, ...]) -> None:
-    _turn(ctx, names, on=False)
+    _switch_all(ctx, names, on=False)
 
 
-def _turn(ctx: click.Context, names: tuple[str, ...], *, on: bool) -> None:
+def _switch_all(ctx: click.Context, names: tuple[str, ...], *, on: bool) -> None:
     settings = context.settings(ctx)
-    groups, before = collect_tools(settings).groups, settings.config.tools
+    groups, before = asyncio.run(collect_tools(settings)).groups, settings.config.tools
     after: ToolSwitches = before
     for name in names:
         after = _switch(after, name, groups, on=on)
@@ -179,7 +172,7 @@ def _turn(ctx: click.Context, names: tuple[str, ...], *, on: bool) -> None:
 
 
 def _switch(switches: ToolSwitches, name: str, groups: Mapping[str, Group], *, on: bool) -> ToolSwitches:
-    """A name that a toolset and a tool share means the toolset."""
+    """If a toolset and a tool have the same name, it means the toolset."""
     toolsets = {tool.name: group.name for group in groups.values() for tool in group.tools}
     if name == ALL:
         return switches.switch(ALL, on=on, within=(*switches.disabled, *switches.enabled))
@@ -188,8 +181,8 @@ def _switch(switches: ToolSwitches, name: str, groups: Mapping[str, Group], *, o
     toolset = toolsets.get(name) or builtin_toolset(name)
     if toolset:
         return switches.switch(name, toolset, on=on)
-    if name in (*switches.disabled, *switches.enabled):  # of what is gone
+    if name in (*switches.disabled, *switches.enabled):  # it no longer exists
         return switches.switch(name, on=on)
     near = get_close_matches(name, [*groups, *toolsets], 1)
-    hint = f"did you mean {near[0]!r}?" if near else "`talaria tools list` shows what there is."
+    hint = f"did you mean {near[0]!r}?" if near else "`talaria tools list` lists them all."
     raise BadInput(f"There is no tool or toolset {name!r}; {hint}")

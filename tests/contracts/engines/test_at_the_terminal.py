@@ -57,10 +57,10 @@ async def test_a_branch_carries_over_and_a_new_conversation_does_not(
     settings = Settings(home, decode(config, home / "config.yaml"), {})
     async with open_conversation(settings, CliOptions(), SilentInterface()) as conversation:
         server.say("hello")
-        await conversation.handle_line("hi")
+        await conversation.handle_line(conversation.parse("hi"))
         old = conversation.session
         (home / "hermes" / "calls.jsonl").unlink()
-        await conversation.handle_line(line)
+        await conversation.handle_line(conversation.parse(line))
         calls = [json.loads(one)[:3] for one in (home / "hermes" / "calls.jsonl").read_text().splitlines()]
         assert [what for what, _, _ in calls] == moments
         _, args, facts = calls[2]

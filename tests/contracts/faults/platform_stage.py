@@ -19,7 +19,7 @@ from tests.scenarios.gateway.house import OWNER, House
 from tests.servers.discord_server import DiscordServer
 from tests.servers.slack_server import SlackServer
 
-from talaria.app.gateway_app import GatewayApp, open_switchboard
+from talaria.app.gateway_app import GatewayApp, open_gateway_app
 from talaria.core.secret import Secret
 from talaria.gateway.gateway_status import Health
 from talaria.gateway.service import Gateway
@@ -219,7 +219,7 @@ class Stage:
     async def begun(self) -> AsyncGenerator[Gateway]:
         """It may not be connected yet. Leaving drains."""
         self.house.options["clock"] = self.clock
-        async with open_switchboard(self.house.settings(), **self.house.options) as board:
+        async with open_gateway_app(self.house.settings(), **self.house.options) as board:
             assert not board.problems
             self.board = self.house.board = board
             running = asyncio.create_task(board.gateway.run())

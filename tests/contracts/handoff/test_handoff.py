@@ -78,7 +78,7 @@ async def test_it_is_refused_while_a_turn_of_it_runs_anywhere(terminal: Terminal
 @pytest.mark.clause("H-14")
 @pytest.mark.parametrize(
     ("platform", "sentence"),
-    [("discord", "not among the platforms"), ("telegram", "no home channel"), ("../etc", "not among the platforms")],
+    [("discord", "is not set up here"), ("telegram", "no home channel"), ("../etc", "is not set up here")],
 )
 async def test_a_platform_that_cannot_take_it_is_refused_at_once(
     terminal: Terminal, platform: str, sentence: str

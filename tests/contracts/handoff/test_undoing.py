@@ -272,7 +272,7 @@ class _Odd:
 async def test_any_exception_ends_it_as_failed_and_the_gateway_goes_on(terminal: Terminal) -> None:
     house = terminal.house
     async with house.open() as board:
-        (door,) = load_wanted(board.app.settings, terminal.clock).doors
+        (door,) = load_wanted(board.app.settings, terminal.clock).specs
 
         @asynccontextmanager
         async def opened(is_allowed: Callable[[Sender], bool]) -> AsyncGenerator[Platform]:

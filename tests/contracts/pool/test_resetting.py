@@ -163,14 +163,14 @@ async def test_one_that_nobody_speaks_in_is_ended_by_the_sweep_once_and_for_good
     async with house.open() as board:
         await timed.say("the cat is white", 1)
         old = await house.session_of(KEY)
-        assert board.app.hands is not None
+        assert board.app.builtin is not None
         await timed.until(lambda: len(board.gateway.pool) == 0)  # it rested, and its end is to come
         assert timed.told("memory") == []
-        assert board.app.hands.has_shell(old)
+        assert board.app.builtin.has_shell(old)
         timed.clock.advance(DAY_S / 2)
         await timed.until(lambda: bool(timed.told("memory")))
         assert timed.told("memory")[0]["said"][-1] == "One."
-        has_shell = board.app.hands.has_shell
+        has_shell = board.app.builtin.has_shell
         await house.until(lambda: not has_shell(old))
         assert len(house.telegram.list_messages()) == 1
         timed.clock.advance(DAY_S)

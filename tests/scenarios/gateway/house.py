@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from talaria.app.gateway_app import GatewayApp, open_switchboard
+from talaria.app.gateway_app import GatewayApp, open_gateway_app
 from talaria.app.settings import Settings, read_settings
 from talaria.config.load import decode
 from talaria.core.ids import SessionId
@@ -36,7 +36,7 @@ class House:
         }
         self.platform("telegram", {**telegram.settings, "allowed_users": [OWNER]})
         self.options: dict[str, Any] = {}
-        """Of `open_switchboard`: another clock."""
+        """Of `open_gateway_app`: another clock."""
         self.board: GatewayApp | None = None
         self.silent = ""
         """A platform that says nothing by itself."""
@@ -51,7 +51,7 @@ class House:
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[GatewayApp]:
         """Until the end of the block; leaving it drains."""
-        async with open_switchboard(self.settings(), **self.options) as board:
+        async with open_gateway_app(self.settings(), **self.options) as board:
             assert not board.problems
             self.board = board
             running = asyncio.create_task(board.gateway.run())

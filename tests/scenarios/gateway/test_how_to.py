@@ -230,7 +230,7 @@ def test_the_settings_of_the_how_tos_are_understood(tmp_path: Path, name: str) -
         (tmp_path / "config.yaml").write_text(shown)
         found = load_wanted(read_settings(tmp_path), SystemClock())
         assert found.problems == {}
-        assert name.removeprefix("a-") in [door.name for door in found.doors]
+        assert name.removeprefix("a-") in [door.name for door in found.specs]
 
 
 @pytest.fixture

@@ -198,7 +198,7 @@ async def test_setting_a_value_tells_the_gateway(station: Station) -> None:
     gateway = await station.gateway()
     station.model.say("Welcome.")
     told = await station.talaria("config", "set", "gateway.platforms.telegram.allowed_users", f"[{OTHER}]")
-    assert told.err.splitlines()[1:] == [f"The gateway (process {gateway.pid}) was told."]
+    assert told.err.splitlines()[1:] == [f"The gateway (process {gateway.pid}) was notified."]
     await station.logged("new settings are in use")
     await station.telegram.say("hello?", user=OTHER)
     assert await station.said(1, user=OTHER) == ["Welcome."]

@@ -16,7 +16,7 @@ async def test_after_a_reload_a_platform_is_opened_again_only_when_it_is_closed(
     happened: list[str] = []
     is_closing, may_close = asyncio.Event(), asyncio.Event()
     async with house.open() as board:
-        (door,) = load_wanted(board.app.settings, board.app.clock).doors
+        (door,) = load_wanted(board.app.settings, board.app.clock).specs
 
         @asynccontextmanager
         async def opened(is_allowed: Callable[[Sender], bool]) -> AsyncGenerator[Platform]:

@@ -12,7 +12,7 @@ from tests.scenarios.gateway.house import OWNER, House
 from tests.servers.slack_server import SlackServer
 
 from talaria.app.build import open_store
-from talaria.app.gateway_app import open_switchboard
+from talaria.app.gateway_app import open_gateway_app
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.ids import SessionId
 from talaria.gateway.connector import REFUSED_WAIT_S
@@ -209,7 +209,7 @@ async def test_a_reply_that_failed_is_told_on_a_platform_that_is_connected_only_
         slack.fault("auth.test", Refusal(200, words="invalid_auth"))
         house.platform("slack", {**slack.settings, "ping_s": 0.2, "home_channel": "D1001"})
         house.telegram.fault("sendMessage", Refusal(403, words="Forbidden: bot was blocked by the user"))
-        async with open_switchboard(house.settings(), **house.options) as board:
+        async with open_gateway_app(house.settings(), **house.options) as board:
             house.board, running = board, asyncio.create_task(board.gateway.run())
             await house.until(lambda: {one.state for one in board.gateway.health} == {"connected", "refused"})
             await house.telegram.say("hi")

@@ -89,7 +89,7 @@ def test_too_many_files_are_refused_in_a_sentence(open_screen: OpenScreen, serve
         (work / f"f{number}").write_text("x")
     screen = open_screen()
     screen.say(" ".join(f"@f{number} " for number in range(9)))
-    screen.see("A message can take at most 8 files")
+    screen.see("A message can have at most 8 files")
     assert server.requests == []
 
 

@@ -39,7 +39,7 @@ def off_the_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "`{} setup` chooses a real one.",
         "Is one running? ({} gateway status)",
         "Come back with: {} -r 42",
-        "its tools are not known yet; {} mcp test x asks for them",
+        "its tools are not known yet; to ask for them: {} mcp test x",
         "      → `{} doctor --fix` moves it, `{} doctor` looks",
         "It needs a key:\n  {} config set KEY …",
     ],

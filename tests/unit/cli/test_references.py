@@ -62,7 +62,7 @@ def test_a_message_without_any_stays_the_same(folder: Path) -> None:
 def test_too_many_are_told(folder: Path) -> None:
     for number in range(MAX_FILES + 1):
         (folder / f"f{number}").touch()
-    with pytest.raises(BadInput, match=f"A message can take at most {MAX_FILES} files"):
+    with pytest.raises(BadInput, match=f"A message can have at most {MAX_FILES} files"):
         with_references(user(" ".join(f"@f{number}" for number in range(MAX_FILES + 1))), folder)
 
 

@@ -91,4 +91,4 @@ def test_long_work_is_shown_beside_the_report(
 
     shown = capsys.readouterr()
     assert [line.split(" · ")[1] for line in shown.err.splitlines()] == ["33 %", "66 %", "100 %"]
-    assert shown.out == "Taken over:\n  conversations: 3 conversations with 6 messages\n"
+    assert shown.out == "Imported:\n  conversations: 3 conversations with 6 messages\n"

@@ -21,8 +21,9 @@ import click
 import msgspec
 
 from talaria.app.settings import Settings
-from talaria.cli import context, exits, importing, model_status, model_trial
+from talaria.cli import context, exits, importing, model_status
 from talaria.cli.command_name import link_advice
+from talaria.cli.model import try_model
 from talaria.cli.model_status import Default, ProviderState
 from talaria.cli.notices import say
 from talaria.cli.safe import printable
@@ -419,5 +420,5 @@ def _try(candidate: Candidate, settings: Settings) -> None:
     """Raises what a call to it would."""
     with_it = candidate.over(settings)
     say(f"Asking {candidate.name} for a word …")
-    answered = asyncio.run(model_trial.run(with_it, candidate.name))
+    answered = asyncio.run(try_model(with_it, candidate.name))
     say(f"{answered.model} answered in {answered.seconds:.1f} s.")

@@ -109,7 +109,7 @@ def _health(health: Health) -> str:
 def platform_rows(settings: Settings, status: GatewayStatus | None) -> Iterator[PlatformRow]:
     """Loads the code of those that are wanted."""
     found = load_wanted(settings, SystemClock())
-    doors = {door.name for door in found.doors}
+    doors = {door.name for door in found.specs}
     connected: Mapping[str, str] = {one.name: one.state for one in status.platforms} if status else {}
     for name, manifest in manifests().items():
         problem = found.problems.get(name, "")

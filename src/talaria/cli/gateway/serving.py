@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from talaria import __version__
-from talaria.app.gateway_app import GatewayApp, open_switchboard
+from talaria.app.gateway_app import GatewayApp, open_gateway_app
 from talaria.app.settings import read_settings
 from talaria.cli import context
 from talaria.cli.gateway import log as gateway_log
@@ -70,7 +70,7 @@ async def serve(home: Path) -> None:
         process = dict(os.environ)  # plugins add to it
         settings = read_settings(home)
         gateway_log.keep(home, settings.redactor, is_shown=sys.stderr.isatty())
-        async with open_switchboard(settings) as board:
+        async with open_gateway_app(settings) as board:
             _check(board)
             await _mention_risks(board)
             await _run(board, home, signals, process)
@@ -86,8 +86,8 @@ def _check(board: GatewayApp) -> None:
 
 async def _mention_risks(board: GatewayApp) -> None:
     sentences = [context.user_warning()]
-    if (hands := board.app.hands) is not None:
-        sandbox = await in_thread(lambda: hands.workspaces.sandbox)
+    if (builtin := board.app.builtin) is not None:
+        sandbox = await in_thread(lambda: builtin.workspaces.sandbox)
         sentences.append(context.sandbox_warning(board.app.settings.config.terminal, sandbox))
     for sentence in filter(None, sentences):
         log.warning("%s", sentence.removeprefix("Warning: "))

@@ -154,7 +154,7 @@ OF_A_PLUGIN = "not one of ours: a plugin may bring it"
 
 def check_platforms(settings: Settings) -> Iterator[Finding]:
     found = load_wanted(settings, SystemClock())
-    if not found.doors and not found.problems:
+    if not found.specs and not found.problems:
         return
     yield _process(settings)
     may_be_theirs = settings.config.wants_plugins
@@ -164,7 +164,7 @@ def check_platforms(settings: Settings) -> Iterator[Finding]:
         else:
             remedy = "set it right in config.yaml or .env; `talaria gateway platforms` says what it needs"
             yield Finding(f"platform {name}", "fail", problem, remedy)
-    yield from (_platform(door, settings) for door in found.doors)
+    yield from (_platform(door, settings) for door in found.specs)
 
 
 def _process(settings: Settings) -> Finding:

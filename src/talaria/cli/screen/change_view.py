@@ -1,8 +1,7 @@
-"""A change of a file, for a person to judge: line numbers, syntax colours, and what is new within a
-line.
+"""Shows a file change for a person to judge: with line numbers, syntax colours, and the new parts of each line.
 
-Nothing in it can pass for something else: control characters are shown as escapes, and a line that
-is wrapped stays to the right of its number.
+Nothing in it can look like something else: control characters are shown as escapes, and a wrapped line stays to the
+right of its number.
 """
 
 import re
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
     from pygments.lexer import Lexer
 
 NARROW = 60
-"""With fewer columns, a line has one number instead of two."""
+"""With fewer columns, each line has one number instead of two."""
 TAB = 4
 MAX_COLOURED_CHARS = 100_000
-"""Longer changes are shown without syntax colours: finding them takes too long."""
+"""Longer changes have no syntax colours, because finding them takes too long."""
 MAX_WORDS = 400
 MIN_SIMILARITY = 0.5
-"""Lines that have less in common are new lines, not changed ones."""
+"""Lines with less in common are new lines, not changed ones."""
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _OMITTED = re.compile(r"\[… ([\d,]+) more lines of this diff\]")
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
@@ -43,22 +42,22 @@ class _Row(NamedTuple):
     new: int | None
     text: str
     words: frozenset[int] = frozenset()
-    """Positions of characters that are new, or were replaced."""
+    """Positions of new or replaced characters."""
 
 
 class RenderedChange(NamedTuple):
     header: str
     rows: list[str]
     omitted: int
-    """Lines of the diff that are not shown."""
+    """How many lines of the diff are not shown."""
     is_cut: bool
-    """True if some of those are known, and details would show them."""
+    """Whether some of those are known, so that details would show them."""
 
 
 def render_change(
     change: FileChange, columns: int, palette: Palette, *, max_rows: int | None, has_colour: bool
 ) -> RenderedChange:
-    """`max_rows` None: all of it. No row is wider than `columns`."""
+    """At most `max_rows`, or all of them. No row is wider than `columns`."""
     rows, left = _parse_diff(change.diff)
     highest = max([number for row in rows for number in (row.old, row.new) if number is not None], default=0)
     digits, is_narrow = len(str(highest)), columns < NARROW
@@ -71,13 +70,7 @@ def render_change(
             left, is_cut = left + sum(one.sign != "@" for one in rows[at:]), True
             break
         shown += painted
-    lines = [*shown] if has_colour else [_strip_colour(line) for line in shown]
-    header = _render_header(change, columns, palette)
-    return RenderedChange(header if has_colour else _strip_colour(header), lines, left, is_cut)
-
-
-def _render_header(change: FileChange, columns: int, palette: Palette) -> str:
-    """The path, the counts of added and removed lines, and what a diff does not show."""
+    # the header: the path, facts that a diff does not show, and the counts of added and removed lines
     counts = [
         *([f"\x1b[{palette.added}m+{change.added:,}\x1b[0m"] if change.added else []),
         *([f"\x1b[{palette.removed}m\N{MINUS SIGN}{change.removed:,}\x1b[0m"] if change.removed else []),
@@ -88,9 +81,12 @@ def _render_header(change: FileChange, columns: int, palette: Palette) -> str:
     path = decidable(change.path).replace("\n", "\\n")
     room = columns - width(_SGR.sub("", end)) - 2
     if width(path) <= room or not end:
-        return f"\x1b[1m{path}\x1b[0m" + (f"  {end}" if end else "")
-    rows = [*_break_pieces([(path, "1")], max(8, columns))]
-    return "\n".join([*rows, *([f"  {end}"] if end else [])])
+        header = f"\x1b[1m{path}\x1b[0m" + (f"  {end}" if end else "")
+    else:
+        header = "\n".join([*_break_pieces([(path, "1")], max(8, columns)), f"  {end}"])
+    if has_colour:
+        return RenderedChange(header, shown, left, is_cut)
+    return RenderedChange(_strip_colour(header), [_strip_colour(line) for line in shown], left, is_cut)
 
 
 def strip_codes(line: str) -> str:
@@ -98,7 +94,7 @@ def strip_codes(line: str) -> str:
 
 
 def _strip_colour(line: str) -> str:
-    """Keeps bold, which marks what is new within a line, and dim."""
+    """Keeps dim, and bold, which marks the new parts of a line."""
 
     def keep_weight(found: re.Match[str]) -> str:
         codes = found[0][2:-1]
@@ -108,7 +104,7 @@ def _strip_colour(line: str) -> str:
 
 
 def _parse_diff(diff: str) -> tuple[list[_Row], int]:
-    """The lines of a diff with their numbers, and how many more there were."""
+    """The lines of a diff with their numbers, and how many lines it omits."""
     rows, left, old, new = list[_Row](), 0, 0, 0
     for line in diff.split("\n") if diff else ():
         sign, text = line[:1], decidable(line[1:].expandtabs(TAB))
@@ -133,7 +129,7 @@ def _parse_diff(diff: str) -> tuple[list[_Row], int]:
 
 
 def _mark_words(rows: list[_Row]) -> list[_Row]:
-    """For lines that were replaced one by one, mark what differs in each."""
+    """In lines that were replaced one by one, mark the differences."""
     at = 0
     while at < len(rows):
         gone = _find_run(rows, at, "-")
@@ -146,8 +142,7 @@ def _mark_words(rows: list[_Row]) -> list[_Row]:
 
 
 def _find_run(rows: Sequence[_Row], start: int, sign: str) -> list[int]:
-    """The places of neighbours with this sign, from `start` on; notes about a missing newline are
-    skipped."""
+    """The positions of consecutive rows with this sign, from `start` on. Notes about a missing newline are skipped."""
     found = list[int]()
     for at in range(start, len(rows)):
         if rows[at].sign == sign:
@@ -200,8 +195,8 @@ def _render_row(
 
 
 def _break_pieces(pieces: Sequence[Piece], room: int) -> Iterator[str]:
-    """Into rows of at most so many columns, each with its own codes."""
-    if len(pieces) == 1 and pieces[0][0].isascii():  # the fast way: it may be very long
+    """Break into rows of at most `room` columns, each with its own codes."""
+    if len(pieces) == 1 and pieces[0][0].isascii():  # a faster way for text that may be very long
         text, code = pieces[0]
         start, end = (f"\x1b[{code}m", "\x1b[0m") if code else ("", "")
         yield from (f"{start}{text[at : at + room]}{end}" for at in range(0, max(1, len(text)), room))
@@ -222,8 +217,8 @@ def _break_pieces(pieces: Sequence[Piece], room: int) -> Iterator[str]:
 
 
 def _lex_rows(path: str, rows: Sequence[_Row], palette: Palette) -> dict[int, list[Piece]]:
-    """The tokens of each row, by its place. Each side of a hunk is lexed as a whole, for strings of
-    several lines."""
+    """The tokens of each row, by its position. Each side of a hunk is lexed as a whole, because strings may span
+    lines."""
     lexer = _lexer(path.rpartition("/")[2])
     if lexer is None:
         return {}
@@ -259,8 +254,8 @@ def _lex_side(
 
 @cache
 def token_roles() -> "dict[Any, str]":
-    """Token types by field of `Palette`; those not listed have no colour."""
-    from pygments.token import Comment, Keyword, Literal, Name, Number, Operator, String  # noqa: PLC0415  (once needed)
+    """For each token type, the field of `Palette`; types not listed have no colour."""
+    from pygments.token import Comment, Keyword, Literal, Name, Number, Operator, String  # noqa: PLC0415  (lazy)
 
     return {
         Comment: "comment",
@@ -285,7 +280,7 @@ def token_roles() -> "dict[Any, str]":
 
 @cache
 def _lexer(name: str) -> "Lexer | None":
-    from pygments.lexers import find_lexer_class_for_filename  # noqa: PLC0415  (once needed)
+    from pygments.lexers import find_lexer_class_for_filename  # noqa: PLC0415  (lazy)
 
     found = find_lexer_class_for_filename(name)
     return None if found is None else found(stripnl=False, ensurenl=False)

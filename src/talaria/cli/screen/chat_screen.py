@@ -1,5 +1,5 @@
-"""The chat on the screen: handles lines one after the other, while the person can step in: stop or
-steer the turn, queue lines, ask in a background conversation."""
+"""The chat on the screen: handles one line after another. Meanwhile the person can stop or steer the turn, queue
+lines, or ask in a background conversation."""
 
 import asyncio
 import shlex
@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
 
 from talaria.cli import context, exits
-from talaria.cli.conversation import INTERRUPTED, Conversation, open_conversation
+from talaria.cli.conversation import INTERRUPTED, Conversation, TypedLine, open_conversation
 from talaria.cli.options import CliOptions
 from talaria.cli.safe import readable, visible
 from talaria.cli.screen.line_input import InputHistory, LineCompleter, Suggestion
@@ -28,11 +28,11 @@ from talaria.runtime.session import LiveSession
 MAX_SESSIONS = 200
 LEAVE_TIMEOUT_S = 5.0
 REPEAT_S = 2.0
-"""Within which a second Ctrl-C counts as a repetition."""
+"""A second Ctrl-C within this time quits."""
 URGENT = frozenset(
     {"stop", "steer", "queue", "status", "usage", "help", "tools", "background", "approve", "deny", "details", "quit"}
-    | {"sandbox"}  # what is revoked is closed for running commands, too
-    | {"handoff"}  # which says that it cannot be done now
+    | {"sandbox"}  # revoking a permission also affects running commands
+    | {"handoff"}  # says that it is not possible now
 )
 """Commands that run at once, also during a turn."""
 _NAME_CHARS = 50
@@ -56,14 +56,14 @@ class ChatScreen(ScreenInterface):
         self._stopped_at = -REPEAT_S
         self._is_leaving = False
         self._is_clearing = False
-        """The current line is /clear."""
+        """Whether the current line is /clear."""
         self._busy_mode: Literal["queue", "steer", "interrupt"] = "queue"
         self._working: asyncio.Task[int | None] | None = None
         self._suggestions: ArgumentSuggestions | None = None
         self._side_tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, on_open: "Callable[[ChatScreen], None]") -> int:
-        """Until the person leaves; the exit code."""
+        """Runs until the person leaves. Returns the exit code."""
         settings = await in_thread(lambda: context.settings_of(self._profile))
         self._history.redact = settings.redactor.text
         self._busy_mode = settings.config.display.busy_mode
@@ -81,7 +81,7 @@ class ChatScreen(ScreenInterface):
             self._completer.arguments = self._suggestions.suggest
             ticking = asyncio.create_task(self.tick(), name="tick")
             try:
-                on_open(self)  # before the greeting: whoever sees it may press any key
+                on_open(self)  # before the greeting: once people see it, they may press any key
                 await conversation.greet()
                 self._screen.print("")
                 await self._update_status()
@@ -94,7 +94,11 @@ class ChatScreen(ScreenInterface):
             finally:
                 ticking.cancel()
                 self._screen.close()
-                self.resume_hint = await _find_resume_hint(conversation)
+                row = await conversation.app.store.sessions.get(conversation.session)
+                if row is not None:
+                    can_be_typed = row.title is not None and visible(row.title) == row.title
+                    name = (row.title if can_be_typed else None) or row.id
+                    self.resume_hint = f"To resume: talaria -r {shlex.quote(name)}"
                 await in_thread(self._history.trim)
                 await self.background.close()
 
@@ -106,18 +110,16 @@ class ChatScreen(ScreenInterface):
                 continue
             line = self._queue.popleft()
             self._show_counts()
-            given = conversation.app.commands.parse(line, "terminal")
-            if isinstance(given, GivenCommand) and not given.argument:
-                line = await pick_argument(given.command.name, line, conversation, self._screen)
-            self.echo(line)
-            if line and await self._run_interruptible(self._handle_line(conversation, line)) is None:
-                break
+            chosen = await pick_argument(line, conversation, self._screen)
+            if chosen is not None:
+                self.echo(chosen.text)
+                if await self._run_interruptible(self._handle_line(conversation, chosen)) is None:
+                    break
             await self._update_status()
 
-    async def _handle_line(self, conversation: Conversation, line: str) -> int | None:
+    async def _handle_line(self, conversation: Conversation, line: TypedLine) -> int | None:
         model = conversation.model
-        given = conversation.app.commands.parse(line, "terminal")
-        self._is_clearing = isinstance(given, GivenCommand) and given.command.name == "clear"
+        self._is_clearing = isinstance(line.parsed, GivenCommand) and line.parsed.command.name == "clear"
         code = await conversation.handle_line(line)
         if conversation.model != model:
             self._start_task(self._warn_if_unlisted(conversation.model))
@@ -129,12 +131,19 @@ class ChatScreen(ScreenInterface):
             self._screen.clear()
 
     async def _warn_if_unlisted(self, model: str) -> None:
-        """The model is used all the same: not every endpoint lists all its models."""
-        if await is_unlisted(model, self.conversation):
+        """Only a warning: not every endpoint lists all its models."""
+        from talaria.cli.model_status import models  # noqa: PLC0415  (asks every endpoint that has a key)
+
+        provider, _, name = model.partition(":")
+        try:
+            found = await models(provider, self.conversation.app.settings, is_live=True)
+        except TalariaError:
+            return
+        if found.problem is None and not any(one.name == name and one.is_listed for one in found.models):
             self.say(f"{model} is not in its endpoint's list of models; run `/model` to choose from that list.")
 
     async def _run_interruptible(self, work: Coroutine[Any, Any, int | None]) -> int | None:
-        """Until it is done or stopped."""
+        """Returns when the work is done or stopped."""
         self._stops = 0
         self._working = task = asyncio.create_task(work, name="line")
         try:
@@ -150,30 +159,33 @@ class ChatScreen(ScreenInterface):
     # What the person does
 
     def submit(self, text: str) -> None:
-        given = self.conversation.app.commands.parse(text, "terminal")
-        if isinstance(given, GivenCommand) and given.command.name in URGENT and self._is_busy:
-            self._start_task(self._handle_now(text))
-            return
-        if self._busy_mode == "steer" and not text.startswith("/"):
+        line = self.conversation.parse(text)
+
+        async def handle_now() -> None:
+            self.echo(text)
+            if await self.conversation.handle_line(line) is None:
+                self.leave()
+
+        if isinstance(line.parsed, GivenCommand) and line.parsed.command.name in URGENT and self._is_busy:
+            self._start_task(handle_now())
+        elif self._busy_mode == "steer" and not text.startswith("/"):
             self.steer(text)
-            return
-        if self._busy_mode == "interrupt" and self._is_busy:
-            self.stop()
-        self.enqueue(text)
+        else:
+            if self._busy_mode == "interrupt" and self._is_busy:
+                self.stop()
+            self._enqueue(line)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Beside the line that is being handled."""
+        """Run something beside the line that is being handled."""
         task = asyncio.create_task(work, name="command")
         self._side_tasks.add(task)
         task.add_done_callback(self._side_tasks.discard)
 
-    async def _handle_now(self, text: str) -> None:
-        self.echo(text)
-        if await self.conversation.handle_line(text) is None:
-            self.leave()
+    def queue(self, text: str) -> None:
+        self._enqueue(self.conversation.parse(text))
 
-    def enqueue(self, text: str) -> None:
-        self._queue.append(text)
+    def _enqueue(self, line: TypedLine) -> None:
+        self._queue.append(line)
         self._has_line.set()
         self._show_counts()
 
@@ -182,10 +194,10 @@ class ChatScreen(ScreenInterface):
         if running is not None and running.steer(text):
             self.show_note(text)
         else:
-            self.enqueue(text)
+            self.queue(text)
 
     def interrupt(self) -> None:
-        """Ctrl-C: the first stops the turn and brings queued lines back to edit, the second leaves."""
+        """Ctrl-C: the first stops the turn and puts queued messages back on the input line, the second leaves."""
         now = self._clock.monotonic()
         is_again = now - self._stopped_at < REPEAT_S
         self._stopped_at = now
@@ -199,7 +211,7 @@ class ChatScreen(ScreenInterface):
         if self._stops > 1:
             self.leave()
             return
-        lines = [(line, self.conversation.app.commands.parse(line, "terminal")) for line in self._queue]
+        lines = list(self._queue)
         self.drop_queue()
         if messages := [line for line, parsed in lines if isinstance(parsed, PlainMessage)]:
             self._screen.prepend("\n".join(messages))
@@ -208,7 +220,7 @@ class ChatScreen(ScreenInterface):
         self.stop()
 
     def stop(self) -> bool:
-        """False: nothing is running."""
+        """Returns False if nothing is running."""
         running = self.conversation.live.running
         if running is not None and running.interrupt():
             return True
@@ -216,7 +228,7 @@ class ChatScreen(ScreenInterface):
         return working is not None and working is not asyncio.current_task() and working.cancel()
 
     def drop_queue(self) -> int:
-        """How many lines were in it."""
+        """Returns how many lines were queued."""
         count = len(self._queue)
         self._queue.clear()
         self._show_counts()
@@ -241,7 +253,7 @@ class ChatScreen(ScreenInterface):
 
     @property
     def conversation(self) -> Conversation:
-        assert self._conversation is not None  # noqa: S101  (nobody calls before it is open)
+        assert self._conversation is not None  # noqa: S101  (only used once it is open)
         return self._conversation
 
     @property
@@ -270,16 +282,8 @@ class ChatScreen(ScreenInterface):
         self._show_counts()
 
 
-async def _find_resume_hint(conversation: Conversation) -> str:
-    row = await conversation.app.store.sessions.get(conversation.session)
-    if row is None:
-        return ""
-    can_be_typed = row.title is not None and visible(row.title) == row.title
-    return f"To resume: talaria -r {shlex.quote((row.title if can_be_typed else None) or row.id)}"
-
-
 class BackgroundSessions:
-    """Each is asked once, and prints its answer when it is done."""
+    """Side conversations. Each is asked one question, and its answer is printed when it is done."""
 
     def __init__(self, screen: Screen, on_change: Callable[[], None]) -> None:
         self._screen = screen
@@ -292,7 +296,7 @@ class BackgroundSessions:
         return len(self._tasks)
 
     def start(self, live: LiveSession, text: str) -> int:
-        """Its number."""
+        """Returns its number."""
         self._count += 1
         number = self._count
         self._tasks[number] = asyncio.create_task(self._run(number, live, text), name=f"background {number}")
@@ -323,7 +327,7 @@ class BackgroundSessions:
 
 
 class ScreenCommands:
-    """The slash commands that only the screen has: what can be done during a turn, and beside it."""
+    """The slash commands that only the screen has."""
 
     def __init__(self, chat: ChatScreen) -> None:
         self._chat = chat
@@ -337,7 +341,7 @@ class ScreenCommands:
         return Say(f"{'Stopping.' if self._chat.stop() else 'Nothing is running.'}{queued}")
 
     async def _queue(self, _: Chat, text: str) -> Outcome:
-        self._chat.enqueue(_require(text, "queue"))
+        self._chat.queue(_require(text, "queue"))
         return None
 
     async def _steer(self, _: Chat, text: str) -> Outcome:
@@ -372,9 +376,12 @@ def _require(text: str, command: str) -> str:
     return text
 
 
-async def pick_argument(command: str, line: str, conversation: Conversation, screen: Screen) -> str:
-    """The line with the argument that the person chose from a list; empty if they cancelled."""
-    match command:
+async def pick_argument(line: TypedLine, conversation: Conversation, screen: Screen) -> TypedLine | None:
+    """If a command needs an argument, let the person choose it from a list. None if they cancelled."""
+    if not isinstance(line.parsed, GivenCommand) or line.parsed.argument:
+        return line
+    command = line.text.rstrip()
+    match line.parsed.command.name:
         case "resume" | "sessions":
             title, items = "Which conversation?", list[MenuItem]()
             for row in await conversation.sessions(MAX_SESSIONS):
@@ -383,15 +390,15 @@ async def pick_argument(command: str, line: str, conversation: Conversation, scr
                 about = f"{row.preview}\n{row.message_count} messages · {row.model} · {row.cwd} · {row.id}"
                 if row.id != conversation.session:
                     items.append(MenuItem(str(row.id), label, about, searched=about))
-            line = "/resume"
+            command = "/resume"
         case "model":
             title, items = f"Which model? (now {conversation.model})", await _model_items(conversation)
         case _:
             return line
     if not items:
-        return line
+        return conversation.parse(command)
     chosen = await screen.ask(Menu(title, items, mode="search"))
-    return f"{line.rstrip()} {chosen}" if chosen else ""
+    return conversation.parse(f"{command} {chosen}") if chosen else None
 
 
 async def _model_items(conversation: Conversation) -> list[MenuItem]:
@@ -402,20 +409,8 @@ async def _model_items(conversation: Conversation) -> list[MenuItem]:
     return [MenuItem(name, f"{name}{'  (in use)' if name == now else ''}") for name in names]
 
 
-async def is_unlisted(model: str, conversation: Conversation) -> bool:
-    """Its endpoint lists its models, and this one is not among them."""
-    from talaria.cli.model_status import models  # noqa: PLC0415  (as above)
-
-    provider, _, name = model.partition(":")
-    try:
-        found = await models(provider, conversation.app.settings, is_live=True)
-    except TalariaError:
-        return False
-    return found.problem is None and not any(one.name == name and one.is_listed for one in found.models)
-
-
 class ArgumentSuggestions:
-    """Arguments of commands, as far as they are known without waiting."""
+    """Suggests arguments of commands, as far as they are known without waiting."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
@@ -426,7 +421,7 @@ class ArgumentSuggestions:
         async def add_models() -> None:
             self._known["model"] = [Suggestion(one.value) for one in await _model_items(self._conversation)]
 
-        if command == "model" and self._asking is None:  # asked once, when somebody wants to know
+        if command == "model" and self._asking is None:  # only asked once, when first needed
             self._asking = asyncio.get_running_loop().create_task(add_models())
         return self._known.get(command, ())
 

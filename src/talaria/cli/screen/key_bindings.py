@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 Act = Callable[[], object]
 MAX_PAGES = 1_000_000
-"""More than any question has."""
+"""Longer than any question."""
 
 
 def build_bindings(screen: "Screen") -> KeyBindings:
-    """All but the key that steers, which is a setting."""
+    """All but the key for steering, which is a setting."""
     keys = KeyBindings()
     has_menu = Condition(lambda: screen.menu is not None)
     _bind_line(keys, screen, ~has_menu)
@@ -47,8 +47,7 @@ def bind_steer_key(keys: KeyBindings, screen: "Screen", key: str) -> None:
 
 
 def _bind(keys: KeyBindings, key: str, act: Act, where: Filter, *, at_once: bool = False) -> None:
-    """`key` may be several, one after the other. `at_once`: do not wait for longer sequences that
-    start with it."""
+    """`key` may be a sequence of keys. `at_once`: do not wait for longer sequences that start with it."""
 
     def handle(_: "KeyPressEvent") -> None:
         act()
@@ -57,11 +56,11 @@ def _bind(keys: KeyBindings, key: str, act: Act, where: Filter, *, at_once: bool
 
 
 def _bind_line(keys: KeyBindings, screen: "Screen", where: Filter) -> None:
-    """While a line is typed."""
+    """While the person types a line."""
     buffer = screen.buffer
 
     def enter() -> None:
-        buffer.complete_state = None  # what was chosen is on the line already
+        buffer.complete_state = None  # the chosen completion is already on the line
         screen.submit()
 
     def complete() -> None:
@@ -79,8 +78,8 @@ def _bind_line(keys: KeyBindings, screen: "Screen", where: Filter) -> None:
         "c-j": lambda: buffer.insert_text("\n") if screen.is_raw else screen.submit(),
         "tab": complete,
         "c-c": screen.interrupt,
-        "c-d": lambda: _delete_after(buffer) if buffer.text else screen.leave(),
-        "c-o": screen.show_details,
+        "c-d": lambda: _delete_after(buffer) if buffer.text else screen.listener.leave(),
+        "c-o": lambda: screen.listener.show_details(),  # noqa: PLW0108  (the listener changes)
         "c-r": screen.search_history,
         "c-x c-e": screen.open_editor,
     }
@@ -126,7 +125,7 @@ def _bind_menu(keys: KeyBindings, screen: "Screen", where: Filter) -> None:
     """While a question takes the place of the line."""
 
     def menu() -> "Menu":
-        assert screen.menu is not None  # noqa: S101  (`where` sees to that)
+        assert screen.menu is not None  # noqa: S101  (ensured by `where`)
         return screen.menu
 
     acts: dict[str, Act] = {

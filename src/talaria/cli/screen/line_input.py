@@ -1,5 +1,5 @@
-"""What helps typing a line: its completions (commands, their arguments, files after an @), the
-history of earlier lines, and large pastes, which are folded into one word until the line is sent.
+"""Aids for typing a line: completions (commands, their arguments, files after an @), the history of earlier lines,
+and folding of large pastes into one word until the line is sent.
 """
 
 import os
@@ -17,7 +17,7 @@ from talaria.core.fs import read_bytes, replace_file
 
 HISTORY_FILE = "history"
 MAX_HISTORY = 2_000
-"""Lines that are kept; the oldest are dropped first."""
+"""How many lines are kept; the oldest are dropped first."""
 _ENTRY_START = re.compile(rb"^#", re.MULTILINE)
 
 
@@ -25,7 +25,7 @@ class InputHistory(FileHistory):
     """Earlier lines, without known secrets."""
 
     def __init__(self, home: Path, *, may_create: bool) -> None:
-        """`may_create`: the home, if there is none."""
+        """`may_create`: create the home if it does not exist."""
         self._file = home / HISTORY_FILE
         try:
             if may_create:
@@ -41,7 +41,7 @@ class InputHistory(FileHistory):
         super().store_string(self.redact(self.unfold(string)))
 
     def trim(self) -> None:
-        """Leaves a file alone that cannot be replaced, or that others write to at the same time."""
+        """Does nothing if the file cannot be replaced, or if others write to it at the same time."""
         try:
             before = self._file.stat()
             content = read_bytes(self._file, before.st_size)
@@ -62,7 +62,7 @@ class Pastes:
         self._texts: list[str] = []
 
     def fold(self, text: str) -> str:
-        """The word that stands for it on the line, or the text itself if it is short."""
+        """The word that stands for the text on the line, or the text itself if it is short."""
         lines = len(text.splitlines())
         if lines <= MAX_PASTED_LINES and len(text) <= MAX_PASTED_CHARS:
             return text
@@ -84,7 +84,7 @@ _GENERATED = frozenset(
     {"__pycache__", "node_modules", "bower_components", "venv", ".git", ".hg", ".svn", ".jj", ".venv", ".tox", ".nox"}
     | {".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".cache", ".gradle", ".next", ".terraform"}
 )
-"""Folders that programs fill: nobody means a file in them, unless they say so."""
+"""Folders that programs fill. A file in them is not suggested unless the folder is named."""
 
 
 class Suggestion(NamedTuple):
@@ -93,15 +93,14 @@ class Suggestion(NamedTuple):
 
 
 class LineCompleter(Completer):
-    """Completes files from the start, commands and their arguments once `commands` and `arguments`
-    are set."""
+    """Completes files, and also commands and their arguments once `commands` and `arguments` are set."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.commands: Callable[[str], Sequence[Suggestion]] = lambda _: ()
-        """From the start of a line to commands."""
+        """Takes the start of a line."""
         self.arguments: Callable[[str], Sequence[Suggestion]] = lambda _: ()
-        """From a command's name to its arguments."""
+        """Takes the name of a command."""
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002  (of the port)
         text = document.text_before_cursor
@@ -126,8 +125,7 @@ def _completion(one: Suggestion, replaced: int) -> Completion:
 
 
 def _complete_path(word: str, folder: Path) -> Iterator[str]:
-    """Names in the folder that was typed. A generated one is offered only if nothing else can be
-    meant."""
+    """Names in the folder that was typed. A generated folder is offered only if nothing else can be meant."""
     typed, _, start = word.rpartition("/")
     place = folder / Path(f"{typed}/" if typed or word.startswith("/") else ".").expanduser()
     try:
@@ -151,21 +149,15 @@ def _is_generated(name: str) -> bool:
 
 
 def _search_files(word: str, folder: Path) -> Iterator[str]:
-    """Files below the folder whose path contains the word, the closest first."""
-    wanted = word.lower()
-    found = [path for path in _list_files(folder) if wanted in path.lower()]
-    found.sort(key=lambda path: (not path.rpartition("/")[2].lower().startswith(wanted), path.count("/"), path))
-    yield from found[:MAX_OFFERED]
-
-
-def _list_files(folder: Path) -> Iterator[str]:
-    """At most so many: a home folder has no end."""
-    left = MAX_LISTED
+    """Files below the folder whose path contains the word, the best match first."""
+    wanted, found, left = word.lower(), list[str](), MAX_LISTED  # a home folder may be huge
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not (_is_generated(name) or name.startswith(".")))
         prefix = os.path.relpath(place, folder)
-        for name in sorted(files):
-            yield name if prefix == "." else f"{prefix}/{name}"
-            left -= 1
-            if left <= 0:
-                return
+        paths = [name if prefix == "." else f"{prefix}/{name}" for name in sorted(files)[:left]]
+        found += [path for path in paths if wanted in path.lower()]
+        left -= len(paths)
+        if left <= 0:
+            break
+    found.sort(key=lambda path: (not path.rpartition("/")[2].lower().startswith(wanted), path.count("/"), path))
+    yield from found[:MAX_OFFERED]

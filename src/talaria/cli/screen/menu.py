@@ -1,5 +1,4 @@
-"""A question in place of the line: the person chooses an answer, searches for one, or types their
-own words."""
+"""A question in place of the input line: the person chooses an answer, searches for one, or types their own words."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -15,15 +14,14 @@ from talaria.tools.person import SHORT_LINES
 
 Fragments = StyleAndTextTuples
 InputMode = Literal["keys", "search", "words"]
-"""What typing does: choose by a letter, search the answers, or answer in the person's own words."""
+"""What typing does: choose an answer by its letter, search the answers, or enter an answer."""
 
 MAX_CHOICES = 10
 MAX_LABEL_ROWS = 3
-"""Of an answer that is chosen by a letter: what it covers is shown in full, if there is room."""
+"""For an answer that is chosen by a letter: what it covers is shown in full if there is room."""
 MIN_BODY_ROWS = 3
 SMALL_ROWS = 16
-"""With fewer rows, what is not needed on every page becomes part of the body, which can be
-scrolled."""
+"""With fewer rows, what is not needed on every page becomes part of the body, which can be scrolled."""
 _RULE = "─"
 _HINTS: dict[InputMode, str] = {
     "keys": "↑↓ or {letters} · Enter: answer · Esc: no",
@@ -40,7 +38,7 @@ class MenuItem(NamedTuple):
     key: str = ""
     """The letter that chooses it."""
     searched: str = ""
-    """Searched besides the label."""
+    """More text for the search, besides the label."""
 
 
 class Menu:
@@ -58,13 +56,12 @@ class Menu:
         facts: Sequence[str] = (),
         mode: InputMode = "keys",
     ) -> None:
-        """`body` and labels may come from anywhere; control characters in them are shown. What is
-        chosen by a letter is a decision, so every invisible character is shown there.
+        """`body` and labels may come from anywhere; control characters in them are shown. A choice by letter is a
+        decision, so every invisible character is shown there.
 
-        `render_body`: the rows of the body for so many columns, harmless and with colours; shown in
-        place of `body`. `quoted`: somebody else's words, marked on every line and shown last.
-        `facts` are about the body, on every page of it: one sentence in several lengths, the
-        longest first.
+        `render_body` takes columns and returns harmless rows with colours, which replace `body`. `quoted` is somebody
+        else's words, marked on every line and shown last. `facts` about the body are on each of its pages: one
+        sentence in several lengths, longest first.
         """
         self.answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._title = visible(title)
@@ -79,15 +76,14 @@ class Menu:
         self._chosen = 0
         self._scrolled = 0
         self._page = 1
-        """How many lines of the body are shown."""
+        """How many lines of the body a page has."""
         self._rows: tuple[tuple[int, bool], list[str]] = ((0, False), [])
-        """Those of the body, and what they were made for: a long one is not rendered again at every
-        drawing."""
+        """The body's rows and what they were rendered for, because rendering a long body takes a while."""
         self._pressed = ""
         self.stray_text = ""
-        """What was typed and is not an answer: it was meant for the line."""
+        """Typed text that is not an answer, and was meant for the input line."""
         self._is_sentence = False
-        """The person is typing a sentence, whose letters are not answers."""
+        """The person is typing a sentence, so its letters are not answers."""
 
     def move(self, by: int) -> None:
         self._is_sentence = False
@@ -137,7 +133,7 @@ class Menu:
         return [one for one in self._choices if all(word in f"{one.label} {one.searched}".lower() for word in words)]
 
     def fragments(self, columns: int, rows: int) -> Fragments:
-        """As it is drawn, no higher than `rows`."""
+        """What to draw, in at most `rows`."""
         head: Fragments = [
             ("class:question.rule", f"{_RULE * 2} "),
             ("class:question.title", cut(self._title, columns - 4)),
@@ -145,7 +141,10 @@ class Menu:
             ("", "\n"),
         ]
         choices = self._render_choices(columns, min(MAX_CHOICES, max(3, rows // 2)))
-        notes = self._fact_lines(columns, rows)
+        facts = (_wrap_text(one, columns) for one in self._facts)
+        shortest = [cut(self._facts[-1], columns)] if self._facts else []
+        # the longest form that takes at most a sixth of the screen, or one line
+        notes = next((lines for lines in facts if len(lines) <= max(1, rows // 6)), shortest)
         footer = self._footer_lines(columns)
         is_in_body = bool(self._body) and (rows < SMALL_ROWS or len(footer) > rows // 4)
         notes += [] if is_in_body else footer
@@ -163,7 +162,14 @@ class Menu:
         if not self._body:
             return []
         if self._rows[0] != (columns, has_footer):
-            self._rows = ((columns, has_footer), self._lay_out(columns - 2, has_footer=has_footer))
+            if self._render_body is not None:
+                body = [*self._render_body(columns - 2)]
+            else:  # the headline is prose; in the rest each character stays where it is
+                headline, newline, rest = self._body.partition("\n")
+                body = [*_wrap_text(headline, columns - 2), *(wrap(rest, columns - 2) if newline else [])]
+            footer = self._footer_lines(columns - 2) if has_footer else []
+            is_short = self._body.count("\n") <= SHORT_LINES
+            self._rows = ((columns, has_footer), [*body, *footer] if is_short else [*footer, *body])
         lines = self._rows[1]
         if len(lines) <= rows:
             return [fragment for line in lines for fragment in self._render_line(line)]
@@ -181,15 +187,6 @@ class Menu:
             ("class:question.hint", f"  {place}\n"),
         ]
 
-    def _lay_out(self, columns: int, *, has_footer: bool) -> list[str]:
-        if self._render_body is not None:
-            body = [*self._render_body(columns)]
-        else:  # the headline is prose; in the rest each character stays where it is
-            headline, newline, rest = self._body.partition("\n")
-            body = [*_wrap_text(headline, columns), *(wrap(rest, columns) if newline else [])]
-        footer = self._footer_lines(columns) if has_footer else []
-        return [*body, *footer] if self._body.count("\n") <= SHORT_LINES else [*footer, *body]
-
     def _footer_lines(self, columns: int) -> list[str]:
         return [*_wrap_text(self._footer, columns), *(f"│ {line}" for line in _wrap_text(self._quoted, columns - 2))]
 
@@ -197,12 +194,6 @@ class Menu:
         if self._render_body is None:
             return [("class:question.body", f"  {line}\n")]
         return [("class:question.body", "  "), *to_formatted_text(ANSI(line)), ("", "\n")]
-
-    def _fact_lines(self, columns: int, rows: int) -> list[str]:
-        """The longest form that takes at most a sixth of the screen, or one line."""
-        forms = (_wrap_text(one, columns) for one in self._facts)
-        shortest = [cut(self._facts[-1], columns)] if self._facts else []
-        return next((lines for lines in forms if len(lines) <= max(1, rows // 6)), shortest)
 
     def _render_choices(self, columns: int, rows: int) -> Fragments:
         matches = self._matches
@@ -229,5 +220,5 @@ class Menu:
 
 
 def _wrap_text(text: str, columns: int) -> list[str]:
-    """Between words, and a word that is wider than the screen anywhere: nothing of it is cut off."""
+    """Break between words, and a word that is wider than the screen anywhere, so that nothing is cut off."""
     return wrap(wrap_words(text, columns), columns) if text else []

@@ -1,8 +1,7 @@
-"""Markdown, code and diffs for the terminal. rich is loaded when the first of it is rendered.
+"""Renders markdown, code and diffs for the terminal. rich is loaded when first needed.
 
-Text from elsewhere is made harmless first: control characters in it are shown, never carried out.
-Markdown that is streamed is cut into blocks: a complete one is printed for good, the rest may still
-change.
+Text from elsewhere is made harmless first: control characters in it are shown, never executed. Streamed markdown is
+cut into blocks: complete blocks are printed for good, the rest may still change.
 """
 
 import os
@@ -29,18 +28,17 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 TAIL_LINES = 50
 TAIL_CHARS = 4_000
 LONG_CODE_LINES = 20
-"""Code is printed in pieces of so many lines, so that nobody waits for the end of a long listing.
-"""
+"""Code is printed in pieces of this length, so that nobody waits for the end of a long listing."""
 
 
 class MarkdownBlock(msgspec.Struct, frozen=True):
     text: str
     is_continued: bool = False
-    """A piece of code; the next one follows without a gap."""
+    """A piece of code; the next block follows without a gap."""
 
 
 class BlockSplitter:
-    """Ends a block after code, and at an empty line if the next line does not belong to the block."""
+    """A block ends after code, and at an empty line if the next line does not belong to it."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -48,7 +46,7 @@ class BlockSplitter:
         self._partial_line = ""
         self._fence = ""
         self._opening = ""
-        """The first line of the code block, which every piece of it needs."""
+        """The first line of the code block, which is repeated in every piece."""
 
     def add(self, text: str) -> list[MarkdownBlock]:
         """Returns the blocks that are now complete."""
@@ -62,7 +60,7 @@ class BlockSplitter:
 
     @property
     def tail(self) -> str:
-        """The end of `rest`, as much as a screen may show: it is rendered again and again."""
+        """The end of `rest`, at most a screenful, because it is rendered again and again."""
         opening = [self._opening] if self._fence else []
         lines = self._lines[len(opening) :]
         return "\n".join((*opening, *lines[-TAIL_LINES:], self._partial_line[-TAIL_CHARS:])).strip("\n")
@@ -93,7 +91,7 @@ class BlockSplitter:
         return before
 
     def _starts_block(self, line: str) -> bool:
-        """It comes after an empty line, and is not indented as the parts of a list are."""
+        """It follows an empty line, and is not indented like the parts of a list."""
         return bool(self._lines) and not self._lines[-1].strip() and bool(line.strip()) and not line[0].isspace()
 
     def _end_block(self) -> list[MarkdownBlock]:
@@ -106,7 +104,7 @@ _CODE = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})(?P<language>[^\n`]*)\n(?P<code
 _STYLE = re.compile(r"\x1b\[[\d;]*m")
 DIM, BOLD, STRIKETHROUGH, RED, GREEN, CYAN, YELLOW = "2", "1", "9", "31", "32", "36", "33"
 _ROLES = {DIM: "muted", RED: "removed", GREEN: "added", CYAN: "accent", YELLOW: "warning"}
-"""What the basic colours are used for, by field of `Palette`."""
+"""The field of `Palette` that replaces each basic colour."""
 
 
 def has_colour() -> bool:
@@ -118,7 +116,7 @@ def _palette() -> palette.Palette:
 
 
 def style(text: str, *codes: str) -> str:
-    """For our own text, or text that is already harmless. Without colours, bold and dim remain."""
+    """For text that is our own or already harmless. Without colours, bold and dim remain."""
     if not has_colour():
         kept = tuple(code for code in codes if code in (BOLD, DIM))
     elif (colours := palette.current()).is_fixed:
@@ -129,12 +127,12 @@ def style(text: str, *codes: str) -> str:
 
 
 def warm_up() -> None:
-    """Load all that rendering needs, before somebody waits for it."""
+    """Load everything that rendering needs before it is needed."""
     render_document("A `word`.\n\n```python\nx = 1\n```\n", 40)
 
 
 def render_document(text: str, columns: int) -> str:
-    """A whole text at once."""
+    """Render a whole text."""
     blocks = BlockSplitter()
     painted = ""
     for block in (*blocks.add(text), *blocks.end()):
@@ -143,7 +141,7 @@ def render_document(text: str, columns: int) -> str:
 
 
 def render_markdown(text: str, columns: int) -> str:
-    """One block."""
+    """Render one block."""
     harmless = readable(text)
     code = _CODE.fullmatch(harmless)
     if code is not None:
@@ -156,7 +154,7 @@ def render_markdown(text: str, columns: int) -> str:
         return _render(Padding(shown, (0, 0, 0, 2)), columns)
     from talaria.cli.screen.rich_markdown import LeftMarkdown  # noqa: PLC0415  (loaded after the prompt is drawn)
 
-    code_theme = cast("str", _code_theme(_palette()))  # rich passes it on to `Syntax`, which takes both
+    code_theme = cast("str", _code_theme(_palette()))  # rich passes it to `Syntax`, which accepts both
     return _render(LeftMarkdown(harmless, code_theme=code_theme, hyperlinks=False), columns)
 
 
@@ -171,9 +169,8 @@ def render_diff(text: str, columns: int) -> str:
 
 
 def render_file_change(change: FileChange, columns: int, *, max_lines: int | None = 24) -> str:
-    """The file, its counts of changed lines, and its hunks with line numbers. `max_lines` None: all
-    of them."""
-    from talaria.cli.screen.change_view import render_change  # noqa: PLC0415  (once needed)
+    """The file, its counts of changed lines, and its hunks with line numbers: at most `max_lines`, or all of them."""
+    from talaria.cli.screen.change_view import render_change  # noqa: PLC0415  (loaded when needed)
 
     painted = render_change(change, columns, _palette(), max_rows=max_lines, has_colour=has_colour())
     more = f"… {painted.omitted:,} more line{'' if painted.omitted == 1 else 's'}{': Ctrl-O' if painted.is_cut else ''}"
@@ -181,7 +178,7 @@ def render_file_change(change: FileChange, columns: int, *, max_lines: int | Non
 
 
 def render_checklist(result: str, columns: int) -> str:
-    """The steps in a result of the tool `todo`. Empty if there are none."""
+    """The steps in a result of the tool `todo`; empty if there are none."""
     lines: list[str] = []
     for step in read_steps(result):
         codes = [BOLD] if step.is_current else [] if step.is_open else [DIM]
@@ -215,7 +212,7 @@ def _render(what: "RenderableType", columns: int) -> str:
 
 @cache
 def _theme(colours: palette.Palette, inline_code: str) -> "Theme":
-    """Without a background of its own, for dark and light terminals."""
+    """Has no background colours, so that it fits dark and light terminals."""
     from rich.theme import Theme  # noqa: PLC0415
 
     accent, muted = _rich_style(colours.accent), _rich_style(colours.muted)
@@ -237,13 +234,13 @@ def _code_theme(colours: palette.Palette) -> "SyntaxTheme":
     from rich.style import Style  # noqa: PLC0415
     from rich.syntax import ANSISyntaxTheme  # noqa: PLC0415
 
-    from talaria.cli.screen.change_view import token_roles  # noqa: PLC0415  (once needed)
+    from talaria.cli.screen.change_view import token_roles  # noqa: PLC0415  (loaded when needed)
 
     styles = {kind: _rich_style(getattr(colours, role)) for kind, role in token_roles().items()}
     return ANSISyntaxTheme({kind: Style.parse(style) for kind, style in styles.items()})
 
 
 def _rich_style(code: str) -> str:
-    """An SGR code as a style of rich."""
+    """Convert an SGR code to a rich style."""
     basic = {"": "none", "1": "bold", "2": "dim", "33": "yellow", "35": "magenta", "36": "cyan"}
     return basic[code] if code in basic else f"color({code.removeprefix('38;5;')})"

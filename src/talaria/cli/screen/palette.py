@@ -1,12 +1,9 @@
-"""The colours of the screen: a palette for dark backgrounds, one for light ones, and a basic one
-for unknown ones.
+"""The colours of the screen: one palette each for dark, light and unknown backgrounds.
 
-The first two use the 240 colours of xterm that look the same in every terminal. The basic 16 are
-whatever the terminal's theme makes of them, so the basic palette leaves most text in its default
-colour.
+The first two use the 240 colours of xterm that look the same in every terminal. The basic 16 depend on the terminal's
+theme, so the basic palette leaves most text in its default colour.
 
-The terminal is asked for its background. Its answer arrives among the keys, and is filtered out of
-them.
+The terminal is asked for its background. Its answer arrives among the keys, and is filtered out.
 """
 
 import os
@@ -32,14 +29,14 @@ class Palette(NamedTuple):
     """SGR codes by purpose; empty is the default colour."""
 
     is_fixed: bool
-    """Its colours are those of xterm, whatever the terminal's theme."""
+    """Its colours do not depend on the terminal's theme."""
     added: str
     removed: str
     added_text: str
-    """Of an added line, where there is no syntax colour."""
+    """For parts of an added line that have no syntax colour."""
     removed_text: str
     added_word: str
-    """What is new within a line."""
+    """For the new part of a line."""
     removed_word: str
     muted: str
     accent: str
@@ -107,7 +104,7 @@ BASIC = Palette(
     accent="36",
     warning="33",
     keyword="1",
-    string="35",  # the basic colour that is most readable on black and on white
+    string="35",  # the most readable basic colour on both black and white
     number="35",
     comment="2",
     function="",
@@ -117,7 +114,7 @@ BASIC = Palette(
 BY_BACKGROUND: Mapping[Background, Palette] = {"dark": DARK, "light": LIGHT}
 
 _chosen: list[Background] = []
-"""At most one: there is only one terminal."""
+"""At most one, because there is only one terminal."""
 
 
 def current() -> Palette:
@@ -126,12 +123,12 @@ def current() -> Palette:
 
 
 def use_background(background: Background) -> None:
-    """Use the palette for this background from now on."""
+    """From now on, use the palette for this background."""
     _chosen[:] = [background]
 
 
 def background_of(environment: Mapping[str, str]) -> Background | None:
-    """From `COLORFGBG`, which some terminals set: two or three numbers, the background's last."""
+    """From `COLORFGBG`, which some terminals set: two or three numbers, with the background last."""
     number = environment.get("COLORFGBG", "").rpartition(";")[2]
     return None if not number.isdecimal() else "light" if number in _LIGHT_NUMBERS else "dark"
 
@@ -142,7 +139,7 @@ def has_many_colours(environment: Mapping[str, str]) -> bool:
 
 
 def should_ask(environment: Mapping[str, str]) -> bool:
-    """Whether an answer would make a difference, and the terminal would understand the question."""
+    """Whether the answer would matter, and the terminal would understand the question."""
     is_known = background_of(environment) is not None or bool(_chosen) or bool(environment.get("NO_COLOR"))
     return not is_known and has_many_colours(environment) and not environment["TERM"].startswith(_NO_ANSWER)
 
@@ -158,7 +155,7 @@ def hex_colour(code: str) -> str:
 
 
 def parse_background(reply: str) -> Background | None:
-    """A terminal's answer to `ASK_BACKGROUND`."""
+    """Read a terminal's answer to `ASK_BACKGROUND`."""
     found = _ANSWERED.match(reply)
     if found is None:
         return None
@@ -168,18 +165,18 @@ def parse_background(reply: str) -> Background | None:
 
 _REPLY = re.compile(r"\x1b\]11;[^\x07\x1b]*(?:\x07|\x1b\\)")
 _PARTIAL_REPLY = re.compile(r"\x1b\](?:1(?:1(?:;[^\x07\x1b]*\x1b?)?)?)?\Z")
-"""The start of an answer, at the end of what was read. An escape alone may be the key."""
+"""The start of an answer, at the end of the input. An escape alone may be the key."""
 
 
 def ask_background(input: Vt100Input, output: Vt100_Output, on_answer: Callable[[Background], None]) -> None:
-    """Returns at once; `on_answer` is called if an answer comes. Keys are read as before."""
+    """Returns at once; `on_answer` is called if an answer arrives. Keys are read as before."""
     input.vt100_parser = cast("Vt100Parser", _ReplyFilter(input, on_answer))
     output.write_raw(ASK_BACKGROUND)
     output.flush()
 
 
 class _ReplyFilter:
-    """Stands in for the key parser until the answer has come."""
+    """Takes the place of the key parser until the answer has arrived."""
 
     def __init__(self, input: Vt100Input, on_answer: Callable[[Background], None]) -> None:
         self._input = input
@@ -203,7 +200,7 @@ class _ReplyFilter:
         self._parser.feed(data)
 
     def flush(self) -> None:
-        """Keeps what is held back: an answer may come in pieces."""
+        """Keeps what is held back, because an answer may arrive in pieces."""
         self._parser.flush()
 
     def feed_and_flush(self, data: str) -> None:

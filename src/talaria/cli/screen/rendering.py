@@ -1,14 +1,13 @@
-"""Where prompt_toolkit's drawing needs help: terminals that reflow rows, and characters of several
-code points.
+"""Fixes two things in prompt_toolkit's drawing: terminals that reflow rows, and characters of several code points.
 
-A terminal that becomes narrower breaks its rows again and tells nobody. Only one thing is certain
-then: the cursor stays at its character. So it is parked at the first cell of the live area wherever
-possible (`InputLine`); elsewhere the rows that were added above it are counted.
+A terminal that becomes narrower breaks its rows again without saying so. All that is certain is that the cursor stays
+at its character. So it is parked at the first cell of the live area if possible (`InputLine`); otherwise the rows that
+were added above it are counted.
 
-prompt_toolkit places text code point by code point, so it would put the cursor six columns too far
-to the right of a family of four emoji. While a text is laid out, one unused code point stands for
-such a cluster; before it is written to the terminal, the cluster is put back. Not every terminal
-draws it as wide as it is measured here, so the cursor is then sent to its column.
+prompt_toolkit places text code point by code point, so it would put the cursor six columns too far to the right of a
+family of four emoji. While a text is laid out, one unused code point replaces such a cluster; before it is written to
+the terminal, the cluster is put back. Not every terminal draws it as wide as it is measured here, so the cursor is
+then moved to its column.
 """
 
 import os
@@ -34,7 +33,7 @@ from talaria.cli.screen.width import cluster_before, cluster_width, clusters, cu
 _NO_REFLOW = ("XTERM_VERSION", "STY", "NCURSES_NO_UTF8_ACS")
 """Set by xterm, screen and mosh, which cut rows instead of breaking them."""
 SETTLING_S = 1.0
-"""A terminal that was resized is likely to be resized again."""
+"""For this long, a terminal that was resized is likely to be resized again."""
 
 
 class LiveArea(Renderer):
@@ -55,8 +54,8 @@ class LiveArea(Renderer):
         super().render(app, layout, is_done)
 
     def erase_for_print(self) -> None:
-        """Erase the area for a moment, during which pastes stay bracketed."""
-        self._bracketed_paste_enabled = False  # so it is not switched off; the next drawing asks for it again
+        """Erase the area for a moment, during which bracketed paste stays on."""
+        self._bracketed_paste_enabled = False  # so that it is not switched off; the next drawing asks for it again
         self.erase()
 
     def erase(self, leave_alternate_screen: bool = True) -> None:
@@ -72,7 +71,7 @@ class LiveArea(Renderer):
         self.output.cursor_up(y + added)
         self._cursor_pos = Point(0, 0)
         self.output.erase_end_of_line()
-        self.output.cursor_forward(1)  # tmux keeps in its history what is erased from the very first cell on
+        self.output.cursor_forward(1)  # tmux moves what is erased from the very first cell into its history
         self.output.erase_down()
         self.output.cursor_backward(1)
         super().erase(leave_alternate_screen)
@@ -116,13 +115,13 @@ class InputLine(Window):
 
 _GAP = " · "
 MIN_TITLE_COLUMNS, MIN_MODEL_COLUMNS = 12, 6
-"""If cut shorter, they say nothing."""
+"""Cut shorter, they would say nothing."""
 
 
 class StatusLine(NamedTuple):
     model: str = ""
     tokens: int | None = None
-    """That the conversation takes of the model's window."""
+    """How many the conversation takes of the model's window."""
     window: int | None = None
     cost: str = ""
     title: str = ""
@@ -135,8 +134,8 @@ class StatusLine(NamedTuple):
     """Background conversations that are running."""
 
     def render(self, columns: int) -> str:
-        """As much as fits. The conversation's name is shortened first, then the model's; of the
-        rest, the sandbox level and how full the window is stay longest."""
+        """As much as fits. The conversation's name is shortened first, then the model's; the sandbox level and the
+        used share of the window stay longest."""
         context = ""
         if self.tokens is not None:
             context = f"{self.tokens / self.window:.0%} context" if self.window else f"{self.tokens:,} tokens"
@@ -161,7 +160,7 @@ class StatusLine(NamedTuple):
         for dropped in ("name", "cost", "background", "waiting", "sandbox", "context"):
             parts.pop(dropped, None)
             if dropped == "waiting" and "sandbox" in parts:
-                parts["sandbox"] = parts["sandbox"].partition(" (")[0]  # what the level lacks is dropped before it
+                parts["sandbox"] = parts["sandbox"].partition(" (")[0]  # the level itself stays longer
             room = columns - width(_GAP.join(["", *parts.values()]))
             if room >= min(width(short), MIN_MODEL_COLUMNS) or not parts:
                 model = self.model if width(self.model) <= room else cut(short, room)
@@ -170,10 +169,9 @@ class StatusLine(NamedTuple):
 
 
 _FREE_CODES = {1: range(0x10F000, 0x10FFFE), 2: range(0x3F000, 0x3FFFE)}
-"""Unused code points by how many columns they take: private ones, and the end of a plane for
-ideographs."""
+"""Unused code points by their width in columns: private ones, and the end of a plane for ideographs."""
 _MAX_CLUSTER_CODES = 64
-"""Code points that are looked at: accents can be piled up without end."""
+"""How many code points are examined, because accents can be piled up without end."""
 _COLUMN_MARK = "\0"
 """Between a cluster and the column after it; no text to draw contains this character."""
 
@@ -187,7 +185,7 @@ class ClusterOutput(Vt100_Output):
 
 
 class ClusterPlaceholders:
-    """Which code point stands for which cluster. If they run out, clusters are drawn as they are."""
+    """Maps code points to the clusters they replace. If they run out, clusters are drawn as they are."""
 
     def __init__(self) -> None:
         self._clusters: dict[str, str] = {}
@@ -195,13 +193,23 @@ class ClusterPlaceholders:
         self._left = {columns: iter(codes) for columns, codes in _FREE_CODES.items()}
 
     def pack(self, text: str) -> str:
-        """With one code point for each cluster that would be measured wrongly."""
+        """Replace each cluster that would be measured wrongly with one code point."""
         if text.isascii():
             return text
-        return "".join(self._placeholder(cluster) for cluster in clusters(text))
+        packed = ""
+        for cluster in clusters(text):
+            wide = cluster_width(cluster)
+            is_taken = any(ord(cluster[0]) in codes for codes in _FREE_CODES.values())
+            if cluster not in self._found and wide in _FREE_CODES and (wide != get_cwidth(cluster) or is_taken):
+                code = next(self._left[wide], None)
+                if code is not None:
+                    self._found[cluster] = chr(code)
+                    self._clusters[chr(code)] = cluster
+            packed += self._found.get(cluster, cluster)
+        return packed
 
     def pack_fragments(self, fragments: StyleAndTextTuples) -> StyleAndTextTuples:
-        """Neighbours of one style are joined first: a cluster may be spread over several."""
+        """Neighbours of the same style are joined first, because a cluster may be spread over several."""
         grouped = groupby(fragments, key=lambda fragment: fragment[0])
         return [(style, self.pack("".join(one[1] for one in group))) for style, group in grouped]
 
@@ -216,23 +224,9 @@ class ClusterPlaceholders:
                     whole.char = f"{text}{_COLUMN_MARK}{column + char.width + 1}"
                     row[column] = whole
 
-    def _placeholder(self, cluster: str) -> str:
-        if cluster in self._found:
-            return self._found[cluster]
-        wide = cluster_width(cluster)
-        is_taken = any(ord(cluster[0]) in codes for codes in _FREE_CODES.values())
-        if wide not in _FREE_CODES or (wide == get_cwidth(cluster) and not is_taken):
-            return cluster
-        code = next(self._left[wide], None)
-        if code is None:
-            return cluster
-        self._found[cluster] = chr(code)
-        self._clusters[chr(code)] = cluster
-        return self._found[cluster]
-
 
 class ClusterProcessor(Processor):
-    """Packs the line that is typed on, and maps positions of the cursor."""
+    """Packs the input line, and maps positions of the cursor."""
 
     def __init__(self, placeholders: ClusterPlaceholders) -> None:
         self._placeholders = placeholders
@@ -279,7 +273,7 @@ class ClusterSplit(HSplit):
 
 
 def _map_position(places: list[int], end: int, place: int) -> int:
-    """A position past the end stays as far past it."""
+    """A position past the end stays just as far past it."""
     return places[place] if place < len(places) else end + place - len(places)
 
 
@@ -289,7 +283,7 @@ def next_cluster(text: str, place: int) -> int:
 
 
 def inside_cluster(text: str, place: int) -> int | None:
-    """The start of the cluster that this place is inside of; None if it is between two."""
+    """The start of the cluster that contains this position; None if it is between two clusters."""
     if not 0 < place < len(text):
         return None
     start = cluster_before(text, place + 1)

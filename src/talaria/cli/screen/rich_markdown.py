@@ -1,6 +1,7 @@
-"""rich's markdown for a terminal: plain headings at the left, and tables that lose nothing. A link
-that does not fit into its cell is written in full below the table, so that it can be opened and
-copied."""
+"""rich's markdown for a terminal: plain headings on the left, and tables that lose nothing.
+
+A link that does not fit its cell is written in full below the table, so that it can be opened and copied.
+"""
 
 import re
 from typing import ClassVar
@@ -16,7 +17,7 @@ from rich.text import Text
 _PARENTHESIZED = r"\([^\s()<>]*\)"
 _ADDRESS = rf"\b[a-zA-Z][a-zA-Z\d+.-]*://(?:[^\s()<>]|{_PARENTHESIZED})*(?:[^\s()<>.,;:!?'\"\]]|{_PARENTHESIZED})"
 _LINK = re.compile(rf"(?P<bare>{_ADDRESS})(?: \((?P=bare)\))?|\((?P<target>{_ADDRESS})\)")
-"""As rich writes links: an address, one that is its own text, or one after a text."""
+"""The forms in which rich writes links: an address alone, as its own text, or after a text."""
 _AROUND_CELL = 3
 """Columns for padding and rules."""
 
@@ -57,7 +58,7 @@ def _table(heads: list[Text], rows: list[list[Text]]) -> Table:
 
 
 def _with_notes(cell: Text, room: int, links: list[str]) -> Text:
-    """With a number for every link wider than `room`; those links are added to `links`."""
+    """Replaces every link wider than `room` with a number, and adds it to `links`."""
     shown, last = Text(justify=cell.justify), 0
     for found in _LINK.finditer(cell.plain):
         link = found["bare"] or found["target"]

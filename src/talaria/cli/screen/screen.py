@@ -1,5 +1,5 @@
-"""The screen itself: finished lines go into the terminal's own scrollback; below them is the live
-area: what still changes, the line to type on or a question in its place, and the status."""
+"""The screen. Finished lines go into the terminal's own scrollback. Below them is the live area: what still changes,
+the input line or a question in its place, and the status."""
 
 import asyncio
 import os
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 REDRAW_S = 0.01
 QUIET_S = 0.03
 ESCAPE_S = 0.1
-"""How long to wait for the rest of an escape sequence: a slow line needs some time."""
+"""How long to wait for the rest of an escape sequence over a slow connection."""
 MAX_COMPLETIONS = 7
 PROMPT = "› "
 _OTHER_ROWS = 6
@@ -80,7 +80,7 @@ def _style(colours: palette.Palette) -> Style:
 
 
 class ScreenListener(Protocol):
-    """Hears what the person does."""
+    """Gets what the person does."""
 
     def submit(self, text: str) -> None: ...
     def steer(self, text: str) -> None: ...
@@ -102,16 +102,16 @@ class Screen:
         self.status = StatusLine()
         self.is_working = False
         self.is_raw = False
-        """The terminal is in raw mode; before that it sent Enter as Ctrl-J."""
+        """Whether the terminal is in raw mode; before that it sends Enter as Ctrl-J."""
         self.menu: Menu | None = None
-        self._listener = listener
+        self.listener = listener
         self._render_live: Callable[[int], str] = lambda _: ""
         self.pastes = Pastes()
         self._history = history
         self._menus: list[Menu] = []
         self._history_task: asyncio.Task[None] | None = None
         self._editor_task: asyncio.Task[None] | None = None
-        """While the line is edited in the person's editor."""
+        """Runs while the line is open in the person's editor."""
         self._print_queue: asyncio.Queue[str | None] = asyncio.Queue()
         """Texts, and None to clear the screen."""
         self.buffer = Buffer(
@@ -127,7 +127,7 @@ class Screen:
             color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
             min_redraw_interval=REDRAW_S,
             input=input,
-            output=output  # the terminal is never asked where its cursor is: not every one answers
+            output=output  # the terminal is never asked for its cursor position, because not every one answers
             or ClusterOutput(sys.stdout, _terminal_size, term=os.environ.get("TERM"), enable_cpr=False),
             enable_page_navigation_bindings=False,
             erase_when_done=True,
@@ -137,15 +137,15 @@ class Screen:
         self._app.timeoutlen = 3 * ESCAPE_S
 
     async def run(self, on_ready: Callable[[], None]) -> None:
-        """Until `close`. `on_ready` is called once the line can be typed on."""
-        self._app.output.write_raw("\r\x1b[K")  # the terminal itself echoed keys that came before us
+        """Runs until `close`. `on_ready` is called once the person can type."""
+        self._app.output.write_raw("\r\x1b[K")  # the terminal has echoed keys that were typed before
         printer = asyncio.create_task(self._print_all(), name="printer")
 
         def start() -> None:
             self.is_raw = True
             on_ready()
 
-        def start_soon() -> None:  # once what was typed before us is on the line
+        def start_soon() -> None:  # once the keys that were typed before are on the line
             asyncio.get_running_loop().call_later(QUIET_S, start)
 
         try:
@@ -159,7 +159,7 @@ class Screen:
             self._app.exit()
 
     def use_theme(self, theme: Literal["auto", "light", "dark"]) -> None:
-        """`auto`: ask the terminal, and use what it answers as soon as it does."""
+        """`auto` asks the terminal, and applies its answer when it arrives."""
         input, output = self._app.input, self._app.output
         if theme != "auto":
             self._use_background(theme)
@@ -174,22 +174,22 @@ class Screen:
         """Raises `BadConfig`."""
         bind_steer_key(self._keys, self, key)
 
-    # What is shown
+    # Output
 
     def print(self, text: str) -> None:
-        """Into the scrollback: harmless text, or our own."""
+        """Print text, which must be harmless or our own, into the scrollback."""
         self._print_queue.put_nowait(text)
 
     def clear(self) -> None:
-        """Scroll the screen empty. Its lines stay in the scrollback, which is not ours alone."""
+        """Scroll the screen empty. Its lines stay in the scrollback, which we share with others."""
         self._print_queue.put_nowait(None)
 
     async def drain(self) -> None:
-        """Wait until all of it is printed."""
+        """Wait until everything is printed."""
         await self._print_queue.join()
 
     def show(self, render_live: Callable[[int], str]) -> None:
-        """What still changes, rendered for so many columns."""
+        """`render_live` takes columns and returns what still changes."""
         self._render_live = render_live
         self.redraw()
 
@@ -197,7 +197,7 @@ class Screen:
         self._app.invalidate()
 
     async def ask(self, menu: Menu) -> str | None:
-        """One question at a time; the line keeps what is on it."""
+        """One question at a time; the input line keeps its text."""
         self.show_menu(menu)
         try:
             return await menu.answer
@@ -207,7 +207,7 @@ class Screen:
             self.buffer.insert_text(menu.stray_text)
 
     def show_menu(self, menu: Menu) -> None:
-        """It takes the keys from now on, or when it is its turn. `ask` removes it."""
+        """The menu gets the keys now, or when it is its turn. `ask` removes it."""
         if menu not in self._menus:
             self._menus.append(menu)
             self._next_menu()
@@ -230,8 +230,7 @@ class Screen:
             texts = [text, *(self._print_queue.get_nowait() for _ in range(self._print_queue.qsize()))]
             if self._editor_task is not None:
                 await asyncio.wait([self._editor_task])
-            # The terminal stays in raw mode: otherwise it would echo keys, and Enter would be a
-            # line break.
+            # The terminal stays in raw mode; otherwise it would echo keys, and Enter would be a line break.
             self._area.erase_for_print()
             self._write(texts)
             with set_app(self._app):
@@ -249,17 +248,17 @@ class Screen:
                 output.write_raw(text.replace("\n", "\r\n") + "\r\n")
         output.flush()
 
-    # What is typed
+    # Input
 
     def submit(self) -> None:
         text = self._take_line()
         if text.strip():
-            self._listener.submit(text)
+            self.listener.submit(text)
 
     def steer(self) -> None:
         text = self._take_line()
         if text.strip():
-            self._listener.steer(text)
+            self.listener.steer(text)
 
     def _take_line(self) -> str:
         text = self.pastes.unfold(self.buffer.text)
@@ -272,13 +271,10 @@ class Screen:
         if self.buffer.text and not self.is_working:
             self.buffer.reset()
         else:
-            self._listener.interrupt()
-
-    def leave(self) -> None:
-        self._listener.leave()
+            self.listener.interrupt()
 
     def _snap_cursor(self, _: Buffer) -> None:
-        """Whatever moved the cursor, it is never inside a cluster."""
+        """However the cursor was moved, it is never inside a cluster."""
         start = inside_cluster(self.buffer.text, self.buffer.cursor_position)
         if start is not None:
             self.buffer.cursor_position = start
@@ -291,18 +287,15 @@ class Screen:
     def open_editor(self) -> None:
         self._editor_task = self.buffer.open_in_editor()
 
-    def show_details(self) -> None:
-        self._listener.show_details()
-
     def paste(self, text: str) -> None:
         self.buffer.insert_text(self.pastes.fold(text))
 
     def search_history(self) -> None:
-        """The latest line first. A folded paste is found by everything in it."""
+        """The latest line comes first. A folded paste is found by its full text."""
         latest = dict.fromkeys(reversed(self._history.get_strings()))
         items = [MenuItem(one, one, one if "\n" in one else "", searched=self.pastes.unfold(one)) for one in latest]
         menu = Menu("Input history", items, mode="search")
-        self.show_menu(menu)  # at once: the next keys are for it
+        self.show_menu(menu)  # at once, because the next keys are for it
 
         async def insert_chosen() -> None:
             chosen = await self.ask(menu)
@@ -312,7 +305,7 @@ class Screen:
 
         self._history_task = asyncio.get_running_loop().create_task(insert_chosen())
 
-    # How it is laid out
+    # Layout
 
     def _layout(self) -> ClusterSplit:
         has_menu = Condition(lambda: self.menu is not None)
@@ -360,16 +353,15 @@ class Screen:
         return split
 
     def _live_text(self) -> str:
-        """At most half of the screen: rows that a narrower terminal breaks in two must not scroll
-        off the top."""
+        """At most half of the screen, so that rows do not scroll off the top when a narrower terminal breaks them."""
         if self.menu is not None and self.rows < SMALL_ROWS:
-            return ""  # the question needs them all
+            return ""  # the question needs all rows
         rows = max(1, min(self.rows - _OTHER_ROWS, self.rows // 2)) if self.menu is None else 1
         lines = self._render_live(self.columns).split("\n")
         return "\n".join(lines[-rows:])
 
     def _parks_cursor(self) -> bool:
-        """The terminal's own cursor, while work goes on and nobody types."""
+        """Whether to park the terminal's own cursor: while something is running and nobody types."""
         is_typing = bool(self.buffer.text) and not self._area.is_settling
         return self.is_working and self.menu is None and not is_typing
 
@@ -392,6 +384,6 @@ class Screen:
 
 
 def _terminal_size() -> Size:
-    """Some terminals say that they have no size at all."""
+    """Some terminals report a size of zero."""
     columns, rows = os.get_terminal_size(sys.stdout.fileno())
     return Size(rows=rows or 24, columns=columns or 80)

@@ -1,5 +1,7 @@
-"""What the screen shows of a conversation: its turns, questions to the person, notices, and the
-queued lines. Turns from the journal look as they did when they ran."""
+"""Shows a conversation on the screen: its turns, questions to the person, notices, and queued lines.
+
+Turns from the journal look as they did when they ran.
+"""
 
 import asyncio
 from collections import deque
@@ -8,7 +10,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from talaria.cli.command_name import runnable
-from talaria.cli.conversation import INTERRUPTED
+from talaria.cli.conversation import INTERRUPTED, TypedLine
 from talaria.cli.safe import decidable, readable
 from talaria.cli.screen import palette
 from talaria.cli.screen.change_view import render_change, strip_codes
@@ -34,7 +36,7 @@ from talaria.tools.person import Answer, Instead, Question, measure
 INSTEAD = "No, and tell it what to do instead"
 MAX_ECHOED_LINES = 12
 MAX_SCREENS = 3
-"""Of a conversation that is resumed."""
+"""How much of a resumed conversation is shown."""
 TICK_S = 0.1
 _KEYS: dict[Answer, str] = {"once": "y", "session": "s", "project": "p", "always": "a"}
 
@@ -46,8 +48,8 @@ class ScreenInterface:
         self._clock = clock
         self._view: TurnView | None = None
         self._last_view: TurnView | None = None
-        self._queue: deque[str] = deque()
-        """Lines that wait for their turn."""
+        self._queue: deque[TypedLine] = deque()
+        """Lines that wait until those before them are done."""
 
     @property
     def is_turn_shown(self) -> bool:
@@ -66,7 +68,7 @@ class ScreenInterface:
         self._screen.show(self._render_live)
 
         def show(event: Event) -> None:
-            self._last_view = view  # not before: if nothing was left to finish, the last turn is still the last
+            self._last_view = view  # only now: if there is nothing to finish, the previous turn stays the last one
             view.show(event)
 
         return show
@@ -108,7 +110,7 @@ class ScreenInterface:
         return True
 
     def show_note(self, text: str) -> None:
-        """What the person tells the model during a turn."""
+        """Show what the person tells the model during a turn."""
         note = style(f"  ↪ {readable(text)}", CYAN) + style("  (sent at its next step)", DIM)
         if self._view is not None:
             self._view.add_note(note)
@@ -116,12 +118,12 @@ class ScreenInterface:
             self._screen.print(note)
 
     def show_details(self) -> None:
-        """Of the last turn, or of the current one once something has happened in it."""
+        """Details of the last turn, or of the current one once something has happened in it."""
         details = self._last_view.render_details() if self._last_view else ""
         self._screen.print(details or style("  No tools were used, and there is no thinking to show.", DIM))
 
     async def tick(self) -> None:
-        """Redraws the clock of a turn."""
+        """Keep redrawing the clock of the turn."""
         while True:
             await asyncio.sleep(TICK_S)
             if self._view is not None:
@@ -132,7 +134,7 @@ class ScreenInterface:
 
     def _render_live(self, columns: int) -> str:
         parts = [self._view.render_live(columns)] if self._view else []
-        parts += [style(cut(f"  queued: {' '.join(readable(line).split())}", columns), DIM) for line in self._queue]
+        parts += [style(cut(f"  queued: {' '.join(readable(line).split())}", columns), DIM) for line, _ in self._queue]
         return "\n".join(parts)
 
     def _show_usage(self, tokens: int, window: int | None) -> None:
@@ -140,7 +142,7 @@ class ScreenInterface:
 
 
 class ScreenPerson:
-    """Approves calls or not, and answers the model's questions."""
+    """Asked whether to approve calls, and the model's questions."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -183,8 +185,8 @@ class ScreenPerson:
 
 
 def question_rows(question: Question, columns: int, *, is_plain: bool = False) -> list[str]:
-    """A question about changes of files, with nothing left out. No row is wider than `columns`.
-    `is_plain`: without escape sequences, even where there are colours."""
+    """A question about file changes, with nothing left out. No row is wider than `columns`. `is_plain` removes all
+    escape sequences."""
     colours = palette.current() if has_colour() else palette.BASIC
     place = f"\n(in {question.workdir})" if question.workdir else ""
     rows = wrap(decidable(f"{question.headline}{place}"), columns)
@@ -197,10 +199,10 @@ def question_rows(question: Question, columns: int, *, is_plain: bool = False) -
 class PastTurns(NamedTuple):
     lines: Sequence[str]
     is_all: bool
-    """False: the conversation has more before these lines."""
+    """False if the conversation has more before these lines."""
     last: TurnView | None
     tokens: int | None
-    """That the conversation took in its last round."""
+    """How many the conversation took in its last round."""
 
 
 class _LineBuffer:
@@ -217,8 +219,7 @@ class _LineBuffer:
 
 
 def render_past_turns(entries: Sequence[Recorded], columns: int, max_lines: int, clock: Clock) -> PastTurns:
-    """The last turns that fit, the very last one at least in part. Renders markdown, which takes a
-    moment."""
+    """The last turns that fit; of the very last one at least a part. Renders markdown, which takes a moment."""
     starts = [place for place, one in enumerate(entries) if isinstance(one.entry, TurnStarted) and place]
     turns = [entries[start:end] for start, end in zip([0, *starts], [*starts, len(entries)], strict=True)]
     lines: list[str] = []
@@ -249,7 +250,7 @@ def _replay_turn(turn: Sequence[Recorded], view: TurnView, output: _LineBuffer) 
             case MessageAdded(User(author="steering") as message):
                 output.print(style(f"  ↪ {readable(message.text)}", CYAN))
             case MessageAdded(User()):
-                pass  # the host's own; people do not see it
+                pass  # from the host, and not for people
             case MessageAdded(Assistant() as message):
                 view.show(ThinkingDelta("".join(part.text for part in message.parts if isinstance(part, Thinking))))
                 view.show(RoundEnded(message))
@@ -270,7 +271,7 @@ def _replay_turn(turn: Sequence[Recorded], view: TurnView, output: _LineBuffer) 
 
 
 def render_echo(line: str, columns: int) -> str:
-    """What the person said, or the start of it."""
+    """What the person typed, or the start of it."""
     first, *others = wrap_words(readable(line), columns - len(PROMPT)).split("\n")
     shown = others[: MAX_ECHOED_LINES - 1]
     left = len(others) - len(shown)

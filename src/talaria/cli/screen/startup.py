@@ -1,8 +1,7 @@
-"""Opens the screen before anything else is loaded: what is typed in the meantime waits."""
+"""Opens the screen before anything else is loaded. Lines typed in the meantime wait."""
 
 import asyncio
 import importlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ def run_screen(profile: str | None, options: CliOptions) -> int:
 
 
 class Startup:
-    """Listens to the screen until the chat is loaded, and forwards to it afterwards."""
+    """Loads the chat, and listens to the screen until then."""
 
     def __init__(self, profile: str | None, options: CliOptions) -> None:
         self._profile = profile
@@ -58,10 +57,9 @@ class Startup:
 
     async def _run_chat(self) -> None:
         def attach(chat: "ChatScreen") -> None:
-            """The chat listens from now on, first to what was typed before."""
-            self._chat = chat
-            waiting, self._waiting = self._waiting, []
-            for text in waiting:
+            """From now on the chat listens, starting with the lines typed before it was loaded."""
+            self._chat = self._screen.listener = chat
+            for text in self._waiting:
                 chat.submit(text)
 
         try:
@@ -79,22 +77,15 @@ class Startup:
     # What the person does
 
     def submit(self, text: str) -> None:
-        self._forward(lambda chat: chat.submit(text), lambda: self._waiting.append(text))
+        self._waiting.append(text)
 
     def steer(self, text: str) -> None:
-        self._forward(lambda chat: chat.steer(text), lambda: self._waiting.append(text))
+        self._waiting.append(text)
 
     def interrupt(self) -> None:
-        self._forward(lambda chat: chat.interrupt(), self._screen.close)
+        self._screen.close()
 
     def leave(self) -> None:
-        self._forward(lambda chat: chat.leave(), self._screen.close)
+        self._screen.close()
 
-    def show_details(self) -> None:
-        self._forward(lambda chat: chat.show_details(), lambda: None)
-
-    def _forward(self, to_chat: "Callable[[ChatScreen], None]", before: Callable[[], None]) -> None:
-        if self._chat is not None:
-            to_chat(self._chat)
-        else:
-            before()
+    def show_details(self) -> None: ...

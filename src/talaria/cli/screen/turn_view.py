@@ -1,8 +1,6 @@
-"""A turn on the screen: what is complete goes into the scrollback, what is being written or done is
-drawn below it.
+"""A turn on the screen: what is complete goes into the scrollback; what is being written or done is drawn below it.
 
-A tool call is one line: what it is about, how it ended, how long it took. Below it are the lines
-that say most about it.
+A tool call is one line: what it is about, how it ended, and how long it took. Below it are its most informative lines.
 """
 
 import json
@@ -59,23 +57,23 @@ _COLOURS = {"done": GREEN, "failed": RED, "invalid": RED, "refused": YELLOW, "ca
 
 
 class ToolCallLines(msgspec.Struct, frozen=True):
-    """A call; without a result it is running, or was stopped."""
+    """A call. Without a result, it is running or was stopped."""
 
     name: str
     arguments: str
     result: ToolResult | None = None
     seconds: float | None = None
-    """None: not known."""
+    """None if it is not known."""
 
     def render_running(self, columns: int, mark: str, colour: str, output: Sequence[str] = ()) -> str:
-        """With the last lines of its output."""
+        """Includes the last lines of its output."""
         took = f"{self.seconds:.0f} s" if self.seconds and self.seconds >= 1 else ""
         lines = [self._headline(columns, mark, colour, "", took)]
         lines += [_detail_line(line, columns) for line in output[-MAX_OUTPUT_LINES:]]
         return "\n".join(lines)
 
     def render_ended(self, columns: int) -> str:
-        """With its output, its error, or its changes of files."""
+        """Includes its output, its error, or its file changes."""
         how = self._outcome
         label, reason = _end_label(how, columns)
         has_run = self.result is None or self.result.disposition != "none"
@@ -90,15 +88,19 @@ class ToolCallLines(msgspec.Struct, frozen=True):
         excerpt = Excerpt(self.result.text[: how.output_chars], MAX_OUTPUT_LINES, is_failed=how.kind != "done")
         lines += [_detail_line(line, columns) for line in excerpt.lines]
         lines += [_detail_line(f"{excerpt.more}: Ctrl-O", columns)] if excerpt.more else []
-        for note in _sandbox_notes(self.result, how):
-            lines += _note_lines(note, columns)
+        if how.words:  # below how it ended are notes of the sandbox, such as hosts that could not be reached
+            ours = self.result.text[how.output_chars :].strip("\n").partition("\n\n")[0].split("\n")
+            has_ended = ours[0].startswith("[")  # otherwise it was started in the background
+            for line in ours[1:]:
+                if has_ended or line.startswith(_SANDBOX_NOTE):
+                    lines += _note_lines(line.removeprefix("[").removesuffix("]"), columns)
         lines += _change_lines(self.result, how, columns)
         if steps:
             lines += [f"    {row}" for row in render_checklist(self.result.text, columns - 4).split("\n")]
         return "\n".join(lines)
 
     def render_details(self, columns: int) -> str:
-        """All of it, as far as it is kept."""
+        """Everything that is kept of it."""
         how = self._outcome
         arguments = visible(self.arguments).split("\n")
         left = len(arguments) - MAX_ARGUMENT_LINES
@@ -130,7 +132,7 @@ class ToolCallLines(msgspec.Struct, frozen=True):
 
 
 def _end_label(how: Outcome, columns: int) -> tuple[str, str]:
-    """The end of the line, and the reason to put below it if it is too long for that."""
+    """The label at the end of the line, and the reason, which goes below the line if it is too long for the label."""
     words = visible(how.words)
     match how.kind:
         case "done":
@@ -144,17 +146,6 @@ def _end_label(how: Outcome, columns: int) -> tuple[str, str]:
             label, full = "invalid", f"invalid: {words}"
     fits = bool(words) and width(full) <= min(MAX_END_COLUMNS, columns // 3)
     return (full, "") if fits else (label, words)
-
-
-def _sandbox_notes(result: ToolResult, how: Outcome) -> list[str]:
-    """What a command's result says besides how it ended: hosts that were out of reach, files that
-    were held back."""
-    if not how.words:
-        return []
-    ours = result.text[how.output_chars :].strip("\n").partition("\n\n")[0].split("\n")
-    has_ended = ours[0].startswith("[")  # otherwise it was started in the background
-    notes = [line for line in ours[1:] if has_ended or line.startswith(_SANDBOX_NOTE)]
-    return [line.removeprefix("[").removesuffix("]") for line in notes]
 
 
 def _change_lines(result: ToolResult, how: Outcome, columns: int) -> list[str]:
@@ -177,7 +168,7 @@ def _change_lines(result: ToolResult, how: Outcome, columns: int) -> list[str]:
 
 
 def summarise_arguments(arguments: str) -> str:
-    """The one argument that says most, on one line."""
+    """The most informative argument, on one line."""
     try:
         given: Any = json.loads(arguments)
     except (ValueError, RecursionError):
@@ -190,7 +181,7 @@ def summarise_arguments(arguments: str) -> str:
         return _one_line(str(key[0]))
     texts = list[str]()
     for name, value in named.items():
-        if isinstance(value, list):  # its length
+        if isinstance(value, list):
             count = len(cast("list[Any]", value))
             value = f"{count} item{'' if count == 1 else 's'}"  # noqa: PLW2901
         texts.append(f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
@@ -207,7 +198,7 @@ def find_diff(text: str) -> str:
 
 
 def _note_lines(text: str, columns: int) -> list[str]:
-    """Prose, below the line of the call."""
+    """Prose below the line of the call."""
     lines = wrap(wrap_words(visible(text), columns - 4), columns - 4)
     more = ["…"] if len(lines) > MAX_NOTE_LINES else []
     return [style(f"    {line}", YELLOW) for line in (*lines[:MAX_NOTE_LINES], *more)]
@@ -226,12 +217,11 @@ SPINS_PER_S = 8
 _ROUND = "\n\n"
 """Between the thinking of one round and the next."""
 OnUsage = Callable[[int, int | None], None]
-"""Called with the tokens that the conversation takes, and the size of the window, if that is known.
-"""
+"""Called with the tokens that the conversation takes, and the size of the window, if known."""
 
 
 class TurnOutput(Protocol):
-    """Where a turn is printed: the screen."""
+    """Where a turn is printed: the screen, or a list of lines."""
 
     @property
     def columns(self) -> int: ...
@@ -245,7 +235,7 @@ class _RunningCall(msgspec.Struct, frozen=True):
     arguments: str
     began: float
     output: Sequence[str] = ()
-    """Its last lines."""
+    """The last lines."""
 
 
 class TurnView:
@@ -261,10 +251,10 @@ class TurnView:
         self._ended: list[ToolCallLines] = []
         self._window: int | None = None
         self._render_cache = ("", 0, "")
-        """The unfinished block, for how many columns, and how it is rendered."""
+        """The unfinished block, the columns, and the rendered block."""
         self._needs_gap = True
         self._notes: list[str] = []
-        """They wait for the end of a block."""
+        """Printed at the end of a block."""
 
     def show(self, event: Event) -> None:
         match event:
@@ -290,7 +280,7 @@ class TurnView:
             case ToolBegan(call, name, arguments):
                 self._end_text()
                 self._running[call] = _RunningCall(name, arguments, self._clock.monotonic())
-            case ToolOutput(call, tail):  # drawn at the next tick, however much comes
+            case ToolOutput(call, tail):  # drawn at the next tick, however much arrives
                 if call in self._running:
                     lines = [line for line in output_lines(tail) if line.strip()]
                     self._running[call] = msgspec.structs.replace(self._running[call], output=lines)
@@ -306,15 +296,14 @@ class TurnView:
                 self.end()
 
     def end(self) -> None:
-        """Also before the turn has ended: its text so far stays, and running calls count as
-        stopped."""
+        """If the turn has not ended, its text so far stays, and running calls count as stopped."""
         self._end_text()
         for running in self._running.values():
             self._end_tool(ToolCallLines(running.name, running.arguments))
         self._running.clear()
 
     def add_note(self, text: str) -> None:
-        """The person's, printed after the block that is being written."""
+        """Print the person's note after the block that is being written."""
         self._notes.append(text)
         if not self._blocks.rest:
             self._print_notes()
@@ -332,7 +321,14 @@ class TurnView:
         for one in self._running.values():
             call = ToolCallLines(one.name, one.arguments, seconds=now - one.began)
             parts.append(call.render_running(columns, self._spinner, CYAN, one.output))
-        return "\n".join([*parts, style(cut(self._progress_line(), columns), DIM)])
+        if self._screen.menu is not None:
+            progress = f"{self._spinner} Waiting for your answer … {self.seconds:.0f} s"
+        else:
+            doing = "Writing" if self._blocks.rest else "Working" if self._running else "Thinking"
+            progress = f"{self._spinner} {doing} … {self.seconds:.0f} s · Ctrl-C stops"
+            if doing == "Thinking" and (thoughts := "".join(self._thoughts[-40:]).rpartition("\n")[2].strip()):
+                progress += f" · {readable(thoughts)}"
+        return "\n".join([*parts, style(cut(progress, columns), DIM)])
 
     def render_details(self) -> str:
         """All the thinking and all the calls of the turn."""
@@ -347,14 +343,6 @@ class TurnView:
     @property
     def _spinner(self) -> str:
         return _SPINNER[int(self.seconds * SPINS_PER_S) % len(_SPINNER)]
-
-    def _progress_line(self) -> str:
-        if self._screen.menu is not None:
-            return f"{self._spinner} Waiting for your answer … {self.seconds:.0f} s"
-        doing = "Writing" if self._blocks.rest else "Working" if self._running else "Thinking"
-        thought = "" if doing != "Thinking" else readable("".join(self._thoughts[-40:]).rpartition("\n")[2].strip())
-        line = f"{self._spinner} {doing} … {self.seconds:.0f} s · Ctrl-C stops"
-        return f"{line} · {thought}" if thought else line
 
     def _write(self, text: str) -> None:
         self._has_written = True

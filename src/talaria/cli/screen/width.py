@@ -1,7 +1,7 @@
-"""How many columns a text takes; cutting and wrapping it.
+"""Measures, cuts and wraps text by columns.
 
-The unit is the grapheme cluster, which people see as one character: an emoji family, a Hindi
-syllable, a letter with its accents. Nothing is cut or wrapped inside one.
+The unit is the grapheme cluster, which people see as one character: an emoji family, a Hindi syllable, a letter with
+its accents. Nothing is cut or wrapped inside one.
 """
 
 import os
@@ -19,12 +19,12 @@ def clusters(text: str) -> Iterator[str]:
 
 
 def cluster_before(text: str, place: int) -> int:
-    """The start of the cluster that ends at this place, or extends past it."""
+    """The start of the cluster that ends at this position or extends past it."""
     return grapheme_boundary_before(text, place) if place > 0 else 0
 
 
 def width(text: str) -> int:
-    """As this terminal draws it. Control characters take no column."""
+    """The columns that this terminal draws it with. Control characters take none."""
     if text.isascii() and text.isprintable():
         return len(text)
     return sum(map(cluster_width, clusters(text)))
@@ -32,20 +32,17 @@ def width(text: str) -> int:
 
 @lru_cache(maxsize=10_000)
 def cluster_width(cluster: str) -> int:
-    return max(0, wcstwidth(cluster, term_program=_terminal_name()))
-
-
-def _terminal_name() -> str:
-    """Not all terminals draw a family as one emoji; wcwidth knows which do, by their names. Any of
-    them may call itself xterm, so that name alone says nothing."""
+    """Not every terminal draws a family as one emoji; wcwidth knows by name which do. Many terminals call themselves
+    xterm, so that name alone says nothing."""
     name = os.environ.get("TERM", "")
     by_variable = {"VTE_VERSION": "vte", "XTERM_VERSION": "xterm"} if name.startswith("xterm") else {}
     found = (name for variable, name in by_variable.items() if variable in os.environ)
-    return os.environ.get("TERM_PROGRAM") or next(found, name if name != "xterm" else "")
+    terminal = os.environ.get("TERM_PROGRAM") or next(found, name if name != "xterm" else "")
+    return max(0, wcstwidth(cluster, term_program=terminal))
 
 
 def cut(text: str, columns: int) -> str:
-    """At most so wide; an ellipsis stands for the rest."""
+    """Cut to at most `columns`, with an ellipsis for the rest."""
     if width(text) <= columns:
         return text
     kept, used = "", 1
@@ -58,7 +55,7 @@ def cut(text: str, columns: int) -> str:
 
 
 def wrap(text: str, columns: int) -> list[str]:
-    """Every line, broken where it must be between any two characters: nothing is hidden."""
+    """Break each line where it must be broken, between any two characters. Nothing is left out."""
     lines, columns = list[str](), max(1, columns)
     for line in text.split("\n"):
         if line.isascii() and line.isprintable():  # the fast way: it may be very long
@@ -77,8 +74,8 @@ def wrap(text: str, columns: int) -> list[str]:
 
 
 def wrap_words(text: str, columns: int) -> str:
-    """Breaks lines between words, where there are any. Continuations are indented as the line is,
-    or to the second column of a two-column list."""
+    """Break lines between words. Continuation lines are indented like the line, or to the second column of a
+    two-column list."""
     wrapped = list[str]()
     for line in text.split("\n"):
         first = _LISTED.match(line)
