@@ -156,10 +156,6 @@ ELSEWHERE = {
         "cli/health/escapes/canaries",
         "cli/health/escapes/escape_trial",
         "cli/health/escapes/intruder",
-        "cli/health/escapes/link_trial",
-        "cli/health/escapes/policy_trial",
-        "cli/health/escapes/resource_trial",
-        "cli/health/own_trial",
         "cli/health/security",
     ),
     "opens no file: a session, a chat, a page, a stream": (

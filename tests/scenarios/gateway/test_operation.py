@@ -300,7 +300,7 @@ async def test_a_platform_that_is_refused_is_not_well(station: Station) -> None:
     assert (code, json.loads(body)["ok"]) == (503, False)
     doctor = await station.talaria("doctor")
     assert "\nwarn  gateway: telegram is refused: " in doctor.out
-    assert "\n  ok  platform telegram: 1 may speak, others by pairing\n" in doctor.out
+    assert "\n  ok  platform telegram: 1 may talk to it, others by pairing\n" in doctor.out
     assert (await station.talaria("gateway", "stop")).code == 0
 
 
