@@ -44,7 +44,6 @@ ELSEWHERE = {
         "cli/first_run/setup",
         "cli/gateway/daemon",
         "cli/gateway/gateway_commands",
-        "cli/gateway/gateway_view",
         "cli/gateway/log",
         "cli/health/checks",
         "cli/plugins",

@@ -112,7 +112,7 @@ def test_systemd_is_told(talaria: Talaria, tmp_path: Path) -> None:
     there = {"PATH": f"{program.parent}:/usr/bin:/bin", "XDG_CONFIG_HOME": str(tmp_path / "config"), **TOKEN}
     installed = talaria("gateway", "install", env=there)
     (unit,) = (tmp_path / "config" / "systemd" / "user").iterdir()
-    assert "TELEGRAM_BOT_TOKEN is set in this shell only" in installed.stderr
+    assert "TELEGRAM_BOT_TOKEN is set only in this shell" in installed.stderr
     assert TOKEN["TELEGRAM_BOT_TOKEN"] not in unit.read_text()
     talaria("gateway", "uninstall", env=there)
     orders = [line for line in told.read_text().splitlines() if line != "--user show-environment"]
