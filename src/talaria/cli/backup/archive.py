@@ -154,7 +154,20 @@ class _ArchiveReader:
         name = str(PurePosixPath(*parts))
         if name in self._files:
             raise _invalid(f"{name!r} is in it twice")
-        self._files[name] = self._write(content, name, member)
+        file = self._folder / name
+        try:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 | (member.mode & 0o100))
+        except (FileExistsError, NotADirectoryError) as fault:
+            raise _invalid(f"{name!r} is in it both as a file and as a folder") from fault
+        digest = hashlib.sha256()
+        with os.fdopen(descriptor, "wb") as target:
+            while piece := content.read(PIECE_BYTES):
+                digest.update(piece)
+                target.write(piece)
+                self._advance()
+        os.utime(file, (member.mtime, member.mtime))
+        self._files[name] = digest.hexdigest()
 
     def check(self) -> BackupManifest:
         if self._manifest is None:
@@ -173,22 +186,6 @@ class _ArchiveReader:
         if DATABASE not in self._files:
             raise _invalid("it has no conversations")
         return manifest
-
-    def _write(self, content: IO[bytes], name: str, member: tarfile.TarInfo) -> str:
-        file = self._folder / name
-        try:
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 | (member.mode & 0o100))
-        except (FileExistsError, NotADirectoryError) as fault:
-            raise _invalid(f"{name!r} is in it both as a file and as a folder") from fault
-        digest = hashlib.sha256()
-        with os.fdopen(descriptor, "wb") as target:
-            while piece := content.read(PIECE_BYTES):
-                digest.update(piece)
-                target.write(piece)
-                self._advance()
-        os.utime(file, (member.mtime, member.mtime))
-        return digest.hexdigest()
 
 
 def _invalid(why: str) -> BadInput:

@@ -9,10 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 from talaria.app.settings import read_settings
 from talaria.cli.gateway import log as gateway_log
@@ -120,7 +118,21 @@ def start(home: Path, profile: str | None) -> GatewayStatus:
     if unit_file(home).exists() and has_systemd():
         order("start", unit_name(home))
         return _wait_until_up(home, None)
-    with _output(home) as output:
+    file = gateway_log.file(home).with_suffix(".out")  # for what it prints before its log is open
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        output = file.open("wb")
+    except OSError as fault:
+        raise OperatorError(f"Cannot write {file}: {fault.strerror}.") from fault
+    with output:
+        os.fchmod(output.fileno(), 0o600)
+        try:
+            output.write(b"\n" * LAST_WORDS_BYTES)  # reserves space for its last words, however full the disk gets
+            output.flush()
+        except OSError as fault:
+            os.ftruncate(output.fileno(), 0)
+            raise OperatorError(f"The gateway cannot start: {home} cannot be written to ({fault.strerror}).") from fault
+        output.seek(0)
         process = subprocess.Popen(  # noqa: S603
             command_line(profile),
             env={**os.environ, **environment()},
@@ -131,28 +143,6 @@ def start(home: Path, profile: str | None) -> GatewayStatus:
             start_new_session=True,
         )
     return _wait_until_up(home, process)
-
-
-@contextmanager
-def _output(home: Path) -> Generator[IO[bytes]]:
-    """The file for what it prints before its log is open. Space for its last words is reserved, however full the disk
-    gets."""
-    file = gateway_log.file(home).with_suffix(".out")
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        output = file.open("wb")
-    except OSError as fault:
-        raise OperatorError(f"Cannot write {file}: {fault.strerror}.") from fault
-    with output:
-        os.fchmod(output.fileno(), 0o600)
-        try:
-            output.write(b"\n" * LAST_WORDS_BYTES)
-            output.flush()
-        except OSError as fault:
-            os.ftruncate(output.fileno(), 0)
-            raise OperatorError(f"The gateway cannot start: {home} cannot be written to ({fault.strerror}).") from fault
-        output.seek(0)
-        yield output
 
 
 def _wait_until_up(home: Path, process: "subprocess.Popen[bytes] | None") -> GatewayStatus:

@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from pathlib import Path
 
 import click
 import msgspec
@@ -149,29 +148,15 @@ def _ago(at: float) -> str:
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> int:
     home = context.home(ctx)
-    seen = _examine(home)
-    if as_json:
-        print_json(seen)
-    else:
-        if seen.status is not None:
-            show(*_status_lines(seen.status))
-        show(f"  {seen.mail.waiting_sessions} conversations with unanswered messages")
-        show(f"  {seen.mail.outbox_due} replies waiting to be sent, {seen.mail.outbox_failed} failed")
-        show(*(f"! {complaint}" for complaint in seen.complaints))
-    return exits.DONE if seen.is_healthy else exits.BAD_INPUT
-
-
-def _examine(home: Path) -> Overview:
-    troubles: list[str] = []
+    mail = MailCounts()
+    complaints: list[str] = []
     if home.exists():
         try:
             free = os.statvfs(home)
-        except OSError as fault:
-            troubles.append(f"{home} cannot be examined: {fault.strerror}.")
-        else:
             if free.f_bavail * free.f_frsize < LEAST_FREE_BYTES:
-                troubles.append(f"The disk of {home} is full: messages are answered once there is space.")
-    mail = MailCounts()
+                complaints.append(f"The disk of {home} is full: messages are answered once there is space.")
+        except OSError as fault:
+            complaints.append(f"{home} cannot be examined: {fault.strerror}.")
     if paths.database_file(home).exists():
 
         async def count(store: Store) -> MailCounts:
@@ -180,15 +165,25 @@ def _examine(home: Path) -> Overview:
         try:
             mail = context.with_store(home, count)
         except StoreUnavailable as fault:
-            troubles.append(str(fault))
+            complaints.append(str(fault))
     pid, status = find_holder(gateway_file(home)), read_status(home)
     if pid is None:
-        complaint = "No gateway is running here; `talaria gateway start` starts one."
-        return Overview(False, False, (*troubles, complaint), mail)
-    if status is None:
-        return Overview(True, False, (*troubles, f"The gateway (process {pid}) has not come up yet."), mail, pid=pid)
-    complaints = tuple(dict.fromkeys((*troubles, *status.complaints(time.time()))))
-    return Overview(True, not complaints, complaints, mail, status, pid)
+        status = None
+        complaints.append("No gateway is running here; `talaria gateway start` starts one.")
+    elif status is None:
+        complaints.append(f"The gateway (process {pid}) has not come up yet.")
+    else:
+        complaints += status.complaints(time.time())
+    shown = tuple(dict.fromkeys(complaints))
+    if as_json:
+        print_json(Overview(pid is not None, not shown, shown, mail, status, pid))
+    else:
+        if status is not None:
+            show(*_status_lines(status))
+        show(f"  {mail.waiting_sessions} conversations with unanswered messages")
+        show(f"  {mail.outbox_due} replies waiting to be sent, {mail.outbox_failed} failed")
+        show(*(f"! {complaint}" for complaint in shown))
+    return exits.BAD_INPUT if shown else exits.DONE
 
 
 @command.command("platforms", help="List every platform, whether it is set up, and what it needs.")

@@ -51,8 +51,16 @@ async def check_models(settings: Settings) -> list[Finding]:
 
 
 async def _check_route(app: Application) -> list[Finding]:
+    async def ask(endpoint: Endpoint) -> TalariaError | None:
+        """Why it does not answer, if so."""
+        try:
+            await app.upstream.provider(endpoint).models(await app.upstream.keys(endpoint).take(endpoint.model))
+        except TalariaError as error:
+            return error
+        return None
+
     primary, *others = app.route.endpoints
-    error, *errors = await asyncio.gather(*(_list_models(endpoint, app) for endpoint in (primary, *others)))
+    error, *errors = await asyncio.gather(*map(ask, (primary, *others)))
     if error is not None:
         found = [Finding("model", "fail", str(error), _remedy(error))]
     elif app.is_stand_in:
@@ -78,15 +86,6 @@ async def _check_route(app: Application) -> list[Finding]:
             ):
                 date = response.headers.get("Date")
     return [*found, clock(app.clock.now(), date, urlsplit(primary.base_url).netloc)]
-
-
-async def _list_models(endpoint: Endpoint, app: Application) -> TalariaError | None:
-    """Why that failed, if it did."""
-    try:
-        await app.upstream.provider(endpoint).models(await app.upstream.keys(endpoint).take(endpoint.model))
-    except TalariaError as error:
-        return error
-    return None
 
 
 def _remedy(error: TalariaError) -> str:

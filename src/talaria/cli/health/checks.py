@@ -3,6 +3,7 @@
 With `--fix` a check also repairs what can be repaired without losing anything.
 """
 
+import asyncio
 import os
 import re
 import shutil
@@ -28,6 +29,7 @@ from talaria.config.edit import can_others_write, take_out
 from talaria.config.lenient import Problem
 from talaria.config.load import read_yaml
 from talaria.core.errors import StoreUnavailable, TalariaError
+from talaria.core.ids import SessionId
 from talaria.platforms.loader import DISTRIBUTION
 from talaria.store.permission_ports import Grant
 
@@ -200,32 +202,36 @@ def report_problems(settings: Settings, without: Sequence[Problem] = ()) -> Iter
             yield Finding("settings", "fail", problem.sentence, "fix it, then run `talaria config check`")
 
 
-async def check_store(home: Path, *, is_fixing: bool) -> list[Finding]:
+def check_store(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
     """Whether it is intact, and what in it needs attention."""
-    indexed: int | None = None
-    try:
+
+    async def read() -> tuple[str, str, Sequence[SessionId], Sequence[Grant], int | None]:
         async with open_store(home) as store:
-            problems = await store.check()
+            problems, version = await store.check(), store.sqlite_version
             waiting = await store.journal.list_interrupted()
-            grants = await store.grants.list() if not problems else ()
-            if is_fixing and not problems and (home / "search.db").exists():  # else the first search builds it
-                with Progress("Rebuilding the search index"):
-                    indexed = await store.search.rebuild()
+            if problems:
+                return problems, version, waiting, (), None
+            grants = await store.grants.list()
+            if not is_fixing or not (home / "search.db").exists():  # without one, the first search builds it
+                return "", version, waiting, grants, None
+            with Progress("Rebuilding the search index"):
+                return "", version, waiting, grants, await store.search.rebuild()
+
+    try:
+        problems, version, waiting, grants, indexed = asyncio.run(read())
     except TalariaError as error:
         is_passing = isinstance(error, StoreUnavailable)
-        return [Finding("store", "fail", str(error), "fix that, then try again" if is_passing else "restore a backup")]
+        yield Finding("store", "fail", str(error), "fix that, then try again" if is_passing else "restore a backup")
+        return
     if problems:
-        return [Finding("store", "fail", f"{paths.database_file(home)} is damaged: {problems}", "restore a backup")]
-    found = [Finding("store", "ok", f"SQLite {store.sqlite_version}")]
+        yield Finding("store", "fail", f"{paths.database_file(home)} is damaged: {problems}", "restore a backup")
+        return
+    yield Finding("store", "ok", f"SQLite {version}")
     if indexed is not None:
-        found.append(Finding("search", "ok", f"fixed: rebuilt the index ({indexed:,} entries)", fixed=True))
+        yield Finding("search", "ok", f"fixed: rebuilt the index ({indexed:,} entries)", fixed=True)
     if waiting:
         text = f"{len(waiting)} interrupted conversation(s)"
-        found.append(Finding("conversations", "warn", text, f"`talaria -r {waiting[0]}` finishes the latest"))
-    return [*found, *_check_grants(grants)]
-
-
-def _check_grants(grants: Sequence[Grant]) -> Iterator[Finding]:
+        yield Finding("conversations", "warn", text, f"`talaria -r {waiting[0]}` finishes the latest")
     lasting = [grant for grant in grants if grant.session is None and grant.cwd]
     for root in dict.fromkeys(grant.cwd for grant in lasting):
         if Path(root).is_dir():

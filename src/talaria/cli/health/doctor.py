@@ -60,7 +60,7 @@ def _examine(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
     if os.geteuid() == 0:
         yield Finding("user", "warn", checks.ROOT, "run it as a normal user")
     yield from checks.check_settings(home, is_fixing=is_fixing)
-    yield from asyncio.run(checks.check_store(home, is_fixing=is_fixing))
+    yield from checks.check_store(home, is_fixing=is_fixing)
     settings = read_settings_leniently(home)
     if any(problem.is_unreadable for problem in settings.problems):
         return

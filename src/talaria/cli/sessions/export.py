@@ -11,7 +11,7 @@ from talaria.cli.sessions.remarks import remark_on, when
 from talaria.cli.tool_outcomes import outcome
 from talaria.core.entries import MessageAdded, Recorded
 from talaria.core.errors import BadInput
-from talaria.core.messages import Assistant, Message, ToolResult, User
+from talaria.core.messages import Assistant, ToolResult, User
 from talaria.core.text import fence
 from talaria.store.base import Session
 
@@ -49,25 +49,19 @@ def as_markdown(row: Session, entries: Sequence[Recorded]) -> str:
     facts = " · ".join(filter(None, (str(row.id), row.model, when(row.created_at))))
     parts = [f"# {' '.join((row.title or row.preview or 'A conversation').split())}", facts]
     for recorded in entries:
-        if isinstance(recorded.entry, MessageAdded):
-            part = _as_markdown(recorded.entry.message)
-        else:
-            remark = remark_on(recorded.entry)
-            part = f"*{remark}*" if remark else ""
-        if part:
-            parts.append(part)
+        match recorded.entry:
+            case MessageAdded(User(_, "host")):
+                continue
+            case MessageAdded(User() as message):
+                parts.append(f"## You\n\n{message.text}")
+            case MessageAdded(Assistant() as message):
+                calls = [f"Call of `{call.name}`:\n\n{fence(call.arguments)}" for call in message.calls]
+                parts += filter(None, ["## Talaria", message.text, *calls])
+            case MessageAdded(ToolResult() as message):
+                kind = outcome(message).kind
+                failure = "" if kind == "done" else f" ({kind})"
+                parts.append(f"Result of `{message.name}`{failure}:\n\n{fence(message.text)}")
+            case entry:
+                if remark := remark_on(entry):
+                    parts.append(f"*{remark}*")
     return readable("\n\n".join(parts)) + "\n"
-
-
-def _as_markdown(message: Message) -> str:
-    match message:
-        case User(_, "host"):
-            return ""
-        case User():
-            return f"## You\n\n{message.text}"
-        case Assistant():
-            calls = [f"Call of `{call.name}`:\n\n{fence(call.arguments)}" for call in message.calls]
-            return "\n\n".join(filter(None, ["## Talaria", message.text, *calls]))
-        case ToolResult():
-            kind = outcome(message).kind
-            return f"Result of `{message.name}`{'' if kind == 'done' else f' ({kind})'}:\n\n{fence(message.text)}"

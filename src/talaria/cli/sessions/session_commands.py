@@ -117,7 +117,17 @@ def show_session(ctx: click.Context, name: str, as_json: bool) -> None:
         print_json({**_summary(row), "entries": entries})
         return
     show(f"{row.id} · {row.title or '(untitled)'} · {row.model} · {when(row.created_at)}")
-    show(*filter(None, map(_as_text, entries)))
+    for recorded in entries:
+        match recorded.entry:
+            case MessageAdded(User() as message):
+                show(f"\n› {message.text}")
+            case MessageAdded(Assistant() as message):
+                show(*filter(None, [message.text, *(f"● {call.name} {call.arguments}" for call in message.calls)]))
+            case MessageAdded(ToolResult() as message):
+                show(f"  {message.text}")
+            case entry:
+                if remark := remark_on(entry):
+                    show(f"[{remark}]")
 
 
 @command.command("search", help="Find messages that contain all these words.")
@@ -229,17 +239,3 @@ def _summary(row: Session) -> dict[str, object]:
     shown = msgspec.structs.asdict(row)
     del shown["system_prompt"], shown["tools"]
     return {**shown, "is_interrupted": row.open_turn is not None}
-
-
-def _as_text(recorded: Recorded) -> str:
-    if not isinstance(recorded.entry, MessageAdded):
-        remark = remark_on(recorded.entry)
-        return f"[{remark}]" if remark else ""
-    match recorded.entry.message:
-        case User() as message:
-            return f"\n› {message.text}"
-        case Assistant() as message:
-            calls = [f"● {call.name} {call.arguments}" for call in message.calls]
-            return "\n".join(filter(None, [message.text, *calls]))
-        case ToolResult() as message:
-            return f"  {message.text}"

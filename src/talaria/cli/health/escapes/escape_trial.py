@@ -93,7 +93,12 @@ async def try_escapes(sandbox: Sandbox, home: Path, settings: TerminalSettings) 
         await in_thread(lambda: _tidy(view))
         results = await in_thread(lambda: judge(printed, canaries))
         intruder, _ = canaries.arguments
-        results += await _try_limits(sandbox, view, intruder)
+        persons_own = await in_thread(_read_instances)
+        async with sandbox.open(msgspec.structs.replace(view, limits=_LOW_MEMORY)) as small:
+            results.append(await _try_limit(small, view, intruder, MEMORY, "use_memory", TOO_MUCH_BYTES))
+            results.append(await _try_limit(small, view, intruder, INOTIFY, "use_instances", persons_own))
+        async with sandbox.open(msgspec.structs.replace(view, limits=_FULL_DISK)) as full:
+            results.append(await _try_limit(full, view, intruder, DISK, "go_on"))
         results += await _try_links(sandbox, view, home, intruder)
     return [*results, *await _try_policy(sandbox, home, settings)]
 
@@ -128,23 +133,11 @@ def _tidy(view: SandboxPolicy) -> None:
         Quarantine(view.project.parent, SessionId("trial")).move(project, names)
 
 
-async def _try_limits(sandbox: Sandbox, view: SandboxPolicy, intruder: str) -> list[ProbeResult]:
-    """`intruder` is the program in the project that makes the attempts."""
-
-    def read_instances() -> int:
-        """0: this kernel does not say."""
-        with suppress(OSError, ValueError):
-            return int(_INSTANCES.read_text())
-        return 0
-
-    persons_own = await in_thread(read_instances)
-    async with sandbox.open(msgspec.structs.replace(view, limits=_LOW_MEMORY)) as host:
-        results = [
-            await _try_limit(host, view, intruder, MEMORY, "use_memory", TOO_MUCH_BYTES),
-            await _try_limit(host, view, intruder, INOTIFY, "use_instances", persons_own),
-        ]
-    async with sandbox.open(msgspec.structs.replace(view, limits=_FULL_DISK)) as host:
-        return [*results, await _try_limit(host, view, intruder, DISK, "go_on")]
+def _read_instances() -> int:
+    """0: this kernel does not say."""
+    with suppress(OSError, ValueError):
+        return int(_INSTANCES.read_text())
+    return 0
 
 
 async def _try_limit(

@@ -20,10 +20,9 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 ATTEMPT_S = 30
 LIFE_S = 60
@@ -46,35 +45,30 @@ class NothingToTry(Exception):
     """Something that the attempt needs is not here."""
 
 
-Attempt = Callable[[], str]
-"""Returns what it got; raises `Failed` or `OSError`."""
-
-
 def main(attempts: list[list[Any]]) -> None:
-    """Each has a name, a function in this file, and its arguments."""
+    """Each has a name, a function in this file, and its arguments.
+
+    Such a function returns what it got, and raises `Failed` or `OSError`.
+    """
     for name, function, *arguments in attempts:
         child = os.fork()
         if child == 0:
-            _try(name, partial(globals()[function], *arguments))
+            signal.alarm(ATTEMPT_S)
+            code = 1
+            try:
+                _report(name, True, globals()[function](*arguments))
+                code = 0
+            except NothingToTry as fault:
+                _report(name, None, str(fault))
+                code = 0
+            except (Failed, OSError, subprocess.SubprocessError) as fault:
+                _report(name, False, str(fault))
+                code = 0
+            finally:
+                os._exit(code)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if code != 0:
             _report(name, False, f"ended by signal {-code}" if code < 0 else "broke off")
-
-
-def _try(name: str, attempt: Attempt) -> NoReturn:
-    signal.alarm(ATTEMPT_S)
-    code = 1
-    try:
-        _report(name, True, attempt())
-        code = 0
-    except NothingToTry as fault:
-        _report(name, None, str(fault))
-        code = 0
-    except (Failed, OSError, subprocess.SubprocessError) as fault:
-        _report(name, False, str(fault))
-        code = 0
-    finally:
-        os._exit(code)
 
 
 def _report(name: str, succeeded: bool | None, detail: str) -> None:
