@@ -112,7 +112,7 @@ async def _run(board: GatewayApp, home: Path, signals: Signals, process: Mapping
         log.info("gateway is being stopped; %d turns run", gateway.running)
         gateway.stop()
 
-    beside = [stop_on_signal(), _reload_on_signal(board, home, signals, process), keep_status(home, look, clock)]
+    work = [stop_on_signal(), _reload_on_signal(board, home, signals, process), keep_status(home, look, clock)]
     port = board.app.settings.config.gateway.metrics_port
     if port is not None:
         from talaria.gateway import metrics  # noqa: PLC0415  (loads a web server)
@@ -125,9 +125,9 @@ async def _run(board: GatewayApp, home: Path, signals: Signals, process: Mapping
             except OperatorError as fault:  # better a gateway without metrics than none
                 log.error("no metrics: %s", fault)  # noqa: TRY400  (it says what is wrong)
 
-        beside.append(serve_metrics())
+        work.append(serve_metrics())
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one) for one in beside]
+        tasks = [group.create_task(one) for one in work]
         log.info("gateway %s runs with %s", __version__, ", ".join(gateway.platforms))
         say(f"The gateway is running with {', '.join(gateway.platforms)} (process {os.getpid()}).")
         await gateway.run()

@@ -1,4 +1,4 @@
-"""What a conversation has beside its messages: remarks on them, and files on the disk."""
+"""Remarks on a conversation, and its files on the disk."""
 
 import shutil
 import time
