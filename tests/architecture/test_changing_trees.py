@@ -43,7 +43,6 @@ ELSEWHERE = {
         "cli/first_run/setup",
         "cli/gateway/daemon",
         "cli/gateway/gateway_commands",
-        "cli/gateway/gateway_view",
         "cli/gateway/log",
         "cli/health/checks",
         "cli/plugins",
@@ -154,10 +153,6 @@ ELSEWHERE = {
         "cli/health/escapes/canaries",
         "cli/health/escapes/escape_trial",
         "cli/health/escapes/intruder",
-        "cli/health/escapes/link_trial",
-        "cli/health/escapes/policy_trial",
-        "cli/health/escapes/resource_trial",
-        "cli/health/own_trial",
         "cli/health/security",
     ),
     "opens no file: a session, a chat, a page, a stream": (

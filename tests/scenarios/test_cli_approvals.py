@@ -62,7 +62,9 @@ def test_a_name_that_is_not_clear_revokes_nothing(talaria: Talaria, name: str, s
 @pytest.mark.usefixtures("granted")
 def test_doctor_names_what_was_allowed_in_a_project_that_has_moved(talaria: Talaria) -> None:
     told = talaria("doctor").stdout
-    assert f"warn  permissions: 2 hold in {GONE}, which is not there any more; if it moved, you are asked again" in told
+    assert (
+        f"warn  permissions: 2 standing approval(s) for {GONE}, which no longer exists; if it moved, you will" in told
+    )
     assert "`talaria approvals revoke aaaa1111 bbbb1111`" in told
     talaria("approvals", "revoke", "aaaa1111", "bbbb1111")
     assert "permissions" not in talaria("doctor").stdout
@@ -74,8 +76,8 @@ def test_doctor_tries_to_break_out_and_tells_the_level(talaria: Talaria) -> None
     assert lines[0].startswith("PASS  sandbox: level strict (bubblewrap)")
     assert "PASS  read the secret store: fails" in lines
     assert "PASS  write .git/hooks: fails" in lines
-    assert "PASS  change settings of git that were replaced from outside: fails" in lines
-    assert "PASS  have a person agree to more than they see: fails" in lines
+    assert "PASS  change git settings that were replaced from outside: fails" in lines
+    assert "PASS  get a person to approve more than they see: fails" in lines
     assert "PASS  lose a home by two restores in one second: fails" in lines
     assert not [line for line in lines if line.startswith("FAIL")]
     assert told.returncode == 0

@@ -90,8 +90,8 @@ def test_backup_holds_what_is_the_persons_and_says_what_it_does_not(
     (file,) = Path(environment["PWD"]).iterdir()
     assert ended.stderr.splitlines() == [
         f"Wrote {file.name}: 6 files, 0.0 MB.",
-        "Not in it: .env. Keys go in with --with-secrets; keep such a file to yourself.",
-        "Not in it, because they are links: memories/link.",
+        "Left out: .env. --with-secrets includes keys; keep such a file to yourself.",
+        "Left out, because they are links: memories/link.",
         "Never in a backup: cache, logs, platforms, profiles, run. Profiles have their own: talaria -p NAME backup",
     ]
     assert file.name.startswith("talaria-20")
@@ -154,7 +154,7 @@ def test_restored_home_is_as_it_was_and_the_other_one_is_kept(talaria: Talaria, 
     (aside,) = home.parent.glob("home.before-restore-*")
     first, second = ended.stderr.splitlines()
     assert first.startswith(f"{home} is as it was on 20")
-    assert second == f"What was there is in {aside}; delete it when you do not need it any more."
+    assert second == f"The previous home is in {aside}; delete it when you no longer need it."
     assert previews(talaria) == ["first needle"]
     assert (home / "SOUL.md").read_text() == "You are kind."
     assert (home / "skills" / "tea" / "run.sh").stat().st_mode & 0o777 == 0o700
@@ -232,7 +232,7 @@ def test_nothing_is_replaced_while_a_gateway_runs(talaria: Talaria, archive: Pat
     with claim(gateway_file(home), "taken"):
         ended = talaria("restore", str(archive), "--yes")
     assert ended.returncode == 2
-    assert ended.stderr == "talaria: A gateway runs on this home; stop it first: talaria gateway stop\n"
+    assert ended.stderr == "talaria: A gateway is running on this home; stop it first: talaria gateway stop\n"
     assert list(home.parent.glob("home.*")) == []
 
 
@@ -240,7 +240,7 @@ async def test_nothing_is_replaced_while_a_terminal_is_open(talaria: Talaria, ar
     async with open_store(home) as store:
         await store.owners.join("terminal")
         ended = talaria("restore", str(archive), "--yes")
-    assert (ended.returncode, f"Talaria runs on {home}" in ended.stderr) == (2, True)
+    assert (ended.returncode, f"Talaria is running on {home}" in ended.stderr) == (2, True)
     assert list(home.parent.glob("home.*")) == []
     assert talaria("restore", str(archive), "--yes").returncode == 0
 
@@ -252,7 +252,7 @@ def test_person_is_asked_before_a_home_is_replaced(talaria: Talaria, archive: Pa
     assert at_terminal(home, "n\n", "restore", str(archive)).endswith("Nothing was changed.")
     assert (home / "SOUL.md").read_text() == "now"
     assert list(home.parent.glob("home.*")) == []
-    assert "in the place of" in at_terminal(home, "y\n", "restore", str(archive))
+    assert f"Replace {home} with the backup" in at_terminal(home, "y\n", "restore", str(archive))
     assert (home / "SOUL.md").read_text() == "You are kind."
 
 
@@ -310,18 +310,21 @@ def rewrite(found: list[tuple[tarfile.TarInfo, bytes]]) -> None:
 
 
 HOSTILE: dict[str, tuple[Change, str]] = {
-    "absolute": (add("/etc/evil"), "'/etc/evil' is nothing that a backup has"),
-    "upwards": (add("home/../../evil"), "'home/../../evil' is nothing that a backup has"),
-    "hidden upwards": (add("home/skills/../../evil"), "is nothing that a backup has"),
-    "beside": (add("elsewhere/evil"), "is nothing that a backup has"),
-    "of processes": (add("home/run/gateway.lock"), "is nothing that a backup has"),
-    "old writes": (add("home/state.db-wal"), "is nothing that a backup has"),
-    "symlink": (add("home/skills/evil", tarfile.SYMTYPE, "/etc/passwd"), "'home/skills/evil' in it is no plain file"),
-    "hard link": (add("home/evil", tarfile.LNKTYPE, "home/state.db"), "is no plain file"),
-    "device": (add("home/evil", tarfile.CHRTYPE), "is no plain file"),
-    "pipe": (add("home/evil", tarfile.FIFOTYPE), "is no plain file"),
+    "absolute": (add("/etc/evil"), "'/etc/evil' does not belong in a backup"),
+    "upwards": (add("home/../../evil"), "'home/../../evil' does not belong in a backup"),
+    "hidden upwards": (add("home/skills/../../evil"), "does not belong in a backup"),
+    "beside": (add("elsewhere/evil"), "does not belong in a backup"),
+    "of processes": (add("home/run/gateway.lock"), "does not belong in a backup"),
+    "old writes": (add("home/state.db-wal"), "does not belong in a backup"),
+    "symlink": (
+        add("home/skills/evil", tarfile.SYMTYPE, "/etc/passwd"),
+        "'home/skills/evil' in it is not a regular file",
+    ),
+    "hard link": (add("home/evil", tarfile.LNKTYPE, "home/state.db"), "is not a regular file"),
+    "device": (add("home/evil", tarfile.CHRTYPE), "is not a regular file"),
+    "pipe": (add("home/evil", tarfile.FIFOTYPE), "is not a regular file"),
     "twice": (add("home/state.db"), "'state.db' is in it twice"),
-    "file and folder": (add("home/state.db/evil"), "is nothing that a backup has"),
+    "file and folder": (add("home/state.db/evil"), "does not belong in a backup"),
     "file as folder": (
         lambda found: found.insert(1, (tarfile.TarInfo("home/skills"), b"")),
         "as a file and as a folder",
@@ -329,7 +332,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "not listed": (add("home/skills/evil"), "'skills/evil' in it is missing or changed"),
     "changed": (rewrite, "'SOUL.md' in it is missing or changed"),
     "missing": (lambda found: found.pop(1) and None, "is missing or changed"),
-    "no manifest": (lambda found: found.pop() and None, "it breaks off before its end"),
+    "no manifest": (lambda found: found.pop() and None, "it is cut off before its end"),
     "manifest of others": (described(files=[]), "its manifest cannot be read"),
     "newer form": (described(format=2, version="9.9"), "was made by a newer Talaria (9.9)"),
     "newer conversations": (described(schema=LATEST + 1), "was made by a newer Talaria"),
@@ -366,7 +369,7 @@ def test_archive_that_would_fill_the_disk_is_refused_before_it_is_written(
         long = tarfile.TarInfo("home/skills/long")
         long.pax_headers = {"comment": "x" * (2 << 20)}
         tar.addfile(long)
-    refused(talaria, archive, home, "what it says of a file is too long")
+    refused(talaria, archive, home, "the header of a file in it is too long")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
@@ -417,7 +420,7 @@ def test_old_home_that_cannot_be_put_aside_is_not_deleted(
     ended = talaria("restore", str(archive), "--yes", env={"PYTHONPATH": str(refusing)})
     (old,) = home.parent.glob("home.restoring-*")
     assert ended.returncode != 0
-    assert f"What was there is in {old}; nothing was deleted." in ended.stderr
+    assert f"The previous home is in {old}; nothing was deleted." in ended.stderr
     assert (old / "SOUL.md").read_text() == "You are grim."
     assert (home / "SOUL.md").read_text() == "You are kind."
 
@@ -426,12 +429,12 @@ def test_archive_that_breaks_off_changes_nothing(talaria: Talaria, archive: Path
     content = archive.read_bytes()
     for share in (0.0, 0.3, 0.6, 0.95):
         archive.write_bytes(content[: int(len(content) * share)])
-        refused(talaria, archive, home, "That is no sound backup: it ")
+        refused(talaria, archive, home, "This is not a valid backup: it ")
 
 
 def test_file_that_is_no_archive_changes_nothing(talaria: Talaria, archive: Path, home: Path, tmp_path: Path) -> None:
     archive.write_text("not an archive")
-    refused(talaria, archive, home, "That is no sound backup: it cannot be read")
+    refused(talaria, archive, home, "This is not a valid backup: it cannot be read")
     ended = talaria("restore", str(tmp_path / "none"), "--yes")
     assert ended.stderr == f"talaria: Cannot read {tmp_path / 'none'}: No such file or directory.\n"
 
@@ -466,7 +469,7 @@ def test_backup_goes_where_it_outlives_the_home(talaria: Talaria, archive: Path,
     inside = talaria("backup", str(home / "kept.tar.gz"))
     assert (inside.returncode, "is inside the home" in inside.stderr) == (2, True)
     there = talaria("backup", str(archive))
-    assert (there.returncode, "is there already" in there.stderr) == (2, True)
+    assert (there.returncode, "already exists" in there.stderr) == (2, True)
     nowhere = talaria("backup", str(tmp_path / "no" / "where.tar.gz"))
     assert (nowhere.returncode, "No backup was made." in nowhere.stderr) == (2, True)
 

@@ -74,7 +74,7 @@ def test_secrets_that_others_can_read_are_told_by_every_command_that_needs_them(
     ended = talaria(*command)
 
     assert (ended.returncode, ended.stdout) == (code, "" if code else "60\n")
-    told = f"{home}/.env can be read by other users; `chmod 600 {home}/.env` makes it yours alone."
+    told = f"{home}/.env can be read by other users; `chmod 600 {home}/.env` makes it private."
     assert sentence(ended).removesuffix(" `talaria doctor` says what to do.") == told
     assert ("talaria doctor" in ended.stderr) == (command == ["-q", "x"])
 

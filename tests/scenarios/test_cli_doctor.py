@@ -79,8 +79,8 @@ def test_what_others_can_read_is_told_and_closed(talaria: Talaria, home: Path, s
     told = talaria("doctor")
     assert told.returncode == 2  # such an .env is not read
     for path in modes:
-        assert f"warn  {'home' if path == home else path.name}: others can " in told.stdout
-    assert told.stdout.count("      → `talaria doctor --fix` makes it yours alone\n") == len(modes)
+        assert f"warn  {'home' if path == home else path.name}: other users can " in told.stdout
+    assert told.stdout.count("      → `talaria doctor --fix` makes it private\n") == len(modes)
     assert {path: mode(path) for path in modes} == modes
 
     fixed = talaria("doctor", "--fix", "--json")
@@ -89,7 +89,7 @@ def test_what_others_can_read_is_told_and_closed(talaria: Talaria, home: Path, s
     for path, open_mode in modes.items():
         one = findings["home" if path == home else path.name]
         assert (one["verdict"], one["fixed"], one["remedy"]) == ("ok", True, "")
-        assert one["text"].startswith(f"fixed: {path} was {open_mode:04o} and is {mode(path):04o} now")
+        assert one["text"].startswith(f"fixed: {path} was {open_mode:04o} and is now {mode(path):04o}: ")
     assert [mode(path) for path in modes] == [0o700, 0o600, 0o600, 0o600]
     assert KEY not in told.stdout + fixed.stdout
     assert not any(one["fixed"] for one in found(talaria("doctor", "--json")).values())
@@ -126,8 +126,8 @@ def test_home_that_cannot_be_one_is_told(talaria: Talaria, tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     ended = talaria("doctor", env={"TALARIA_HOME": str(tmp_path / "file" / "home")})
     assert ended.returncode == 2
-    assert f"fail  home: {tmp_path}/file is no writable folder\n" in ended.stdout
-    assert "      → make it one, or set TALARIA_HOME to another\n" in ended.stdout
+    assert f"fail  home: {tmp_path}/file is not a writable folder\n" in ended.stdout
+    assert "      → make it one, or set TALARIA_HOME to another folder\n" in ended.stdout
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_full_disk_is_told(home: Path, environment: dict[str, str]) -> None:
     command = [*small, sys.executable, "-m", "talaria.cli.main", "doctor", "--json"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     told = found(ended)["disk"]
-    assert (ended.returncode, told["verdict"], told["remedy"]) == (2, "fail", "make room on that disk")
+    assert (ended.returncode, told["verdict"], told["remedy"]) == (2, "fail", "free up space on that disk")
     assert told["text"].endswith(f" MB free at {home}")
 
 
@@ -173,7 +173,7 @@ def test_interrupted_conversation_is_told_with_the_way_to_finish_it(
         server.wait_for_requests(1)
         process.kill()
     told = found(talaria("doctor", "--fix", "--json"))["conversations"]
-    assert (told["verdict"], told["text"], told["fixed"]) == ("warn", "1 interrupted conversation(s) wait", False)
+    assert (told["verdict"], told["text"], told["fixed"]) == ("warn", "1 interrupted conversation(s)", False)
     id = told["remedy"].split("`")[1].rpartition(" ")[2]
     assert talaria("-r", id).stdout == "finished\n"
     assert "conversations" not in found(talaria("doctor", "--json"))
@@ -186,8 +186,8 @@ def test_search_index_is_made_anew(talaria: Talaria, home: Path, server: ModelSe
     (home / "search.db").write_bytes(b"nonsense" * 1_000)
     told = talaria("doctor", "--fix")
     assert (told.returncode, told.stderr) == (0, "")
-    assert "  ok  search: fixed: made the index anew, of 2 entries\n" in told.stdout
-    assert told.stdout.endswith("\nPut right: search.\n")
+    assert "  ok  search: fixed: rebuilt the index (2 entries)\n" in told.stdout
+    assert told.stdout.endswith("\nFixed: search.\n")
     assert "zebra" in talaria("sessions", "search", "zebra").stdout
 
 
@@ -216,9 +216,9 @@ def test_what_is_wrong_is_told_and_the_rest_is_looked_at(
 
 def test_stand_in_is_told_from_a_choice(talaria: Talaria) -> None:
     told = talaria("doctor").stdout
-    assert "warn  model: demo: no API key and no local model server found\n      → `talaria setup` " in told
+    assert "warn  model: demo: no API key and no local model server found\n      → run `talaria setup` " in told
     talaria("config", "set", "model.default", "demo")
-    assert "  ok  model: demo, a scripted stand-in, as you asked for\n" in talaria("doctor").stdout
+    assert "  ok  model: demo, a scripted stand-in, as configured\n" in talaria("doctor").stdout
 
 
 def test_keys_are_counted_and_nothing_of_them_is_shown(talaria: Talaria, home: Path) -> None:
@@ -235,7 +235,7 @@ def test_keys_are_counted_and_nothing_of_them_is_shown(talaria: Talaria, home: P
 @pytest.mark.parametrize(
     ("status", "says", "to_do"),
     [
-        (401, "did not accept the API key", "`talaria setup` takes another key"),
+        (401, "did not accept the API key", "run `talaria setup` to enter another key"),
         (503, "is having problems", "model try"),
     ],
 )
@@ -252,7 +252,7 @@ def test_endpoint_that_refuses_is_told(talaria: Talaria, home: Path, status: int
 def test_endpoint_that_is_not_there_is_told(talaria: Talaria, home: Path) -> None:
     configure(home, f"model: {{default: m, base_url: '{NOWHERE}'}}")
     told = talaria("doctor").stdout
-    assert f"fail  model: {NOT_RUNNING}\n      → start it, or choose another" in told
+    assert f"fail  model: {NOT_RUNNING}\n      → start it, or run `talaria setup`" in told
 
 
 def test_each_fallback_is_asked(talaria: Talaria, home: Path, server: ModelServer) -> None:
@@ -270,7 +270,7 @@ def test_each_fallback_is_asked(talaria: Talaria, home: Path, server: ModelServe
 
 
 @pytest.mark.parametrize(
-    ("off_s", "says"), [(0, "  ok  clock: as at "), (-7200, "warn  clock: 7,2"), (7200, "warn  clock: 7,")]
+    ("off_s", "says"), [(0, "  ok  clock: matches "), (-7200, "warn  clock: 7,2"), (7200, "warn  clock: 7,")]
 )
 def test_clock_is_held_against_the_date_of_an_answer(talaria: Talaria, home: Path, off_s: float, says: str) -> None:
     date = formatdate(time.time() + off_s, usegmt=True)
@@ -280,7 +280,7 @@ def test_clock_is_held_against_the_date_of_an_answer(talaria: Talaria, home: Pat
         )
         told = talaria("doctor").stdout
     assert says in told
-    direction = {0: "as at", -7200: "s ahead of", 7200: "s behind"}[int(off_s)]
+    direction = {0: "matches", -7200: "s ahead of", 7200: "s behind"}[int(off_s)]
     assert f"{direction} {server.url.removeprefix('http://')}\n" in told
     asked = [request.headers.get("authorization") for request in server.requests]
     assert asked == [f"Bearer {KEY}", None]  # nobody needs a key to be told the time
@@ -311,14 +311,14 @@ def test_package_of_a_version_that_cannot_be_used_is_told(talaria: Talaria, tmp_
         (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     told = talaria("doctor", env={"PYTHONPATH": str(tmp_path / "packages")}).stdout
     packages = [line for line in told.splitlines() if " package " in line]
-    assert packages == ["warn  package slack-sdk: 2.9.9 is installed, and <4,>=3.46 is needed"]
+    assert packages == ["warn  package slack-sdk: 2.9.9 is installed, but <4,>=3.46 is needed"]
     assert "      → pip install 'slack-sdk<4,>=3.46'\n" in told
 
 
 def test_security_and_fix_do_not_go_together(talaria: Talaria) -> None:
     ended = talaria("doctor", "--security", "--fix")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "`talaria doctor --fix` does" in ended.stderr
+    assert "run `talaria doctor --fix`" in ended.stderr
 
 
 def test_security_passes_only_what_it_has_tried(talaria: Talaria, tmp_path: Path) -> None:
@@ -330,12 +330,12 @@ def test_security_passes_only_what_it_has_tried(talaria: Talaria, tmp_path: Path
     ended = talaria("doctor", "--security", env={"PATH": str(programs)})
     lines = {text: word for word, _, text in (line.strip().partition("  ") for line in ended.stdout.splitlines())}
     assert lines["use gcc: not tried: gcc is not installed"] == "SKIP"
-    assert lines["open settings of the kernel for writing: fails"] == "PASS"
+    assert lines["open kernel settings for writing: fails"] == "PASS"
     assert lines["change the limits of another process: fails"] == "PASS"
     assert lines["use more memory than allowed: fails"] == "PASS"
-    assert lines["go on when the disk is nearly full: fails"] == "PASS"
-    assert lines["lead a search out of the project: fails"] == "PASS"
-    assert lines["disk: commands end when less than 256 MiB are free; quick ones may use some of that"] == "WARN"
+    assert lines["keep running when the disk is nearly full: fails"] == "PASS"
+    assert lines["trick a search into leaving the project: fails"] == "PASS"
+    assert lines["disk: commands are stopped when less than 256 MiB is free; fast ones may use some of that"] == "WARN"
 
 
 def test_security_says_which_limits_the_level_does_not_have(talaria: Talaria, home: Path) -> None:
@@ -343,7 +343,7 @@ def test_security_says_which_limits_the_level_does_not_have(talaria: Talaria, ho
     (home / "config.yaml").write_text("model: {provider: demo}\nterminal: {backend: landlock, limits: {memory: 2G}}\n")
     lines = talaria("doctor", "--security").stdout.splitlines()
     weak = {name for word, _, name in (line.partition("  ") for line in lines) if word == "WARN"}
-    assert any(one.startswith("use up the inotify instances of the user: SUCCEEDS (not limited") for one in weak)
+    assert any(one.startswith("use up the user's inotify instances: SUCCEEDS (not limited") for one in weak)
     assert any(one.startswith("fill the temporary folder: SUCCEEDS") for one in weak)
     assert any(" memory: " in line and " 2 GiB" in line for line in lines)
 
@@ -354,11 +354,11 @@ def test_what_keeps_commands_from_running_at_landlock_is_told(talaria: Talaria, 
     assert set_here.returncode == 0, set_here.stderr
     ended = talaria("doctor")
     assert ended.returncode == 2
-    why = "and at level landlock there is no network"
+    why = "but level landlock has no network"
     for told in (
-        f"fail  terminal: commands do not run: terminal.network lists pypi.org, {why}",
+        f"fail  terminal: commands cannot run: terminal.network lists pypi.org, {why}",
         "bubblewrap), or `talaria config unset terminal.network`",
-        f"fail  terminal: commands do not run here: terminal.ports lists 5432, {why}",
+        f"fail  terminal: commands cannot run here: terminal.ports lists 5432, {why}",
         "bubblewrap), or `talaria config unset --project terminal.ports`",
     ):
         assert told in ended.stdout
@@ -376,6 +376,6 @@ def test_settings_that_others_can_change_are_told_and_put_right(talaria: Talaria
         f"talaria: Other users can change {config}, and so what Talaria does; run: chmod go-w {config} "
         "`talaria doctor` says what to do.\n"
     )
-    assert f"fail  config.yaml: others can change {config} (0666)" in talaria("doctor").stdout
-    assert "Put right: config.yaml" in talaria("doctor", "--fix").stdout
+    assert f"fail  config.yaml: other users can change {config} (0666)" in talaria("doctor").stdout
+    assert "Fixed: config.yaml" in talaria("doctor", "--fix").stdout
     assert talaria("-q", "hello").returncode == 0

@@ -90,7 +90,7 @@ GONE = [
     "2 messages received",
     "1 reply",
     "1 chat",
-    "1 permission given for good",
+    "1 standing approval",
     "1 pairing",
 ]
 
@@ -106,10 +106,10 @@ async def test_dry_run_says_what_would_go_and_deletes_nothing(
         "person": "telegram:42",
         "gone": [*GONE, f"{tmp_path}/talaria/telegram-42 (1 file)"],
         "stays": [
-            "1 model call, counted without the name",
-            f"what they said in conversations of others: {SHARED}",
-            "files that mention them, for you to look at: memories/MEMORY.md",
-            "backups that were made before",
+            "1 model call, counted without their name",
+            f"what they said in other people's conversations: {SHARED}",
+            "files that mention them, for you to check: memories/MEMORY.md",
+            "backups made before",
         ],
     }
     assert {file: file.read_bytes() for file in before} == before
@@ -130,7 +130,7 @@ async def test_all_that_is_kept_about_a_person_goes(
     assert await known.search.search("marzipan") == []
     assert len(await known.search.search("hello")) == 2
     again = talaria("forget", "telegram:42", "--yes")
-    assert (again.returncode, again.stderr) == (0, "Nothing is kept about telegram:42.\n")
+    assert (again.returncode, again.stderr) == (0, "Nothing is stored about telegram:42.\n")
 
 
 async def test_bytes_of_the_store_do_not_hold_their_words_any_more(
@@ -181,12 +181,12 @@ async def test_person_at_the_terminal_is_asked(talaria: Talaria, known: SqliteSt
 def test_nobody_is_called_so(talaria: Talaria, person: str) -> None:
     ended = talaria("forget", person, "--yes", "--json")
     assert ended.returncode == 2
-    assert "is nobody in a chat: say it as in telegram:42" in json.loads(ended.stdout)["error"]["message"]
+    assert "does not name a person; use the platform and their id" in json.loads(ended.stdout)["error"]["message"]
 
 
 async def test_somebody_who_was_never_here_leaves_everything_as_it_is(talaria: Talaria, known: SqliteStore) -> None:
     ended = talaria("forget", "telegram:4", "--yes")
-    assert (ended.returncode, ended.stderr) == (0, "Nothing is kept about telegram:4.\n")
+    assert (ended.returncode, ended.stderr) == (0, "Nothing is stored about telegram:4.\n")
     assert len(await known.sessions.list()) == 2
     assert [one.user for one in await known.access.members()] == ["42"]
 

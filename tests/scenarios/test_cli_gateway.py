@@ -76,11 +76,11 @@ def test_doctor_looks_at_every_platform(talaria: Talaria, configure: Callable[..
     told = talaria("doctor", env=TOKEN).stdout
     findings = [one for one in told.splitlines() if "platform" in one and "→" not in one]
     assert [one.partition(": '@ann'")[0] for one in findings] == [
-        "warn  gateway: platforms are set up, and it does not run",
+        "warn  gateway: not running, although platforms are set up",
         "fail  platform telegram: gateway.platforms.telegram.allowed_users",
-        "warn  platform discord: allow_all_users is on: anybody who finds the bot commands the agent",
-        "warn  platform matrix: nobody may speak",
-        "  ok  platform slack: 1 may speak",
+        "warn  platform discord: allow_all_users is on: anyone who finds the bot can command the agent",
+        "warn  platform matrix: nobody may talk to it",
+        "  ok  platform slack: 1 may talk to it",
     ]
 
 
@@ -112,7 +112,7 @@ def test_systemd_is_told(talaria: Talaria, tmp_path: Path) -> None:
     there = {"PATH": f"{program.parent}:/usr/bin:/bin", "XDG_CONFIG_HOME": str(tmp_path / "config"), **TOKEN}
     installed = talaria("gateway", "install", env=there)
     (unit,) = (tmp_path / "config" / "systemd" / "user").iterdir()
-    assert "TELEGRAM_BOT_TOKEN is set in this shell only" in installed.stderr
+    assert "TELEGRAM_BOT_TOKEN is set only in this shell" in installed.stderr
     assert TOKEN["TELEGRAM_BOT_TOKEN"] not in unit.read_text()
     talaria("gateway", "uninstall", env=there)
     orders = [line for line in told.read_text().splitlines() if line != "--user show-environment"]

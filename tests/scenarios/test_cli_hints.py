@@ -124,5 +124,5 @@ def test_a_file_of_somebody_else_is_not_replaced_by_the_link(environment: dict[s
 @pytest.mark.usefixtures("checkout")
 def test_setup_ends_with_what_to_type_next(environment: dict[str, str]) -> None:
     told = typed(".venv/bin/talaria setup --provider demo", environment).stderr
-    assert "Begin with `.venv/bin/talaria`; `.venv/bin/talaria gateway platforms` says how" in told
+    assert "Start with `.venv/bin/talaria`; `.venv/bin/talaria gateway platforms` shows how" in told
     assert f"ln -s {environment['PWD']}/.venv/bin/talaria ~/.local/bin/talaria" in told

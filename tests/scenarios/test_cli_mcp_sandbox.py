@@ -45,8 +45,8 @@ def test_entries_of_earlier_versions_run_as_before_and_the_doctor_asks(
 ) -> None:
     assert place(talaria) == {"evil": False}
     told = talaria("doctor").stdout
-    assert "warn  mcp evil: runs outside the sandbox, with all your rights" in told
-    assert "`talaria mcp sandbox evil` puts it in" in told
+    assert "warn  mcp evil: runs outside the sandbox, with all your permissions" in told
+    assert "`talaria mcp sandbox evil` moves it inside" in told
 
     assert talaria("mcp", "sandbox", "evil").returncode == 0
     assert place(talaria) == {"evil": True}

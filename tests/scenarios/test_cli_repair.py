@@ -152,7 +152,7 @@ def test_the_doctor_moves_what_a_plugin_wrote_into_our_settings_and_leaves_slips
     make_home(home, before)
     told = talaria("doctor").stdout
     assert "there is no setting 'lossless'" in told
-    assert "`talaria doctor --fix` moves it to the settings of plugins" in told
+    assert "`talaria doctor --fix` moves it to the plugins' settings" in told
     assert (home / "config.yaml").read_text() == before
 
     fixed = talaria("doctor", "--fix")

@@ -72,7 +72,7 @@ def test_the_gateway_tells_of_root_and_keeps_it_in_its_log(running_as: As, user:
     with subprocess.Popen(command, env=running_as(user), stderr=subprocess.PIPE, text=True) as gateway:
         assert gateway.stderr is not None
         lines: list[str] = []
-        while "The gateway runs with" not in (line := gateway.stderr.readline()):
+        while "The gateway is running with" not in (line := gateway.stderr.readline()):
             assert line, lines
             lines.append(line)
         gateway.send_signal(signal.SIGTERM)

@@ -151,7 +151,7 @@ async def test_without_a_gateway_it_waits_and_is_delivered_by_the_next(office: O
     sent = await office.send("telegram", "for later")
     assert sent.code == 5
     assert sent.err == (
-        f"Kept for telegram:{OWNER}, and not delivered yet: no gateway is running. "
+        f"Stored for telegram:{OWNER}, and not delivered yet: no gateway is running. "
         "The message waits for 24 hours; `talaria gateway start` starts one.\n"
     )
     assert (await office.send("telegram", "and this", "--wait", "0")).code == 0
@@ -167,7 +167,7 @@ async def test_a_service_that_asks_for_patience_is_told(office: Office) -> None:
     sent = await office.send("telegram", "second", "--wait", "0.1")
     assert sent.code == 5
     assert "429" in sent.err
-    assert "`talaria gateway outbox` tells more" in sent.err
+    assert "see `talaria gateway outbox`" in sent.err
 
 
 async def test_a_platform_that_is_not_connected_is_told(office: Office) -> None:
@@ -184,11 +184,11 @@ async def test_a_platform_that_is_not_connected_is_told(office: Office) -> None:
     ("arguments", "says"),
     [
         (["telegrm:1", "x"], "There is no platform 'telegrm'; did you mean telegram?"),
-        (["pigeon:1", "x"], "There is no platform 'pigeon'; there are discord, matrix, slack, telegram, webhook."),
+        (["pigeon:1", "x"], "There is no platform 'pigeon'; known are discord, matrix, slack, telegram, webhook."),
         (["discord:1", "x"], "Discord is not set up."),
         (["telegram:1"], "There is nothing to send: give the text, or pipe it in."),
-        (["telegram:1", "x", "--file", "nowhere.txt"], "Cannot send nowhere.txt: it is not there."),
-        (["telegram:1", "x", "--file", "."], "Cannot send .: it is no file."),
+        (["telegram:1", "x", "--file", "nowhere.txt"], "Cannot send nowhere.txt: it does not exist."),
+        (["telegram:1", "x", "--file", "."], "Cannot send .: it is not a file."),
         (["telegram:1", "x" * 100_001], "too long for a chat: send it with --file."),
     ],
 )

@@ -36,7 +36,7 @@ def document(ended: subprocess.CompletedProcess[str]) -> Any:
 def test_list_of_none_says_so_beside_the_output(talaria: Talaria) -> None:
     ended = talaria("sessions", "list")
     assert (ended.returncode, ended.stdout) == (0, "")
-    assert ended.stderr == "No conversations yet; `talaria` begins one.\n"
+    assert ended.stderr == "No conversations yet; `talaria` starts one.\n"
     assert document(talaria("sessions", "list", "--json")) == []
 
 
@@ -90,7 +90,7 @@ def test_export_writes_every_entry_as_a_line(talaria: Talaria, id: str, tmp_path
 
 
 def test_rename_gives_a_name_to_find_it_by(talaria: Talaria, id: str) -> None:
-    assert talaria("sessions", "rename", id, "first talk").stderr == f"{id} is called first talk.\n"
+    assert talaria("sessions", "rename", id, "first talk").stderr == f"{id} is now called first talk.\n"
     told = document(talaria("sessions", "rename", "first talk", "second name", "--json"))
     assert told == {"ok": True, "session": id, "title": "second name"}
     assert talaria("sessions", "show", "second name").stdout.startswith(f"{id} · second name")
@@ -103,7 +103,7 @@ def test_fork_is_a_conversation_of_its_own(talaria: Talaria, id: str) -> None:
     talaria("-m", "demo", "-r", "branch", "-q", "hello")
     counts = {row["id"]: row["message_count"] for row in document(talaria("sessions", "list", "--json"))}
     assert counts == {id: 4, copy: 6}
-    assert "go on with `talaria -r " in talaria("sessions", "fork", id).stderr
+    assert "continue with `talaria -r " in talaria("sessions", "fork", id).stderr
 
 
 def test_delete_with_yes_is_for_good(talaria: Talaria, id: str, home: Path) -> None:
@@ -172,7 +172,7 @@ def test_prune_deletes_what_is_old_with_its_files_and_says_how_much(talaria: Tal
         (home / folder / id).mkdir(parents=True, exist_ok=True)
     would = talaria("sessions", "prune", "--older-than", "90d", "--dry-run")
     assert would.stdout.startswith(f"{id}  20")
-    assert would.stderr == "1 conversation (4 messages, 0.0 MB) would go. Nothing was deleted.\n"
+    assert would.stderr == "1 conversation (4 messages, 0.0 MB) would be deleted. Nothing was changed.\n"
     assert len(document(talaria("sessions", "list", "--json"))) == 2
     ended = talaria("sessions", "prune", "--older-than", "90d", "--yes")
     assert (ended.returncode, ended.stderr) == (0, "Deleted 1 conversation (4 messages, 0.0 MB).\n")
@@ -204,17 +204,17 @@ async def test_prune_leaves_what_runs_and_what_has_mail(talaria: Talaria, home: 
 
 def test_prune_wants_to_know_which_and_asks(talaria: Talaria, id: str) -> None:
     which = talaria("sessions", "prune", "--yes")
-    assert (which.returncode, which.stderr.startswith("talaria: Say which conversations may go")) == (2, True)
+    assert (which.returncode, which.stderr.startswith("talaria: Say which conversations to delete")) == (2, True)
     age = talaria("sessions", "prune", "--older-than", "soon", "--yes")
-    assert age.stderr == "talaria: 'soon' is no age: say a number and h, d or w, as in 90d.\n"
+    assert age.stderr == "talaria: 'soon' is not an age: give a number and h, d or w, as in 90d.\n"
     nobody = talaria("sessions", "prune", "--keep", "0", input="y\n")
-    assert nobody.stderr == "talaria: Nobody can be asked whether they may go: add --yes.\n"
+    assert nobody.stderr == "talaria: Nobody can be asked whether they may be deleted: add --yes.\n"
     assert talaria("sessions", "list").stdout.startswith(id)
 
 
 def test_reindex_makes_the_index_anew(talaria: Talaria, id: str, home: Path) -> None:
     for file in home.glob("search.db*"):
         file.unlink()
-    assert talaria("sessions", "reindex").stderr == "3 messages can be found.\n"
+    assert talaria("sessions", "reindex").stderr == "Indexed 3 messages.\n"
     assert document(talaria("sessions", "reindex", "--json")) == {"ok": True, "messages": 3}
     assert talaria("sessions", "search", "needle").stdout.startswith(id)

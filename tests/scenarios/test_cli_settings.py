@@ -167,8 +167,8 @@ def test_settings_of_a_project_that_is_gone_are_told(talaria: Talaria, home: Pat
         f"There are settings for {environment['PWD']}-before, which no longer exists. If it moved here: "
     )
     examined = talaria("doctor").stdout
-    assert f"warn  projects: {environment['PWD']}-before has settings of its own" in examined
-    assert "how to take them along; if it is deleted: rm -r " in examined
+    assert f"warn  projects: {environment['PWD']}-before has its own settings" in examined
+    assert "how to bring them along; if it was deleted: rm -r " in examined
 
 
 def test_a_setting_is_taken_out_with_its_empty_section(talaria: Talaria, home: Path) -> None:

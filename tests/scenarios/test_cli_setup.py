@@ -52,7 +52,7 @@ def test_one_enter_makes_a_local_server_the_default(
     terminal = setup(env=near)
     terminal.answer("Use ollama:qwen3:8b? [Y/n]", "\n")
     terminal.see("ollama:qwen3:8b answered in ")
-    terminal.see(f"Kept: model.default in {home}/config.yaml.")
+    terminal.see(f"Saved: model.default in {home}/config.yaml.")
     assert terminal.end() == 0
     assert f"Found: ollama (answers at {model.url.removeprefix('http://')})." in terminal.screen
     assert "talaria gateway platforms" in terminal.screen
@@ -86,10 +86,10 @@ def test_key_is_tried_refused_and_typed_again_and_nobody_sees_it(
     terminal.answer("Which? ", "custom\n")
     terminal.answer("Its address", f"{model.base_url}\n")
     terminal.answer("Enter: no key) ", "wrong-key-0123456789\n")
-    terminal.see("It has other, qwen3:8b")
+    terminal.see("Available models: other, qwen3:8b")
     terminal.answer("Which model? (Enter: other) ", "qwen3:8b\n")
     terminal.see("did not accept the API key")
-    terminal.answer("[a]gain, [o]ther, [k]eep it all the same, [S]kip: ", "a\n")
+    terminal.answer("[a]gain, [o]ther, [k]eep it anyway, [S]kip: ", "a\n")
     terminal.answer("Enter: the same) ", f"{KEY}\n")
     terminal.see("custom:qwen3:8b answered in ")
     assert terminal.end() == 0
@@ -112,13 +112,13 @@ def test_another_is_chosen_when_the_first_does_not_answer(setup: Setup, home: Pa
     terminal.see("Cannot reach ")
     terminal.answer("[a]gain, [o]ther", "o\n")
     terminal.answer("Which? ", "nobody\n")
-    terminal.answer("There is no nobody in the list.", "")
+    terminal.answer("'nobody' is not in the list.", "")
     terminal.answer("Which? ", "olama:other\n")
     terminal.answer("did you mean 'ollama'?", "")
     terminal.answer("Which? ", "ollama:other\n")
     terminal.see("did not accept the API key")
     terminal.answer("[a]gain, [o]ther", "?\n")
-    terminal.answer("That is no answer.", "")
+    terminal.answer("That is not one of the answers.", "")
     terminal.answer("[a]gain, [o]ther", "a\n")
     terminal.answer("Enter: the same) ", "\n")
     terminal.see("ollama:other answered in ")
@@ -141,12 +141,12 @@ def test_server_that_does_not_run_is_told_before_its_model_is_asked_for(setup: S
 def test_key_that_cannot_be_tried_is_kept_if_the_person_says_so(setup: Setup, home: Path) -> None:
     terminal = setup(env=NO_WAY_OUT)
     terminal.answer("Which? ", "groq\n")
-    terminal.answer("The API key of Groq (made at https://console.groq.com/keys, not shown; Enter: back) ", "\n")
+    terminal.answer("API key for Groq (create one at https://console.groq.com/keys; not shown; Enter: back) ", "\n")
     terminal.answer("Which? ", "groq\n")
     terminal.answer("Enter: back) ", f"{KEY}\n")
     terminal.see("Cannot reach ")
-    terminal.answer("[k]eep it all the same", "k\n")
-    terminal.see(f"Kept: GROQ_API_KEY in {home}/.env; model.default in {home}/config.yaml.")
+    terminal.answer("[k]eep it anyway", "k\n")
+    terminal.see(f"Saved: GROQ_API_KEY in {home}/.env; model.default in {home}/config.yaml.")
     assert terminal.end() == 0
     assert (home / ".env").read_text() == f"GROQ_API_KEY={KEY}\n"
     config = (home / "config.yaml").read_text()
@@ -162,7 +162,7 @@ def test_refused_key_of_the_environment_cannot_be_replaced_by_one_that_would_not
     terminal.answer("Use openai:gpt-5? [Y/n]", "\n")
     model.say(Failure(401))
     terminal.answer("[a]gain, [o]ther", "a\n")
-    terminal.see("Its key comes from the environment, which goes before .env: change it there.")
+    terminal.see("Its key comes from the environment, which takes precedence over .env: change it there.")
     terminal.answer("[a]gain, [o]ther", "s\n")
     assert terminal.end() == 0
     assert KEY not in terminal.screen
@@ -206,7 +206,7 @@ def test_leaving_while_a_key_is_typed_writes_nothing(setup: Setup, home: Path, k
 def test_leaving_during_the_call_writes_neither_key_nor_setting(setup: Setup, home: Path, model: ModelServer) -> None:
     model.say(Reply(faults=Faults(hang=True)))
     terminal = setup("--provider", "custom", "--base-url", model.base_url, "--model", "other")
-    terminal.see("Asking custom:other for a word …")
+    terminal.see("Trying custom:other …")
     model.wait_for_requests(1)
     terminal.answer("", "\x03")
     terminal.see("Nothing was changed")
@@ -237,10 +237,10 @@ def hermes(tmp_path: Path) -> Path:
 
 def test_hermes_home_is_brought_along_with_its_keys_if_asked_for(setup: Setup, home: Path, hermes: Path) -> None:
     terminal = setup(env=NO_WAY_OUT)
-    terminal.see(f"There is a Hermes home at {hermes}")
+    terminal.see(f"Found a Hermes home at {hermes}")
     terminal.answer("yes with its [k]eys, [N]o: ", "k\n")
     terminal.answer("Use groq:gone-model? [Y/n]", "s\n")
-    terminal.see(f"Kept: what was brought along from {hermes}.")
+    terminal.see(f"Saved: what was imported from {hermes}.")
     assert terminal.end() == 0
     assert (home / "SOUL.md").read_text() == "Be brief.\n"
     assert (home / ".env").read_text() == f"GROQ_API_KEY={KEY}\n"
@@ -255,7 +255,7 @@ def test_hermes_home_is_brought_along_with_its_keys_if_asked_for(setup: Setup, h
 def test_hermes_home_is_left_alone_unless_asked_for(setup: Setup, home: Path, hermes: Path) -> None:
     terminal = setup()
     terminal.answer("yes with its [k]eys, [N]o: ", "\n")
-    terminal.see("`talaria import hermes` does it later.")
+    terminal.see("You can do that later with `talaria import hermes`.")
     terminal.answer("Which? ", "\n")
     terminal.see("Nothing was changed")
     assert terminal.end() == 0
@@ -267,7 +267,7 @@ def test_without_a_terminal_the_clear_choice_is_taken(talaria: Talaria, home: Pa
     ended = talaria("setup", env={"OLLAMA_BASE_URL": model.url})
     assert (ended.returncode, ended.stdout) == (0, "")
     assert "Found: ollama (answers at " in ended.stderr
-    assert f"Kept: model.default in {home}/config.yaml." in ended.stderr
+    assert f"Saved: model.default in {home}/config.yaml." in ended.stderr
     assert json.loads(talaria("config", "get", "model").stdout)["default"] == "ollama:qwen3:8b"
 
 
@@ -294,7 +294,7 @@ def test_options_say_it_all_also_at_a_terminal(setup: Setup, home: Path, model: 
     ("arguments", "code", "says"),
     [
         (["--provider", "grok"], 2, "did you mean 'groq'?"),
-        (["--model", "large"], 2, "Say whose model large is: --provider NAME"),
+        (["--model", "large"], 2, "The provider of large is not clear: give --provider NAME"),
         (["--provider", "groq"], 2, "GROQ_API_KEY"),
         (["--base-url", "http://127.0.0.1:9/v1", "--model", "m"], 3, "Nothing was changed."),
         (["--base-url", "elsewhere", "--model", "m"], 2, "is missing or not http(s)"),

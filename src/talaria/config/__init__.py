@@ -1,1 +1,1 @@
-"""How the outside shapes us: the home folder, config.yaml, secrets, and which model that amounts to."""
+"""Configuration: the home folder, config.yaml, secrets, and the model that they select."""

@@ -1,6 +1,6 @@
-"""Changing config.yaml and .env for the person: comments stay, the file is replaced whole or not at all.
+"""Changes to config.yaml and .env on the person's behalf: comments stay, and the file is replaced whole or not at all.
 
-Who else can change the settings: whoever can decides what runs here, so nobody may.
+Also checks that nobody else can change the settings, because that person would decide what runs here.
 """
 
 import grp
@@ -23,18 +23,24 @@ from talaria.core.fs import replace_file
 
 
 def set_value(home: Path, key: str, value: str) -> Path:
-    """Set one setting and answer the file it went to. A name in capitals (`OPENAI_API_KEY`) goes to .env.
+    """Sets one setting and returns the file it went to. A name in capitals (`OPENAI_API_KEY`) goes to .env.
 
-    What is wrong elsewhere in the files stays as it is: it must not keep anybody from putting things right.
-    Raises `BadConfig`, `BadInput`, `OperatorError`.
+    Mistakes elsewhere in the files stay, and do not prevent it. Raises `BadConfig`, `BadInput`, `OperatorError`.
     """
-    if key.isupper():
-        return _set_secret(paths.secrets_file(home), key, value)
-    return _change(home, paths.config_file(home), key, value)
+    if not key.isupper():
+        return _change(home, paths.config_file(home), key, value)
+    file = paths.secrets_file(home)
+    try:
+        before = file.read_text("utf-8-sig") if file.exists() else ""
+    except (OSError, UnicodeDecodeError) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
+        raise BadConfig(f"Cannot read {file}: {reason}.") from fault
+    _replace(file, with_secret(before, key, value, file))
+    return file
 
 
 def set_project_value(home: Path, project: Path, key: str, value: str) -> Path:
-    """As `set_value`, for one project only."""
+    """Like `set_value`, for one project only."""
     check_key(key)
     file = _change(home, project_file(home, project), key, value)
     note_project(home, project)
@@ -42,7 +48,10 @@ def set_project_value(home: Path, project: Path, key: str, value: str) -> Path:
 
 
 def unset_value(home: Path, key: str, project: Path | None = None) -> Path:
-    """Back to the default; of a project: to what config.yaml says. Raises `BadConfig`, `BadInput`, `OperatorError`."""
+    """Goes back to the default or, for a project, to what config.yaml says.
+
+    Raises `BadConfig`, `BadInput`, `OperatorError`.
+    """
     return _change(home, paths.config_file(home) if project is None else project_file(home, project), key, None)
 
 
@@ -61,7 +70,8 @@ def _change(home: Path, file: Path, key: str, value: str | None) -> Path:
     else:
         _put(document, key, _quote_misread(_scalar(value)))
     written = _dump(yaml, document) if document else ""
-    text = written if known_settings else _comments(before) + written
+    comments = "".join(f"{line}\n" for line in before.splitlines() if line.lstrip().startswith("#"))
+    text = written if known_settings else comments + written
     known = {**read_env_leniently(paths.secrets_file(home))[0], **os.environ}
     _, known_problems = decode_leniently(known_settings, known, file)
     _, problems = decode_leniently(parse_yaml(text, file), known, file)
@@ -77,7 +87,7 @@ def _change(home: Path, file: Path, key: str, value: str | None) -> Path:
 
 
 def take_out(home: Path, keys: Collection[str]) -> Path:
-    """Delete these from the top of config.yaml; the answer is where the file is kept as it was.
+    """Deletes these keys from the top of config.yaml, and returns the path of a copy of the file as it was.
 
     Raises `BadConfig`, `OSError`.
     """
@@ -112,7 +122,7 @@ def _put(document: Any, key: str, value: Any) -> None:
 
 
 def _drop(document: Any, key: str, file: Path, above: str = "") -> None:
-    """With the section around it, if nothing else is in it."""
+    """And the section around it, if it is empty then."""
     name, _, rest = key.partition(".")
     if not isinstance(document, dict) or name not in document:
         raise BadInput(f"{above}{key} is not set in {file}.")
@@ -133,7 +143,7 @@ def _scalar(value: str) -> Any:
 
 
 def _quote_misread(value: Any) -> Any:
-    """What is written here as YAML 1.2 is read as 1.1, where also `on` and `no` are no text."""
+    """This is written as YAML 1.2 but read as 1.1, where words such as `on` and `no` are not text."""
     import ruamel.yaml.scalarstring  # noqa: PLC0415
 
     if isinstance(value, list):
@@ -142,31 +152,17 @@ def _quote_misread(value: Any) -> Any:
     return ruamel.yaml.scalarstring.DoubleQuotedScalarString(value) if is_misread else value
 
 
-def _comments(text: str) -> str:
-    return "".join(f"{line}\n" for line in text.splitlines() if line.lstrip().startswith("#"))
-
-
 def _dump(yaml: Any, document: Any) -> str:
     stream = StringIO()
     yaml.dump(document, stream)
     return stream.getvalue()
 
 
-def _set_secret(file: Path, name: str, value: str) -> Path:
-    try:
-        before = file.read_text("utf-8-sig") if file.exists() else ""
-    except (OSError, UnicodeDecodeError) as fault:
-        reason = fault.strerror if isinstance(fault, OSError) else "it is not UTF-8 text"
-        raise BadConfig(f"Cannot read {file}: {reason}.") from fault
-    _replace(file, with_secret(before, name, value, file))
-    return file
-
-
 def with_secret(before: str, name: str, value: str, file: Path) -> str:
-    """The content of .env with one line changed; `file` is its name in sentences. Raises `BadInput`."""
+    """The content of .env with one line changed; `file` is for the message of `BadInput`."""
     written = next((form for form in (value, f'"{value}"', f"'{value}'") if strip_quotes(form.strip()) == value), None)
     if not name.isidentifier() or written is None or len(value.splitlines()) > 1:
-        raise BadInput(f"{name} cannot be kept in {file}: a name is letters, digits and _, a value is one line.")
+        raise BadInput(f"{name} cannot be stored in {file}: a name has letters, digits and _, and a value is one line.")
     lines = before.splitlines()
     kept = [line for line in lines if line.strip().removeprefix("export ").partition("=")[0].strip() != name]
     return "\n".join([*kept, f"{name}={written}"]) + "\n"
@@ -183,11 +179,11 @@ def _replace(file: Path, text: str) -> None:
 
 
 def check_writers(home: Path, file: Path) -> None:
-    """Raises `BadConfig` where others can change the settings, or the folder that they are in."""
+    """Raises `BadConfig` if others can change the settings, or the folder that they are in."""
     for path in (home, file):
         try:
             found = path.stat()
-        except OSError:  # whoever reads it says what is wrong
+        except OSError:  # reading it will report this
             continue
         if can_others_write(found):
             raise BadConfig(f"Other users can change {path}, and so what Talaria does; run: chmod go-w {path}")
@@ -197,16 +193,16 @@ def check_writers(home: Path, file: Path) -> None:
 
 
 def can_others_write(found: os.stat_result) -> bool:
-    """In a folder such as /tmp others can make files, but not change those that are there."""
+    """In a folder such as /tmp others can create files, but not change existing ones."""
     if found.st_mode & stat.S_IWOTH:
         return not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX)
     return bool(found.st_mode & stat.S_IWGRP) and not _is_own_group(found.st_gid)
 
 
 def _is_own_group(gid: int) -> bool:
-    """Many systems give each person a group of the same name, and let it write by default."""
+    """Many systems give every user a group of the same name, and let it write by default."""
     try:
         name, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(gid)
-    except KeyError:  # in a container they often have no names
+    except KeyError:  # in a container there are often no names
         return gid == os.getegid()
     return group.gr_name == name and not set(group.gr_mem) - {name}

@@ -1,5 +1,5 @@
-"""config.yaml and .env as far as they can be read, and what is wrong with the rest: for commands that must work on a
-home whose settings are not right."""
+"""As much of config.yaml and .env as can be read, and what is wrong with the rest: for commands that must work even if
+the settings are wrong."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from talaria.config.secrets import parse_line, read_env, says_something
 from talaria.core.errors import BadConfig
 
 Key = tuple[str | int, ...]
-"""The names on the way to a setting; a number is a place in a list."""
+"""The path to a setting; a number is an index in a list."""
 _STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 _UNKNOWN = re.compile(r"unknown field `(.*?)`")
 _AT = re.compile(r" - at `\$(.*)`$")
@@ -23,21 +23,21 @@ _AT = re.compile(r" - at `\$(.*)`$")
 class Problem(msgspec.Struct, frozen=True):
     sentence: str
     key: Key = ()
-    """Where in config.yaml; empty: in all of it, or in .env."""
+    """Where in config.yaml; empty: all of it, or .env."""
     is_unknown: bool = False
     """There is no such setting."""
     is_unreadable: bool = False
     """Nothing in config.yaml can be read."""
 
     def is_about(self, key: Sequence[str]) -> bool:
-        """Whether that setting, a part of it or what it is a part of, is wrong."""
+        """Whether that setting is wrong, or one inside it, or one around it."""
         known = tuple(map(str, self.key))
         shared = min(len(known), len(key))
         return known[:shared] == tuple(key[:shared])
 
 
 def read_env_leniently(file: Path) -> tuple[dict[str, str], list[Problem]]:
-    """Also what others can read: whoever asks only wants to put it right."""
+    """Also reads a file that other users can read: this serves commands that repair it."""
     try:
         return read_env(file), []
     except BadConfig as fault:
@@ -56,7 +56,7 @@ def read_env_leniently(file: Path) -> tuple[dict[str, str], list[Problem]]:
 
 
 def load_leniently(file: Path, environment: Mapping[str, str]) -> tuple[Config, list[Problem]]:
-    """Without the settings that are wrong: those have their defaults."""
+    """Settings that are wrong have their defaults."""
     try:
         document = read_yaml(file)
     except BadConfig as fault:
@@ -77,13 +77,13 @@ def decode_leniently(
                 problem = _locate(left, fault, file)
                 problems.append(problem)
                 left = _without(left, problem.key)
-    except RecursionError:  # an anchor inside of itself
+    except RecursionError:  # an anchor inside itself
         problems.append(Problem(f"{file} is nested too deeply to be read.", is_unreadable=True))
     return Config(), problems
 
 
 def _fill(value: Any, environment: Mapping[str, str], file: Path, path: Key, problems: list[Problem]) -> Any:
-    """As `expand`; a value that names what is not set is left out."""
+    """Like `expand`, but leaves out values that use variables that are not set."""
     if isinstance(value, Mapping):
         inner = cast("Mapping[Any, Any]", value)
         found = {str(key): _fill(one, environment, file, (*path, str(key)), problems) for key, one in inner.items()}
@@ -100,7 +100,7 @@ def _fill(value: Any, environment: Mapping[str, str], file: Path, path: Key, pro
 
 
 def _locate(document: dict[str, Any], fault: BadConfig, file: Path) -> Problem:
-    """The key in the document that the fault is about: at least one at its top."""
+    """The key that the fault is about, at least one at the top of the document."""
     said = str(fault.__cause__)
     at, unknown = _AT.search(said), _UNKNOWN.search(said)
     path: list[str | int] = []
@@ -117,14 +117,14 @@ def _locate(document: dict[str, Any], fault: BadConfig, file: Path) -> Problem:
         seen = cast("Any", seen)[step]
     if unknown and isinstance(seen, dict) and unknown[1] in seen:
         return Problem(str(fault), (*path, unknown[1]), is_unknown=True)
-    if not path:  # it is about several: leave one of them out
+    if not path:  # several keys together are the problem: leave one of them out
         others = [key for key in reversed(document) if not _says(_without(document, (key,)), said, file)]
         path = [next(iter(others or reversed(document)))]
     return Problem(str(fault), tuple(path))
 
 
 def _says(document: dict[str, Any], said: str, file: Path) -> bool:
-    """Whether that is what is wrong with it."""
+    """Whether decoding the document fails with that message."""
     try:
         decode(document, file)
     except BadConfig as fault:

@@ -1,13 +1,12 @@
 """config.yaml → one frozen `Config`. Every mistake is one sentence that names the file, the key and the way out.
 
-What plugins keep in config.yaml for themselves, told apart from settings of ours. Pure.
-
-A section under the name of a plugin, memory provider or engine that the file puts into use is theirs; so is a mapping
-under `plugins` that is none of our settings. Everything else is ours, and a mistake in it is told.
+Plugins may keep settings in config.yaml, too. A section named after a plugin, memory provider or engine that the file
+uses is theirs; so is a mapping under `plugins` that is not a setting of ours. Everything else is ours, and mistakes in
+it are reported.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -22,37 +21,28 @@ if TYPE_CHECKING:
     import yaml
 
 
-def ours(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings; what `auxiliary` has for other tasks than ours stands under `auxiliary.tasks`."""
-    theirs = {_plain(name) for name in _in_use(document)} - _settings(Config)
+def without_plugin_settings(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Only our settings, with the models for plugins' tasks moved from `auxiliary` to `auxiliary.tasks`."""
+    sections = [document.get(name) for name in ("plugins", "memory", "context")]
+    plugins, memory, context = (
+        cast("dict[str, Any]", section) if isinstance(section, dict) else {} for section in sections
+    )
+    enabled = plugins.get("enabled")
+    used = [*cast("list[object]", enabled)] if isinstance(enabled, list) else []
+    used += [name for name in (memory.get("provider"), context.get("engine")) if name]
+    theirs = {_plain(str(name)) for name in used} - _settings(Config)
     kept = {key: value for key, value in document.items() if _plain(key) not in theirs}
     if isinstance(kept.get("plugins"), dict):
-        kept["plugins"] = dict(_without_mappings(kept["plugins"]))
+        known = _settings(PluginsConfig)
+        kept["plugins"] = {
+            key: value for key, value in kept["plugins"].items() if key in known or not isinstance(value, Mapping)
+        }
     if isinstance(kept.get("auxiliary"), dict):
-        kept["auxiliary"] = _with_tasks(kept["auxiliary"])
+        kept["auxiliary"] = _move_tasks(kept["auxiliary"])
     return kept
 
 
-def _in_use(document: Mapping[str, Any]) -> Iterator[str]:
-    plugins, memory, context = (_section(document, name) for name in ("plugins", "memory", "context"))
-    enabled = plugins.get("enabled")
-    if isinstance(enabled, list):
-        yield from (str(name) for name in cast("list[object]", enabled))
-    yield from (str(name) for name in (memory.get("provider"), context.get("engine")) if name)
-
-
-def _section(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    section = document.get(name)
-    return cast("dict[str, Any]", section) if isinstance(section, dict) else {}
-
-
-def _without_mappings(plugins: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key, value in plugins.items():
-        if key in _settings(PluginsConfig) or not isinstance(value, Mapping):
-            yield key, value
-
-
-def _with_tasks(auxiliary: Mapping[str, Any]) -> dict[str, Any]:
+def _move_tasks(auxiliary: Mapping[str, Any]) -> dict[str, Any]:
     known = _settings(AuxiliaryConfig)
     tasks: dict[str, Any] = {
         key: value for key, value in auxiliary.items() if key not in known and isinstance(value, Mapping)
@@ -60,12 +50,12 @@ def _with_tasks(auxiliary: Mapping[str, Any]) -> dict[str, Any]:
     if not tasks:
         return dict(auxiliary)
     rest = {key: value for key, value in auxiliary.items() if key not in tasks}
-    return {**rest, "tasks": {key: model for key, value in tasks.items() if (model := _model(value))}}
-
-
-def _model(task: Mapping[str, Any]) -> str:
-    """`provider:model`, as far as it says."""
-    return ":".join(str(task[key]) for key in ("provider", "model") if task.get(key) and task[key] != "auto")
+    models: dict[str, str] = {}
+    for key, task in tasks.items():
+        named = [task.get(name) for name in ("provider", "model")]
+        if model := ":".join(str(name) for name in named if name and name != "auto"):
+            models[key] = model
+    return {**rest, "tasks": models}
 
 
 def _settings(struct: type[msgspec.Struct]) -> set[str]:
@@ -79,7 +69,7 @@ def _plain(name: str) -> str:
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 50
 MAX_ALIASES = 30
-"""Each can stand for many others: with a hundred, a few lines become larger than any memory."""
+"""Each can stand for many others: a hundred of them make a few lines larger than any memory."""
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _UNKNOWN = re.compile(r"unknown field `(.*?)`(?: - at `(.*)`)?")
@@ -119,7 +109,7 @@ def parse_yaml(text: str, file: Path) -> dict[str, Any]:
         parse = cast("Callable[..., Iterable[yaml.Event]]", yaml.parse)  # pyright: ignore[reportUnknownMemberType]
         _check_shape(parse(text, Loader=loader), file)
         document = yaml.load(text, Loader=loader)  # noqa: S506  (safe ones)
-    except (yaml.YAMLError, ValueError, RecursionError) as fault:  # ValueError: a date that there is not
+    except (yaml.YAMLError, ValueError, RecursionError) as fault:  # ValueError: an impossible date
         mark = getattr(fault, "problem_mark", None)
         line = f" at line {mark.line + 1}" if mark else ""
         said = fault if isinstance(fault, ValueError) else None
@@ -133,7 +123,7 @@ def parse_yaml(text: str, file: Path) -> dict[str, Any]:
 
 
 def _check_shape(events: Iterable["yaml.Event"], file: Path) -> None:
-    """Before it is built: deep nesting would crash that, and many aliases would fill the memory."""
+    """Before the document is built: deep nesting would crash that, and many aliases would fill the memory."""
     from yaml import AliasEvent, CollectionEndEvent, CollectionStartEvent  # noqa: PLC0415
 
     inside: list[str | None] = []
@@ -147,7 +137,7 @@ def _check_shape(events: Iterable["yaml.Event"], file: Path) -> None:
             case AliasEvent():
                 aliases += 1
                 if event.anchor in inside:
-                    raise BadConfig(f"{file}: the alias *{event.anchor} is inside of what it stands for; write it out.")
+                    raise BadConfig(f"{file}: the alias *{event.anchor} is inside what it stands for; write it out.")
             case _:
                 pass
         if len(inside) > MAX_DEPTH:
@@ -157,7 +147,7 @@ def _check_shape(events: Iterable["yaml.Event"], file: Path) -> None:
 
 
 def expand(value: Any, environment: Mapping[str, str], file: Path, path: str = "") -> Any:
-    """`${NAME}` in every string; a name that is not set is an error that names it. What is left empty is left out."""
+    """Fills `${NAME}` in every string; `BadConfig` names one that is not set. Settings without a value are dropped."""
     if isinstance(value, dict):
         items = [(key, item) for key, item in cast("dict[Any, Any]", value).items() if item is not None]
         return {str(key): expand(item, environment, file, f"{path}.{key}".lstrip(".")) for key, item in items}
@@ -165,32 +155,39 @@ def expand(value: Any, environment: Mapping[str, str], file: Path, path: str = "
         return [expand(item, environment, file, f"{path}[{n}]") for n, item in enumerate(cast("list[Any]", value))]
     if not isinstance(value, str):
         return value
-    return _VARIABLE.sub(lambda found: _lookup(found[1], environment, file, path), value)
 
+    def look_up(found: re.Match[str]) -> str:
+        try:
+            return environment[found[1]]
+        except KeyError:
+            sentence = f"{file}: {path} uses ${{{found[1]}}}, which is not set; add it to .env or export it."
+            raise BadConfig(sentence) from None
 
-def _lookup(name: str, environment: Mapping[str, str], file: Path, path: str) -> str:
-    try:
-        return environment[name]
-    except KeyError:
-        raise BadConfig(f"{file}: {path} uses ${{{name}}}, which is not set; add it to .env or export it.") from None
+    return _VARIABLE.sub(look_up, value)
 
 
 def decode(document: dict[str, Any], file: Path) -> Config:
     try:
-        return msgspec.convert(ours(document), Config, dec_hook=decode_secret)
+        return msgspec.convert(without_plugin_settings(document), Config, dec_hook=decode_secret)
     except msgspec.ValidationError as fault:
         raise BadConfig(f"{file}: {_explain(str(fault))}") from fault
 
 
 def _explain(said: str) -> str:
     unknown = _UNKNOWN.search(said)
-    if unknown is not None:
-        path = (unknown[2] or "$").removeprefix("$").removeprefix(".")
-        return _unknown_key(unknown[1], path)
-    where = _WHERE.search(said)
-    if where is None:
-        return f"{said}."
-    return f"{_readable(where[1])} is wrong: {said[: where.start()]}."
+    if unknown is None:
+        where = _WHERE.search(said)
+        return f"{_readable(where[1])} is wrong: {said[: where.start()]}." if where else f"{said}."
+    key, path = unknown[1], (unknown[2] or "$").removeprefix("$").removeprefix(".")
+    struct: Any = Config
+    for name in re.split(r"[.\[\]]+", path):
+        if name and name != "..." and not name.isdecimal():  # otherwise it leads into a list or a dict
+            types = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
+            struct = _struct_in(types[name])
+    known = list(struct.__struct_fields__)
+    near = get_close_matches(key, known, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it may be one of: {', '.join(known)}."
+    return f"there is no setting {f'{_readable(path)}.{key}'.lstrip('.')!r}; {hint}"
 
 
 def _readable(path: str) -> str:
@@ -198,25 +195,8 @@ def _readable(path: str) -> str:
     return path.replace("[...]", ".*")
 
 
-def _unknown_key(key: str, path: str) -> str:
-    known = _list_known_keys(path)
-    near = get_close_matches(key, known, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it may be one of: {', '.join(known)}."
-    return f"there is no setting {f'{_readable(path)}.{key}'.lstrip('.')!r}; {hint}"
-
-
-def _list_known_keys(path: str) -> list[str]:
-    """The settings that may stand at `path`."""
-    struct: Any = Config
-    for name in re.split(r"[.\[\]]+", path):
-        if name and name != "..." and not name.isdecimal():  # else it leads into a list or a dict
-            types = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
-            struct = _struct_in(types[name])
-    return list(struct.__struct_fields__)
-
-
 def _struct_in(type: Any) -> Any:
-    """The one struct that a setting's type is made of, however it is wrapped."""
+    """The struct inside a setting's type, however it is wrapped."""
     if hasattr(type, "__struct_fields__"):
         return type
     return next((found for part in getattr(type, "__args__", ()) if (found := _struct_in(part))), None)

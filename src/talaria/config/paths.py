@@ -1,4 +1,4 @@
-"""Where things are kept."""
+"""Where things are stored."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ def home(profile: str | None = None) -> Path:
     try:
         root = Path(os.environ.get("TALARIA_HOME") or "~/.talaria").expanduser()
     except RuntimeError as fault:
-        raise BadConfig("There is no home folder here: set TALARIA_HOME to a folder of yours.") from fault
+        raise BadConfig("You have no home folder here: set TALARIA_HOME to a folder of yours.") from fault
     if profile is None or profile == "default":
         return root
     if not profile.replace("-", "").replace("_", "").isalnum():
@@ -28,7 +28,7 @@ def secrets_file(home: Path) -> Path:
 
 
 def consents_file(home: Path) -> Path:
-    """What plugins the person has agreed to."""
+    """The plugins that the person has agreed to."""
     return home / "plugins.json"
 
 
@@ -41,7 +41,7 @@ def log_file(home: Path) -> Path:
 
 
 def plugin_home(home: Path) -> Path:
-    """Where plugins keep what is theirs: what they call the home of Hermes."""
+    """Where plugins keep their files: to them it is the home of Hermes."""
     return home / "hermes"
 
 
@@ -61,7 +61,7 @@ OWN_FILES = frozenset(
 
 
 def is_own(name: str) -> bool:
-    """Whether what is called so at the top of a home is Talaria's. So is all that is hidden, and what stands beside our
-    files under their name: `state.db-wal`, `config.yaml.bak`."""
+    """Whether what has this name at the top of a home is Talaria's. So are hidden files, and those named after ours:
+    `state.db-wal`, `config.yaml.bak`."""
     beside = tuple(f"{file}{mark}" for file in OWN_FILES if "." in file for mark in "-.~")
     return name in OWN_FOLDERS | OWN_FILES or name.startswith((".", *beside))

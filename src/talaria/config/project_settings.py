@@ -1,6 +1,6 @@
-"""Settings that hold in one project only. They are in Talaria's home, never in the project: whoever can change the
-project must not decide what its commands reach. They go before those of config.yaml, one by one: a list replaces the
-list there."""
+"""Settings for one project only. They are in Talaria's home, never in the project: whoever can change the project must
+not decide what its commands may reach. Each takes precedence over the one in config.yaml: a list replaces the list
+there."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +14,10 @@ from talaria.core.fs import read_text, replace_file
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings, project_folder
 
 NAMES = ("read", "write", "network", "ports", "env", "cache_gb", "scratch_mb", "max_processes")
-"""Under `terminal`: what commands of a project reach and get."""
+"""Under `terminal`: what commands in a project may reach and use."""
 KEYS = tuple(f"terminal.{name}" for name in NAMES)
 _ROOT = "root"
-"""The file that tells which project a folder is for."""
+"""The file that says which project a folder is for."""
 _MAX_PATH_BYTES = 1 << 14
 
 
@@ -26,7 +26,7 @@ def project_file(home: Path, project: Path) -> Path:
 
 
 def check_key(key: str) -> None:
-    """Raises `BadInput` for what cannot be set for one project."""
+    """Raises `BadInput` if it cannot be set for one project."""
     if key not in KEYS:
         raise BadInput(f"{key} cannot be set for one project; these can: {', '.join(KEYS)}. Leave out --project.")
 
@@ -34,7 +34,7 @@ def check_key(key: str) -> None:
 def read_project_settings(
     home: Path, environment: Mapping[str, str], terminal: TerminalSettings, project: Path
 ) -> TerminalSettings:
-    """`terminal` with what is set for a project. Raises `BadConfig`."""
+    """`terminal` with the project's own settings. Raises `BadConfig`."""
     file = project_file(home, project)
     document = read_yaml(file)
     if not document:
@@ -48,13 +48,13 @@ def read_project_settings(
 
 
 def note_project(home: Path, project: Path) -> None:
-    """Which project its folder in the home is for, so that it can be told when that is gone."""
+    """Records which project its folder in the home is for, so that a project that is gone can be named."""
     folder = project_folder(home.resolve(), project.resolve())
     replace_file(folder / _ROOT, f"{project.resolve()}\n".encode(), mode=0o600)
 
 
 def find_gone_projects(home: Path) -> list[Path]:
-    """Those that have settings and are not where they were."""
+    """Projects that have settings but no longer exist."""
     files = sorted((home / "projects").glob(f"*/{_ROOT}"))
     roots = (
         Path((read_text(file, _MAX_PATH_BYTES) or "").strip())

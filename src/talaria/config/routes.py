@@ -1,6 +1,6 @@
-"""Which models stand in for which: routes from the settings. Pure, as `selection` is."""
+"""Fallbacks and auxiliary models: routes from the settings. Pure, like `selection`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
@@ -13,44 +13,53 @@ from talaria.providers.base import Endpoint, Route
 class Planned(msgspec.Struct, frozen=True):
     route: Route
     left_out: tuple[str, ...] = ()
-    """Why each fallback and each auxiliary model that cannot be used is none, as sentences."""
+    """Why fallbacks and auxiliary models cannot be used, a sentence for each."""
 
 
 def plan(primary: Endpoint, config: Config, environment: Mapping[str, str]) -> Planned:
-    """The primary with its fallbacks. Raises `BadConfig` for a fallback that is written wrong."""
+    """The primary with its fallbacks. Raises `BadConfig` for a fallback that is specified wrongly."""
     found: list[Endpoint] = []
     left_out: list[str] = []
-    for entry in _entries(config):
+    entries: list[Fallback] = []
+    for fallback in config.fallbacks:
+        if not isinstance(fallback, str):
+            entries.append(fallback)
+            continue
+        provider, model = split(fallback, config)
+        if provider is None:
+            check_colon(fallback, None, config, {})
+            raise BadConfig(
+                f"The fallback {fallback!r} does not name its provider: write provider:model under fallback_providers."
+            )
+        entries.append(Fallback(provider=provider, model=model))
+    for entry in entries:
         try:
             found.append(_endpoint(entry, primary.provider, config, environment))
         except MissingCredential as missing:
             left_out.append(f"The fallback {entry.provider} is left out: {missing}")
     main = Route(primary, tuple(found))
-    return Planned(main, (*left_out, *_missing_helpers(main, config, environment)))
-
-
-def _missing_helpers(main: Route, config: Config, environment: Mapping[str, str]) -> Iterator[str]:
-    helpers = config.auxiliary
-    for named in dict.fromkeys((helpers.default, helpers.title, helpers.summary, helpers.judge)):
+    tasks = config.auxiliary
+    for named in dict.fromkeys((tasks.default, tasks.title, tasks.summary, tasks.judge)):
         if named is None:
             continue
         try:
-            _helper(named, main, config, environment)
+            _auxiliary_endpoint(named, main, config, environment)
         except MissingCredential as missing:
-            yield f"The auxiliary model {named} is left out: {missing}"
+            left_out.append(f"The auxiliary model {named} is left out: {missing}")
+    return Planned(main, tuple(left_out))
 
 
 def auxiliary(named: str | None, main: Route, config: Config, environment: Mapping[str, str]) -> Route:
-    """`named` first, the main route behind it; that alone if `named` has no key."""
+    """`named` first, then the main route; only that if there is no key for `named`."""
     if named is None:
         return main
     try:
-        return Route(_helper(named, main, config, environment), main.endpoints)
+        return Route(_auxiliary_endpoint(named, main, config, environment), main.endpoints)
     except MissingCredential:
         return main
 
 
-def _helper(named: str, main: Route, config: Config, environment: Mapping[str, str]) -> Endpoint:
+def _auxiliary_endpoint(named: str, main: Route, config: Config, environment: Mapping[str, str]) -> Endpoint:
     provider, model = split(named, config)
     if provider is None:
         check_colon(named, main.primary.provider, config, environment)
@@ -58,22 +67,10 @@ def _helper(named: str, main: Route, config: Config, environment: Mapping[str, s
     return _endpoint(entry, main.primary.provider, config, environment)
 
 
-def _entries(config: Config) -> Sequence[Fallback]:
-    return [_parse_fallback(entry, config) if isinstance(entry, str) else entry for entry in config.fallbacks]
-
-
-def _parse_fallback(named: str, config: Config) -> Fallback:
-    provider, model = split(named, config)
-    if provider is None:
-        check_colon(named, None, config, {})
-        raise BadConfig(f"The fallback {named!r} names no provider: write provider:model under fallback_providers.")
-    return Fallback(provider=provider, model=model)
-
-
 def _endpoint(entry: Fallback, main_provider: str, config: Config, environment: Mapping[str, str]) -> Endpoint:
-    """The address and key under `model:` are the main provider's, and go nowhere else."""
+    """The address and key under `model:` belong to the main provider, and are sent nowhere else."""
     if entry.provider == DEMO:
-        raise BadConfig("The demo model is no fallback: it would only seem to answer.")
+        raise BadConfig("The demo model cannot be a fallback: it would only seem to answer.")
     main = general_for(entry.provider, config) if entry.provider == main_provider else ModelConfig()
     is_elsewhere = entry.base_url is not None
     general = ModelConfig(
@@ -84,5 +81,5 @@ def _endpoint(entry: Fallback, main_provider: str, config: Config, environment: 
     found = endpoint(ModelChoice(entry.provider, entry.model), config, environment, general)
     if not is_elsewhere:
         return found
-    keys = (entry.api_key,) if entry.api_key else ()  # the provider's own are for its own address
+    keys = (entry.api_key,) if entry.api_key else ()  # the provider's own keys are for its own address
     return msgspec.structs.replace(found, keys=keys, key_command=None)

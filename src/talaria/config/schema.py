@@ -23,7 +23,7 @@ Price = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class TimeoutsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is left out is as usual: longer for a server on this machine."""
+    """Each has a default, which is longer for a server on this machine."""
 
     connect_s: Amount | None = None
     first_byte_s: Amount | None = None
@@ -53,11 +53,11 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     max_tokens: Count | None = None
     reasoning_effort: Effort | None = None
     streaming: bool = True
-    """Whether answers are asked for word by word, or whole."""
+    """Whether answers arrive word by word, or whole."""
 
 
 class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is known of one model; a setting here replaces the catalog's."""
+    """Facts about one model; each replaces the catalog's."""
 
     context_length: Count | None = None
     max_tokens: Count | None = None
@@ -65,28 +65,28 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class ProviderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An own provider, or changes to one of the catalog."""
+    """A provider of your own, or changes to one in the catalog."""
 
     base_url: str | None = None
     api_key: Secret = NO_SECRET
     api_keys: tuple[Secret, ...] = ()
-    """More of them: when one is used up or asked to slow down, another takes over."""
+    """More keys: when one is exhausted or rate-limited, another takes over."""
     key_command: str | None = None
-    """A command that prints the key; run again when that key is not taken any more."""
+    """A command that prints the key; it runs again when that key is no longer accepted."""
     rotation: Rotation = "fill_first"
     wire: WireName | None = None
     prompt_caching: Caching | None = None
     headers: dict[str, Secret] = {}
-    """Secret, because some endpoints take their key in one."""
+    """Secret, because some endpoints expect their key in one."""
     timeouts: TimeoutsConfig | None = None
     default_model: str | None = None
     models: dict[str, ModelEntry] = {}
     streaming: bool | None = None
-    """In place of `model.streaming`."""
+    """Overrides `model.streaming`."""
 
 
 class Fallback(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A model that stands in when the one before it does not answer."""
+    """A model that is used when the one before it does not answer."""
 
     provider: str
     model: str | None = None
@@ -101,9 +101,9 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     max_turns: Count = 60
     """Rounds of tool calls per turn."""
     api_max_retries: Count = 3
-    """How often one model is asked before the failure counts."""
+    """How often one model is tried before it counts as failed."""
     max_wait_s: Amount = 900.0
-    """How long one turn waits, in all, for failures to pass."""
+    """How long one turn waits, in total, for failures to pass."""
 
 
 class CapConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -122,7 +122,7 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     session: CapConfig = CapConfig()
     day: CapConfig = CapConfig()
     person: CapConfig = CapConfig()
-    """Of one person in one day."""
+    """Per person and day."""
 
     @property
     def are_in_money(self) -> bool:
@@ -138,35 +138,35 @@ class CompressionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class AuxiliaryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Models for small work beside the conversation, each as `provider:model`; left out, the conversation's own."""
+    """Models for small tasks, each as `provider:model`; the default is the conversation's own."""
 
     default: str | None = None
     title: str | None = None
     summary: str | None = None
     judge: str | None = None
     tasks: dict[str, str] = {}
-    """Of plugins."""
+    """Of plugins, by task."""
 
 
 class ContextConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a conversation is kept within its model's window. An engine may have settings of its own here."""
+    """How a conversation is kept within its model's window. An engine may have its own settings here."""
 
     engine: str = BUILTIN_ENGINE
     """`compressor` is built in; plugins bring others."""
 
 
 class MemoryConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What is remembered across conversations. A provider may have settings of its own here."""
+    """What is remembered across conversations. A provider may have its own settings here."""
 
     provider: str | None = None
-    """Of a plugin."""
+    """From a plugin."""
 
 
 class PluginsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     enabled: tuple[str, ...] = ()
     """By name. Nothing else is loaded."""
     disabled: tuple[str, ...] = ()
-    """Not even if they are enabled."""
+    """Not loaded even if enabled."""
     project: bool = False
     """Whether those in `.talaria/plugins` of the working directory may be enabled, too."""
     entries: dict[str, dict[str, Any]] = {}
@@ -181,9 +181,9 @@ class DisplayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     busy_mode: Literal["queue", "steer", "interrupt"] = "queue"
     """What Enter does while a turn runs."""
     steer_key: str = "c-s"
-    """The key that tells the model something while it works."""
+    """The key that sends the model a note while it works."""
     theme: Literal["auto", "light", "dark"] = "auto"
-    """Colours for which background; `auto`: the terminal is asked."""
+    """Which background the colours are for; `auto` asks the terminal."""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -191,7 +191,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     fallback_providers: Fallbacks = ()
     """One or several, in order: `provider:model`, or its parts."""
     fallback_model: Fallbacks = ()
-    """Another name for the same, as people know it from Hermes; those under `fallback_providers` come first."""
+    """Hermes' name for the same; those under `fallback_providers` come first."""
     providers: dict[str, ProviderConfig] = {}
     agent: AgentConfig = AgentConfig()
     limits: LimitsConfig = LimitsConfig()
@@ -201,12 +201,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     memory: MemoryConfig = MemoryConfig()
     plugins: PluginsConfig = PluginsConfig()
     tools: ToolSwitches = ToolSwitches()
-    """Which of them the model may use; all, if nothing is said."""
+    """Which ones the model may use; all by default."""
     web: WebSettings = WebSettings()
     terminal: TerminalSettings = TerminalSettings()
     approvals: ApprovalSettings = ApprovalSettings()
     checkpoints: CheckpointSettings = CheckpointSettings()
-    """What can be undone, and how long."""
+    """What can be undone, and for how long."""
     display: DisplayConfig = DisplayConfig()
     """The screen of the terminal."""
     gateway: GatewaySettings = GatewaySettings()
@@ -223,13 +223,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def fallbacks(self) -> tuple[str | Fallback, ...]:
-        """In the order in which they are asked, under whichever name they are given."""
+        """From both settings, in the order in which they are tried."""
         given = (self.fallback_providers, self.fallback_model)
         return tuple(entry for one in given for entry in (one if isinstance(one, tuple) else (one,)))
 
     @property
     def all_mcp_servers(self) -> dict[str, ServerEntry]:
-        """Wherever they are named."""
+        """From all three places."""
         return {**self.mcp_servers, **self.mcp.servers, **self.mcpServers}
 
     @property

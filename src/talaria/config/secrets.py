@@ -1,5 +1,5 @@
-"""Secrets: `.env` in the home, readable by its owner alone, and the process environment over it; and which values of
-these and of the settings are secret."""
+"""`.env` in the home, which only its owner may read, overridden by the process environment; and which values there and
+in the settings are secret."""
 
 import os
 import re
@@ -20,19 +20,19 @@ _QUOTED = re.compile(r"""(['"])(.*?)\1\s*(?:#.*)?""")
 _SCHEME = re.compile(r"(?:basic|bearer|bot|token)\s+", re.IGNORECASE)
 _ADDRESS = re.compile(r"://([^\s/?#:@]*)(?::([^\s/?#@]*))?@")
 _PATH = re.compile(r"(?:~\w*|\.\.?)/|/(?:[a-z\d._-]+|Applications|Library|System|Users|Volumes)(?:/|$)|[A-Za-z]:\\")
-"""By its first folder: there are keys that begin with a slash."""
+"""Recognized by its first folder: some keys begin with a slash."""
 _BORDERS = re.compile(r"\\n|[\s,;\"']+")
 _RANDOM = re.compile(r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])\S{20,}|[0-9a-f]{32,}|[0-9A-F]{32,}")
 _AMOUNT = re.compile(r"[\d.,_]{1,12}")
 
 
 def environment(file: Path, process: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    """What `.env` says, under what the process was started with."""
+    """The variables in `.env`, overridden by those the process was started with."""
     return {**read_env(file), **(os.environ if process is None else process)}
 
 
 def is_safe_mode(environment: Mapping[str, str]) -> bool:
-    """No plugin is loaded, and a mistake in the settings does not stop the terminal."""
+    """Then no plugin is loaded, and mistakes in the settings do not stop the terminal."""
     return any(environment.get(name, "") not in ("", "0") for name in ("TALARIA_SAFE_MODE", "HERMES_SAFE_MODE"))
 
 
@@ -40,7 +40,7 @@ def read_env(file: Path) -> dict[str, str]:
     try:
         mode = file.stat().st_mode
         if not stat.S_ISDIR(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise BadConfig(f"{file} can be read by other users; `chmod 600 {file}` makes it yours alone.")
+            raise BadConfig(f"{file} can be read by other users; `chmod 600 {file}` makes it private.")
         text = file.read_text("utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
         return {}
@@ -64,19 +64,19 @@ def parse_line(line: str, number: int, file: Path) -> tuple[str, str]:
 
 
 def strip_quotes(value: str) -> str:
-    """What stands behind NAME=, without quotes and without a comment after it."""
+    """The value after NAME=, without quotes and without a trailing comment."""
     quoted = _QUOTED.fullmatch(value)
     return quoted[2] if quoted else re.split(r"(?:^|\s)#", value, maxsplit=1)[0].rstrip()
 
 
 def find_secrets(environment: Mapping[str, str], settings: object) -> frozenset[str]:
-    """What nobody may be shown: told by its name, by its type in the settings, or by its place in an address."""
+    """Values that nobody may be shown: recognized by name, by type in the settings, or by place in an address."""
     named = (*environment.items(), *_texts(settings))
     return frozenset(secret for name, value in named for secret in _secrets_in(name, value) if is_secret(secret))
 
 
 def _texts(value: object, name: str = "") -> Iterator[tuple[str, str | Secret]]:
-    """Every text, under the name that stands nearest to it."""
+    """Every text, with the innermost name it is under."""
     match value:
         case str() | Secret():
             yield name, value
@@ -95,26 +95,22 @@ def _texts(value: object, name: str = "") -> Iterator[tuple[str, str | Secret]]:
 
 def _secrets_in(name: str, value: str | Secret) -> Iterator[str]:
     text = value.reveal() if isinstance(value, Secret) else value
-    yield from _in_addresses(text)
-    words = words_of(name)
-    if "PUBLIC" in words:
-        return
-    if says_secret(words[-1:]):
-        yield from _whole_and_parts(text)
-    elif isinstance(value, Secret) or says_secret(words):  # of these, many are but settings
-        yield from filter(_is_random, _whole_and_parts(text))
-
-
-def _in_addresses(text: str) -> Iterator[str]:
     for user, password in _ADDRESS.findall(text):
         if password and password != user:
             yield from {password, unquote(password)}
         elif _is_random(user):
             yield user
+    words = words_of(name)
+    if "PUBLIC" in words:
+        return
+    if says_secret(words[-1:]):
+        yield from _whole_and_parts(text)
+    elif isinstance(value, Secret) or says_secret(words):  # many of these are mere settings
+        yield from filter(_is_random, _whole_and_parts(text))
 
 
 def _whole_and_parts(text: str) -> Iterator[str]:
-    """Also each of several, and the lines of a key that has many. Not what is an address, a path or an amount."""
+    """The text, each part of a list, and each line of a long key; nothing of an address, a path or an amount."""
     text = _SCHEME.sub("", text.strip(), count=1)
     if "://" not in text and not _PATH.match(text) and not _AMOUNT.fullmatch(text):
         yield text

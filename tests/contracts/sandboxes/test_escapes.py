@@ -4,11 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from talaria.cli.health.escapes.escape_trial import try_escapes
-from talaria.cli.health.escapes.link_trial import LINKS
-from talaria.cli.health.escapes.policy_trial import POLICY
+from talaria.cli.health.escapes.escape_trial import LINKS, MEMORY, POLICY, RESOURCES, try_escapes
 from talaria.cli.health.escapes.probes import ATTEMPTS, ProbeResult
-from talaria.cli.health.escapes.resource_trial import MEMORY, RESOURCES
 from talaria.tools.sandbox.base import Level, Sandbox
 from talaria.tools.sandbox.bubblewrap import Bubblewrap
 from talaria.tools.sandbox.chooser import best
@@ -47,8 +44,8 @@ WEAKNESSES: dict[Backend, set[str]] = {
         "write .mcp.json",
         "move guarded files away",
         "fill the temporary folder",
-        "reach a server of its own",
-        "use up the inotify instances of the user",
+        "reach its own server",
+        "use up the user's inotify instances",
     },
 }
 

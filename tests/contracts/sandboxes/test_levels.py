@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from tests.contracts.sandboxes.users import a_user, only_as_root
 
+from talaria.cli.health.escapes.escape_trial import DISK, RESOURCES
 from talaria.cli.health.escapes.probes import ATTEMPTS, NEEDS
-from talaria.cli.health.escapes.resource_trial import DISK, RESOURCES
 from talaria.core.messages import ToolResult
 from talaria.core.redaction import Redactor
 from talaria.tools.base import Scope
@@ -44,14 +44,14 @@ ONLY_ROOT_COULD = {
     "read a file of another user",
     "mount a file system",
     "have capabilities",
-    "make a device",
+    "create a device",
     "open a disk or the memory",
     "change the mode of a device",
     "open a private key of the machine",
-    "open settings of the kernel for writing",
+    "open kernel settings for writing",
 }
 """Without a sandbox; the last is possible on some kernels. `type into the terminal` depends on one, too."""
-DEPENDS_ON_THE_KERNEL = {"trace the agent", "make a user namespace", "type into the terminal"}
+DEPENDS_ON_THE_KERNEL = {"trace the agent", "create a user namespace", "type into the terminal"}
 
 
 def findings_of_a_user(backend: str, program: str = MATRIX) -> dict[str, tuple[str, bool | None, str]]:

@@ -191,7 +191,7 @@ async def test_a_stranger_is_let_in_as_the_how_to_says(somebody: Somebody) -> No
         code = re.search(r"talaria pairing approve telegram (\w+)", offer.text)
         assert code is not None
         approving = as_here(blocks("how-to/connect-telegram.md", "sh")[1], {"K7QFM2XA": code[1]})
-        assert "waits    telegram 1002" in await somebody.does(approving)
+        assert "waiting   telegram 1002" in await somebody.does(approving)
         await service.say("hello", user="1002")
         _, *then = await service.wait_for(3, user="1002")
         assert {one.text for one in then} == {APPROVED, ANSWER}
@@ -203,7 +203,7 @@ async def test_people_are_let_in_and_sent_away_as_the_how_to_says(somebody: Some
         assert code is not None
         as_typed = f"{code[:4]}-{code[4:]}".lower()
         listed = await somebody.does(as_here(blocks("how-to/run-the-gateway.md", "sh")[0], {"k7qf-m2xa": as_typed}))
-        assert "let in   telegram 987654321 (Bob)" in listed
+        assert "approved  telegram 987654321 (Bob)" in listed
         assert await store.access.members() == []
 
 

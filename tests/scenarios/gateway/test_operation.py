@@ -157,7 +157,7 @@ async def test_a_second_gateway_on_the_home_is_refused(station: Station) -> None
     for word in ("run", "start"):
         second = await station.talaria("gateway", word)
         assert second.code == 2
-        assert f"A gateway runs on {station.home} already (process {first.pid})" in second.err
+        assert f"A gateway is already running on {station.home} (process {first.pid})" in second.err
     station.model.say("Still here.")
     await station.telegram.say("hello?")
     assert await station.said(1) == ["Still here."]
@@ -217,14 +217,14 @@ async def test_status_tells_what_runs_and_what_was_killed(station: Station) -> N
     assert (seen.code, told["is_healthy"], told["complaints"], told["pid"]) == (0, True, [], gateway.pid)
     assert (told["status"]["live"], told["mail"]) == (1, {"waiting_sessions": 0, "outbox_due": 0, "outbox_failed": 0})
     lines = (await station.talaria("gateway", "status")).out.splitlines()
-    assert lines[0].startswith(f"The gateway runs: process {gateway.pid}, version ")
+    assert lines[0].startswith(f"The gateway is running: process {gateway.pid}, version ")
     assert re.fullmatch(r"  telegram: connected as 123456; heard \d+ s ago, last message \d+ s ago", lines[1])
     gateway.kill()
     await ended(gateway)
     assert status_file(station.home).exists()
     after = await station.talaria("gateway", "status")
     assert after.code == 2
-    assert "! No gateway runs here; `talaria gateway start` starts one." in after.out
+    assert "! No gateway is running here; `talaria gateway start` starts one." in after.out
 
 
 async def test_killed_it_leaves_a_platform_alone_for_as_long_as_that_wants(station: Station) -> None:
@@ -300,7 +300,7 @@ async def test_a_platform_that_is_refused_is_not_well(station: Station) -> None:
     assert (code, json.loads(body)["ok"]) == (503, False)
     doctor = await station.talaria("doctor")
     assert "\nwarn  gateway: telegram is refused: " in doctor.out
-    assert "\n  ok  platform telegram: 1 may speak, others by pairing\n" in doctor.out
+    assert "\n  ok  platform telegram: 1 may talk to it, others by pairing\n" in doctor.out
     assert (await station.talaria("gateway", "stop")).code == 0
 
 
@@ -309,7 +309,10 @@ async def test_it_is_started_and_stopped_in_the_background(station: Station) -> 
     started = await station.talaria("gateway", "start")
     pid = find_holder(gateway_file(station.home))
     assert pid is not None
-    assert (started.code, started.err.splitlines()[0].partition(",")[0]) == (0, f"The gateway runs: process {pid}")
+    assert (started.code, started.err.splitlines()[0].partition(",")[0]) == (
+        0,
+        f"The gateway is running: process {pid}",
+    )
     assert os.getsid(pid) == pid
     restarted = await station.talaria("gateway", "restart")
     assert (restarted.code, find_holder(gateway_file(station.home)) not in (None, pid)) == (0, True)
@@ -317,11 +320,11 @@ async def test_it_is_started_and_stopped_in_the_background(station: Station) -> 
     await station.telegram.say("hi")
     assert await station.said(1) == ["Good morning."]
     stopped = await station.talaria("gateway", "stop")
-    assert (stopped.code, stopped.err) == (0, "The gateway has ended.\n")
+    assert (stopped.code, stopped.err) == (0, "The gateway has stopped.\n")
     assert find_holder(gateway_file(station.home)) is None
     logs = (await station.talaria("gateway", "logs", "-n", "1")).out
     assert logs.endswith(" INFO talaria.cli.gateway.serving: gateway has ended\n")
-    assert (await station.talaria("gateway", "stop")).err == "No gateway runs here.\n"
+    assert (await station.talaria("gateway", "stop")).err == "No gateway is running here.\n"
 
 
 async def test_what_keeps_it_from_starting_is_told(station: Station) -> None:
@@ -379,7 +382,7 @@ async def test_a_reply_that_failed_is_kept_and_can_be_tried_again(station: Stati
     assert (await station.talaria("gateway", "outbox", "retry", str(row["id"]))).code == 0
     assert len(await station.said(1)) == 1
     again = await station.talaria("gateway", "outbox", "retry", str(row["id"]))
-    assert (again.code, "no reply that has failed" in again.err) == (2, True)
+    assert (again.code, "There is no failed reply" in again.err) == (2, True)
 
 
 async def test_the_log_has_ids_and_neither_words_nor_secrets(station: Station) -> None:

@@ -51,7 +51,7 @@ def test_restores_in_the_same_second_keep_every_old_home(home: Path, tmp_path: P
     ("size_bytes", "comment", "sentence"),
     [
         (2 << 30, "", "it would unpack to more than 1,024 MB"),
-        (0, "x" * (2 << 20), "what it says of a file is too long"),
+        (0, "x" * (2 << 20), "the header of a file in it is too long"),
     ],
 )
 def test_what_would_fill_the_disk_is_not_unpacked(tmp_path: Path, size_bytes: int, comment: str, sentence: str) -> None:

@@ -29,7 +29,7 @@ def test_signs_that_mean_something_to_systemd_are_escaped() -> None:
 
 
 def test_line_breaks_are_refused() -> None:
-    with pytest.raises(BadInput, match="cannot stand in a unit"):
+    with pytest.raises(BadInput, match="cannot be written to a systemd unit"):
         unit(Path("/a\nExecStartPre=/bin/evil"), COMMAND, {}, 20.0)
 
 

@@ -138,7 +138,7 @@ def test_secret_is_read_back_as_it_was(home: Path, value: str) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("A_KEY", "a\nB=c"), ("A-KEY", "x"), ("A KEY", "x"), ("A_KEY", "a\x0bb")])
 def test_secret_that_cannot_be_kept_is_refused(home: Path, name: str, value: str) -> None:
-    with pytest.raises(BadInput, match="cannot be kept in"):
+    with pytest.raises(BadInput, match="cannot be stored in"):
         set_value(home, name, value)
     assert not home.exists()
 

@@ -83,7 +83,7 @@ def test_of_secrets_each_line_counts_that_says_something(tmp_path: Path) -> None
     found, problems = read_env_leniently(file)
     assert found == {"A": "1", "B": "2"}
     assert [problem.sentence.replace(str(file), "FILE") for problem in problems] == [
-        "FILE can be read by other users; `chmod 600 FILE` makes it yours alone.",
+        "FILE can be read by other users; `chmod 600 FILE` makes it private.",
         "FILE, line 2: expected NAME=value.",
     ]
 

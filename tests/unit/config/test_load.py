@@ -187,7 +187,7 @@ MERGES = "".join(f"m{n}: &m{n} {{<<: [*m{n - 1}, *m{n - 1}]}}\n" for n in range(
         ("l0: &l0 [ha]\n" + LAUGHS, "has more than 30 aliases"),
         ("m0: &m0 {a: 1}\n" + MERGES, "has more than 30 aliases"),
         ("a: " + "[" * 200_000, "has more than 50 levels"),
-        ("a: &a {b: [*a]}", r"the alias \*a is inside of what it stands for"),
+        ("a: &a {b: [*a]}", r"the alias \*a is inside what it stands for"),
         ("a: " + "x" * (1 << 20), "is larger than 1 MB"),
     ],
     ids=["laughs", "merges", "deep", "circle", "large"],

@@ -110,9 +110,9 @@ def test_a_fallback_whose_key_is_missing_is_left_out_and_told() -> None:
     [
         ("groqq:b", "did you mean 'groq'"),
         ("foo:b", "There is no provider 'foo' .in 'foo:b'."),
-        ("some-model", "names no provider"),
+        ("some-model", "does not name its provider"),
         ({"provider": "nobody"}, "There is no provider 'nobody'"),
-        ("demo:demo", "no fallback"),
+        ("demo:demo", "cannot be a fallback"),
         ({"provider": "custom", "model": "b"}, "The address of your endpoint is missing"),
     ],
 )

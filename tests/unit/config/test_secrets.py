@@ -55,7 +55,7 @@ def test_file_that_others_can_read_is_refused_with_the_way_out(file: Path, mode:
     write(file, b"K=v", mode)
     with pytest.raises(BadConfig) as told:
         read_env(file)
-    assert str(told.value) == f"{file} can be read by other users; `chmod 600 {file}` makes it yours alone."
+    assert str(told.value) == f"{file} can be read by other users; `chmod 600 {file}` makes it private."
 
 
 @pytest.mark.parametrize("line", ["no equals", "=v", "a b=c", "1K=v", "K-K=v"])

@@ -1,1 +1,1 @@
-"""What a person keeps, brings back and forgets."""
+"""Backing up, restoring and forgetting."""

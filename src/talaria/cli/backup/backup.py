@@ -1,6 +1,6 @@
-"""`talaria backup`: all that is a person's in one file, while everything goes on.
+"""`talaria backup`: write everything of yours into one file, while everything keeps running.
 
-Writes a home into an archive. Links at its top stand for what they name; those below are left out, and told.
+Links at the top of the home are followed; those below are left out and reported.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ from talaria.store.sqlite.connection import LATEST
 
 PRIVATE = 0o700
 LINK = Path(PLUGIN_HOME) / "plugins"
-"""Made anew whenever plugins are loaded."""
+"""Recreated whenever plugins are loaded."""
 
 
-class Writing:
-    """Methods raise `OperatorError` for what cannot be read, and `OSError` when the archive cannot be written."""
+class ArchiveWriter:
+    """Its methods raise `OperatorError` for what cannot be read, and `OSError` if the archive cannot be written."""
 
     def __init__(self, target: BinaryIO, show: Progress, total_bytes: int) -> None:
         self._tar = tarfile.open(fileobj=target, mode="w:gz", compresslevel=6)  # noqa: SIM115  (`finish` closes it)
@@ -69,10 +69,17 @@ class Writing:
         for path in sorted(home.iterdir()):
             if not is_kept(path.name, with_secrets=with_secrets):
                 continue
-            if path.is_dir():
-                self._add_folder(path.resolve(), path.name, with_secrets=with_secrets)
-            elif path.is_file():
+            if path.is_file():
                 self.add_file(path.resolve(), path.name)
+            if not path.is_dir():
+                continue
+            place = path.resolve()
+            for root, folders, files, descriptor in os.fwalk(place):
+                inside = Path(path.name) / Path(root).relative_to(place)
+                folders[:] = [one for one in folders if not is_cache(inside / one)]
+                for one in sorted([*folders, *files]):
+                    if inside / one != LINK and (with_secrets or not is_secret(str(inside / one))):
+                        self._add(descriptor, one, inside / one)
 
     def finish(self) -> BackupManifest:
         manifest = BackupManifest(FORMAT, __version__, LATEST, time.time(), self._files)
@@ -80,15 +87,6 @@ class Writing:
         self._tar.addfile(_member(MANIFEST, len(content), 0o600, manifest.created_at), io.BytesIO(content))
         self._tar.close()
         return manifest
-
-    def _add_folder(self, folder: Path, name: str, *, with_secrets: bool) -> None:
-        for root, folders, files, descriptor in os.fwalk(folder):
-            inside = Path(name) / Path(root).relative_to(folder)
-            folders[:] = [one for one in folders if not is_cache(inside / one)]
-            for one in sorted([*folders, *files]):
-                path = inside / one
-                if path != LINK and (with_secrets or not is_secret(str(path))):
-                    self._add(descriptor, one, path)
 
     def _add(self, folder: int, name: str, path: Path) -> None:
         try:
@@ -100,23 +98,21 @@ class Writing:
             return
         except OSError as fault:
             raise OperatorError(f"Cannot read {path} in the home: {fault.strerror or fault}.") from fault
-        if descriptor is not None:
-            with os.fdopen(descriptor, "rb") as file:
-                self._write(str(path), file, os.fstat(descriptor))
-
-    def _write(self, name: str, file: BinaryIO, found: os.stat_result) -> None:
-        """As many bytes as it had when it was opened: some files grow."""
-        member = _member(f"{FOLDER}/{name}", found.st_size, stat.S_IMODE(found.st_mode) & PRIVATE, found.st_mtime)
-        hashing = _Hashing(file, name, found.st_size, self._advance)
-        self._tar.addfile(member, hashing)
-        self._files[name] = hashing.digest()
+        if descriptor is None:
+            return
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)  # only as much as it has now: some files grow
+            mode = stat.S_IMODE(found.st_mode) & PRIVATE
+            hashing = _HashingReader(file, str(path), found.st_size, self._advance)
+            self._tar.addfile(_member(f"{FOLDER}/{path}", found.st_size, mode, found.st_mtime), hashing)
+            self._files[str(path)] = hashing.digest()
 
     def _advance(self, count: int) -> None:
         self._done_bytes += count
         self._show(self._done_bytes, self._total_bytes)
 
 
-class _Hashing(io.RawIOBase):
+class _HashingReader(io.RawIOBase):
     def __init__(self, file: BinaryIO, name: str, size_bytes: int, advance: Callable[[int], None]) -> None:
         self._file = file
         self._advance = advance
@@ -128,7 +124,7 @@ class _Hashing(io.RawIOBase):
         wanted = self._left if size < 0 else min(size, self._left)
         piece = self._file.read(wanted)
         if len(piece) < wanted:
-            raise OperatorError(f"{self._name} in the home was changed while it was read; try again.")
+            raise OperatorError(f"{self._name} in the home changed while it was being read; try again.")
         self._left -= wanted
         self._hash.update(piece)
         self._advance(wanted)
@@ -144,15 +140,20 @@ def _member(name: str, size_bytes: int, mode: int, changed_at: float) -> tarfile
     return member
 
 
-@click.command("backup", help="Write settings, conversations, memories, skills and plugins into FILE.")
+@click.command("backup", help="Write settings, conversations, memories, skills and plugins to FILE.")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--with-secrets", is_flag=True, help="The keys in .env, too.")
+@click.option("--with-secrets", is_flag=True, help="Also write the keys in .env.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, file: Path | None, with_secrets: bool, as_json: bool) -> None:
     home = context.home(ctx)
     target = file or Path(time.strftime("talaria-%Y-%m-%d-%H%M%S.tar.gz"))
-    _check(home, target)
+    if not home.is_dir():
+        raise BadInput(f"There is nothing to back up: {home} does not exist.")
+    if target.exists():
+        raise BadInput(f"{target} already exists; choose another name.")
+    if target.resolve().is_relative_to(home.resolve()):
+        raise BadInput(f"{target.resolve()} is inside the home, which a restore replaces; choose a place elsewhere.")
     try:
         manifest, links = _write_archive(home, target, with_secrets=with_secrets)
     except OSError as fault:
@@ -166,62 +167,41 @@ def command(ctx: click.Context, file: Path | None, with_secrets: bool, as_json: 
     count = len(manifest.files)
     say(f"Wrote {target}: {count:,} {'file' if count == 1 else 'files'}, {size_bytes / 1e6:,.1f} MB.")
     if left_out:
-        say(f"Not in it: {', '.join(left_out)}. Keys go in with --with-secrets; keep such a file to yourself.")
+        say(f"Left out: {', '.join(left_out)}. --with-secrets includes keys; keep such a file to yourself.")
     if links:
-        say(f"Not in it, because they are links: {', '.join(links)}.")
+        say(f"Left out, because they are links: {', '.join(links)}.")
     if elsewhere := {path.name.partition("-")[0] for path in home.iterdir() if is_elsewhere(path.name)} - {DATABASE}:
         profiles = " Profiles have their own: talaria -p NAME backup" if "profiles" in elsewhere else ""
         say(f"Never in a backup: {', '.join(sorted(elsewhere))}.{profiles}")
 
 
-def _check(home: Path, target: Path) -> None:
-    if not home.is_dir():
-        raise BadInput(f"There is nothing to keep: {home} is not there.")
-    if target.exists():
-        raise BadInput(f"{target} is there already; give another name.")
-    if target.resolve().is_relative_to(home.resolve()):
-        raise BadInput(
-            f"{target.resolve()} is inside the home, which goes when it is replaced; give a place elsewhere."
-        )
-
-
 def _write_archive(home: Path, target: Path, *, with_secrets: bool) -> tuple[BackupManifest, list[str]]:
-    """The conversations first: the files that they mention are older, and still there."""
+    """The conversations come first: the files that they mention are older, and so are included."""
     with TemporaryDirectory(prefix=".talaria-backup-", dir=target.parent) as folder:
         copy, archive = Path(folder) / DATABASE, Path(folder) / "archive"
-        asyncio.run(_copy_database(home, copy))
-        total_bytes = copy.stat().st_size + _size(home, with_secrets=with_secrets)
+
+        async def copy_database() -> None:
+            async with open_store(home) as store:
+                with Progress("Copying the conversations") as show:
+                    await store.copy_to(copy, show)
+
+        asyncio.run(copy_database())
+        kept = [path for path in home.iterdir() if is_kept(path.name, with_secrets=with_secrets)]
+        below = [Path(root, name) for path in kept for root, _, names in os.walk(path) for name in names]
+        files = (copy, *kept, *(path for path in below if not is_cache(path.relative_to(home))))
+        total_bytes = sum(path.lstat().st_size for path in files if path.is_file())  # an estimate, to show progress
         descriptor = os.open(archive, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file, Progress("Writing the backup") as show:
-            writing = Writing(file, show, total_bytes)
+            writing = ArchiveWriter(file, show, total_bytes)
             writing.add_file(copy, DATABASE)
             writing.add_home(home, with_secrets=with_secrets)
             manifest = writing.finish()
             file.flush()
             os.fsync(descriptor)
         archive.rename(target)
-        _settle(target.parent)
+        parent = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(parent)  # so that its name survives a crash, too
+        finally:
+            os.close(parent)
     return manifest, writing.links
-
-
-async def _copy_database(home: Path, copy: Path) -> None:
-    async with open_store(home) as store:
-        with Progress("Copying the conversations") as show:
-            await store.copy_to(copy, show)
-
-
-def _size(home: Path, *, with_secrets: bool) -> int:
-    """About: for a person who waits."""
-    kept = [path for path in home.iterdir() if is_kept(path.name, with_secrets=with_secrets)]
-    below = (Path(root, name) for path in kept for root, _, names in os.walk(path) for name in names)
-    below = (path for path in below if not is_cache(path.relative_to(home)))
-    return sum(path.lstat().st_size for path in (*kept, *below) if path.is_file())
-
-
-def _settle(folder: Path) -> None:
-    """The name survives a crash, too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""`talaria forget`: what is kept about somebody goes, and what goes and what stays is said."""
+"""`talaria forget`: delete what is stored about a person, and report what is deleted and what is kept."""
 
 import asyncio
 import re
@@ -31,55 +31,53 @@ _COUNTED = {
     "outbox": ("reply", "replies"),
     "chats": ("chat", "chats"),
     "approvals": ("approval", "approvals"),
-    "grants": ("permission given for good", "permissions given for good"),
+    "grants": ("standing approval", "standing approvals"),
     "pairing": ("pairing", "pairings"),
     "homes": ("home channel", "home channels"),
 }
-"""Of one, and of many."""
+"""Singular and plural."""
 
 
 class Findings(msgspec.Struct, frozen=True):
     traces: Traces
     folders: tuple[Path, ...]
-    """Where the agent worked for them, with what they sent."""
+    """Where the agent worked for them, with the files they sent."""
     mentions: tuple[str, ...]
-    """Files of the home that have their id or name in them."""
+    """Files in the home that contain their id or name."""
 
 
-@click.command("forget", help="Delete what is kept about somebody, named as in telegram:42.")
+@click.command("forget", help="Delete what is stored about a person, named as in telegram:42.")
 @click.argument("person", metavar="PLATFORM:ID")
-@click.option("--dry-run", "is_dry_run", is_flag=True, help="Say what would go, and delete nothing.")
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only say what would be deleted.")
 @yes_option
 @json_option
 @click.pass_context
 def command(ctx: click.Context, person: str, is_dry_run: bool, yes: bool, as_json: bool) -> int:
     settings = context.settings(ctx)
-    known = _Known(person)
-    found = asyncio.run(_find_traces(settings, known))
-    gone, stays = list(_describe_findings(found)), list(_stays(found, settings))
+    known = _Person(person)
+    found = _find_traces(settings, known)
+    gone, kept = _describe(found, settings)
     if is_dry_run:
-        _show(person, gone, stays, is_dry_run=True, as_json=as_json)
+        _show(person, gone, kept, is_dry_run=True, as_json=as_json)
         return exits.DONE
     question = f"Delete {'; '.join(gone)} for good?"
     if gone and not yes and not confirm(question, f"{person} may be forgotten", as_json=as_json):
         say("Nothing was deleted.")
         return exits.DONE
     rest = asyncio.run(_forget(settings, known, found))
-    _show(person, gone, stays, is_dry_run=False, as_json=as_json)
+    _show(person, gone, kept, is_dry_run=False, as_json=as_json)
     if rest:
-        complain(f"Older copies of what was deleted may be left in the store: {rest} Then run this once more.")
+        complain(f"Older copies of what was deleted may remain in the store: {rest} Then run this again.")
     return exits.STORE_FAILED if rest else exits.DONE
 
 
-class _Known:
-    """Somebody, and the names they were heard under."""
+class _Person:
+    """A person on a platform, and the names they have used."""
 
     def __init__(self, person: str) -> None:
         platform, _, user = person.partition(":")
         if not platform or not user:
-            raise BadInput(
-                f"{person!r} is nobody in a chat: say it as in telegram:42, the platform and their id there."
-            )
+            raise BadInput(f"{person!r} does not name a person; use the platform and their id, as in telegram:42.")
         self.person = person
         self.names: set[str] = set()
         self._own = session_key(Address(platform, user), "dm", user, KeyRules()).rpartition(":")[2]
@@ -105,7 +103,7 @@ class _Known:
                 return False
 
     def mentions(self, home: Path) -> Iterator[str]:
-        """Names of files in the home."""
+        """Files in the home that mention them."""
         words = {self.whose.user, *self.names}
         spelled = "|".join(re.escape(word) for word in sorted(words) if len(word) >= MIN_WORD_CHARS)
         pattern = re.compile(rf"(?<!\w)({spelled})(?!\w)", re.IGNORECASE) if spelled else None
@@ -118,26 +116,21 @@ def _is_private(key: str) -> bool:
     return key.split(":")[3:4] == ["dm"]
 
 
-async def _find_traces(settings: Settings, known: _Known) -> Findings:
-    async with open_store(settings.home) as store:
-        traces = await store.forgetting.traces(known.whose)
+def _find_traces(settings: Settings, known: _Person) -> Findings:
+    traces = context.with_store(settings.home, lambda store: store.forgetting.traces(known.whose))
     known.names.update(traces.names)
-    folders = tuple(_folders(settings, known.whose, traces))
+    workspace = Path(settings.config.gateway.workspace).expanduser().resolve()
+    own = workspace / folder_name(known.whose.platform, known.whose.user)
+    folders = tuple(
+        folder
+        for folder in dict.fromkeys([own, *map(Path, traces.folders)])
+        if folder.parent == workspace and folder.is_dir() and not folder.is_symlink()
+    )  # folders elsewhere were somebody else's choice
     return Findings(traces, folders, tuple(known.mentions(settings.home)))
 
 
-def _folders(settings: Settings, whose: PersonQuery, traces: Traces) -> Iterator[Path]:
-    """Only those inside the workspace: elsewhere the agent worked where somebody else told it to."""
-    workspace = Path(settings.config.gateway.workspace).expanduser().resolve()
-    worked_in = [Path(folder) for folder in traces.folders]
-    named = workspace / folder_name(whose.platform, whose.user)
-    for folder in dict.fromkeys([named, *worked_in]):
-        if folder.parent == workspace and folder.is_dir() and not folder.is_symlink():
-            yield folder
-
-
-async def _forget(settings: Settings, known: _Known, found: Findings) -> str:
-    """Why something may be left; mostly nothing."""
+async def _forget(settings: Settings, known: _Person, found: Findings) -> str:
+    """Returns why older copies may remain, if they may."""
     async with open_store(settings.home) as store:
         traces = await store.forgetting.forget(known.whose)
         for session in traces.conversations:
@@ -149,47 +142,47 @@ async def _forget(settings: Settings, known: _Known, found: Findings) -> str:
                 is_erased = await store.erase()
             except StoreUnavailable as fault:
                 return str(fault)
-    return "" if is_erased else "another process reads it; stop the gateway."
+    return "" if is_erased else "another process is reading it; stop the gateway."
 
 
-def _describe_findings(found: Findings) -> Iterator[str]:
-    traces = found.traces
-    if traces.conversations:
-        yield f"{_many(len(traces.conversations), 'conversation', 'conversations')} with {traces.messages:,} messages"
-    for field, (one, many) in _COUNTED.items():
-        count: int = getattr(traces, field)
-        if count:
-            yield _many(count, one, many)
-    for folder in found.folders:
-        yield f"{folder} ({_many(sum(file.is_file() for file in folder.rglob('*')), 'file', 'files')})"
-
-
-def _stays(found: Findings, settings: Settings) -> Iterator[str]:
+def _describe(found: Findings, settings: Settings) -> tuple[list[str], list[str]]:
+    """What is deleted, and what is kept."""
     traces, shared_folder = found.traces, settings.config.gateway.cwd
+    gone: list[str] = []
+    if traces.conversations:
+        conversations = _count(len(traces.conversations), "conversation", "conversations")
+        gone.append(f"{conversations} with {traces.messages:,} messages")
+    for field, (one, many) in _COUNTED.items():
+        if count := getattr(traces, field):
+            gone.append(_count(count, one, many))
+    for folder in found.folders:
+        files = sum(file.is_file() for file in folder.rglob("*"))
+        gone.append(f"{folder} ({_count(files, 'file', 'files')})")
+    kept: list[str] = []
     if traces.spending:
-        yield f"{_many(traces.spending, 'model call', 'model calls')}, counted without the name"
+        kept.append(f"{_count(traces.spending, 'model call', 'model calls')}, counted without their name")
     if traces.shared:
-        yield f"what they said in conversations of others: {_join_names(traces.shared)}"
+        kept.append(f"what they said in other people's conversations: {_join_names(traces.shared)}")
     if shared_folder is not None and traces.conversations:
-        yield f"files that they sent to {shared_folder}, where everybody's are"
+        kept.append(f"files they sent to {shared_folder}, which everybody shares")
     if found.mentions:
-        yield f"files that mention them, for you to look at: {_join_names(found.mentions)}"
-    yield "backups that were made before"
+        kept.append(f"files that mention them, for you to check: {_join_names(found.mentions)}")
+    return gone, [*kept, "backups made before"]
 
 
-def _show(person: str, gone: Sequence[str], stays: Sequence[str], *, is_dry_run: bool, as_json: bool) -> None:
+def _show(person: str, gone: Sequence[str], kept: Sequence[str], *, is_dry_run: bool, as_json: bool) -> None:
     if as_json:
-        print_json({"ok": True, "dry_run": is_dry_run, "person": person, "gone": gone, "stays": stays})
+        print_json({"ok": True, "dry_run": is_dry_run, "person": person, "gone": gone, "stays": kept})
         return
     if not gone:
-        say(f"Nothing is kept about {person}.")
-    for head, lines in (("Would be deleted:" if is_dry_run else "Deleted:", gone), ("Stays:", stays)):
+        say(f"Nothing is stored about {person}.")
+    for head, lines in (("Would be deleted:" if is_dry_run else "Deleted:", gone), ("Kept:", kept)):
         if lines:
             show(head, *(f"  {line}" for line in lines))
 
 
-def _many(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -1,8 +1,8 @@
-"""What a parameter may be, for the tab key: looked up in the home, without a network and without code of others."""
+"""The values of a parameter, for the tab key: looked up in the home, without a network and without plugins' code."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import get_args, get_origin
 
 import click
 import msgspec
@@ -18,14 +18,14 @@ from talaria.platforms.loader import EVERYWHERE, manifests
 from talaria.providers.catalog import catalog
 
 Found = Iterable[tuple[str, str]]
-"""Values, each with what is told beside it."""
+"""Values, each with a short help text."""
 Find = Callable[[Path], Found]
 
 MAX_SESSIONS = 50
 
 
 def sessions(home: Path) -> Found:
-    """Latest first: by title, if they have one, and by id."""
+    """Latest first: those with a title by it, then all by id."""
     if not paths.database_file(home).exists():
         return
     rows = context.with_store(home, lambda store: store.sessions.list(MAX_SESSIONS))
@@ -40,7 +40,7 @@ def models(home: Path) -> Found:
         known = dict.fromkeys(
             (*(model.name for model in model_status.list_known_models(name, config)), *filter(None, [usual]))
         )
-        yield from ((f"{name}:{model}", "its usual one" if model == usual else "") for model in known)
+        yield from ((f"{name}:{model}", "its default" if model == usual else "") for model in known)
     yield DEMO, "a scripted stand-in"
 
 
@@ -57,16 +57,13 @@ def profiles(_: Path) -> Found:
 
 
 def targets(home: Path) -> Found:
-    return [(name, _label(name)) for name in platforms(read_settings(home))]
-
-
-def _label(platform: str) -> str:
-    manifest = manifests().get(platform)
-    return manifest.label if manifest else "of a plugin"
+    known = manifests()
+    names = platforms(read_settings(home))
+    return [(name, known[name].label if name in known else "from a plugin") for name in names]
 
 
 def keys(_: Path) -> Found:
-    """Of settings; then of secrets."""
+    """Settings, then secrets."""
     yield from _keys(Config)
     names = {key for facts in catalog().values() for key in facts.keys}
     names |= {*EVERYWHERE, *(name for one in manifests().values() for name in one.environment)}
@@ -74,19 +71,16 @@ def keys(_: Path) -> Found:
 
 
 def _keys(struct: type[msgspec.Struct], prefix: str = "") -> Found:
-    """What is under a name of the person's choice is left out."""
+    """Without settings under a name that people choose."""
     for field in msgspec.structs.fields(struct):
-        inner = [one for one in (field.type, *get_args(field.type)) if _is_struct(one)]
+        types = (field.type, *get_args(field.type))
+        inner = [one for one in types if isinstance(one, type) and issubclass(one, msgspec.Struct)]
         if get_origin(field.type) in (dict, Mapping):
             continue
         if not inner:
             yield f"{prefix}{field.encode_name}", ""
         for one in inner:
             yield from _keys(one, f"{prefix}{field.encode_name}.")
-
-
-def _is_struct(one: Any) -> bool:
-    return isinstance(one, type) and issubclass(one, msgspec.Struct)
 
 
 _VALUES: Mapping[str, Find] = {
@@ -108,7 +102,7 @@ _VALUES: Mapping[str, Find] = {
 
 
 def equip(command: click.Command | None, name: str = "") -> None:
-    """Its parameters know their values from now on."""
+    """Teaches its parameters, and those of its subcommands, their values."""
     if command is None:
         return
     name = name or command.name or ""
@@ -133,5 +127,5 @@ class _Values(click.ParamType[str]):
     ) -> list[CompletionItem[str]]:
         named = [one.params.get("profile") for one in (ctx, ctx.find_root())]
         home = context.home_of(next(filter(None, named), None))
-        found = {value: told for value, told in self._find(home) if value.startswith(incomplete)}
-        return [CompletionItem(value, help=told) for value, told in found.items() if value.isprintable()]
+        found = {value: about for value, about in self._find(home) if value.startswith(incomplete)}
+        return [CompletionItem(value, help=about) for value, about in found.items() if value.isprintable()]

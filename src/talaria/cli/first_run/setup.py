@@ -1,21 +1,18 @@
-"""`talaria setup`: finds what is there, asks what it must, tries the choice with a real call, and only then writes it
-down. Every step can be skipped.
+"""`talaria setup`: find a model or ask for one, try it with a real call, then save it. Every step can be skipped.
 
-A model that may become the default: what is known of it, the settings with it, and how it is written down.
-Questions of `talaria setup`: on stderr, a line each. Ctrl-D raises `EOFError`, Ctrl-C `KeyboardInterrupt`.
+Questions go to stderr. Ctrl-D raises `EOFError`, Ctrl-C `KeyboardInterrupt`.
 """
 
+from talaria.cli.model import try_model
 import asyncio
 import os
 import signal
 import sys
 import termios
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from getpass import getpass
-from pathlib import Path
-from typing import NamedTuple
 
 import click
 import msgspec
@@ -23,8 +20,7 @@ import msgspec
 from talaria.app.settings import Settings
 from talaria.cli import context, exits, importing, model_status
 from talaria.cli.command_name import link_advice
-from talaria.cli.model import try_model
-from talaria.cli.model_status import Default, ProviderState
+from talaria.cli.model_status import ProviderState
 from talaria.cli.notices import say
 from talaria.cli.safe import printable
 from talaria.compat.hermes_home.takeover import locate
@@ -39,25 +35,27 @@ from talaria.providers.catalog import ProviderFacts, catalog
 from talaria.tools.sandbox.chooser import SandboxChooser
 
 BEGINNING = """\
-# Settings of Talaria. API keys do not belong here, but into the file .env beside it.
-# `talaria config get` prints them all with their defaults, `talaria config check` says whether all is right.
-# What may be useful, besides the model (provider:model, and `talaria model list` shows which there are):
-#   fallback_providers: [openai:gpt-5]        asked, in order, when the model does not answer
+# Settings of Talaria. API keys do not belong here, but in the file .env beside it.
+# `talaria config get` prints them all with their defaults, `talaria config check` checks them.
+# Useful ones, besides the model (provider:model; `talaria model list` shows which there are):
+#   fallback_providers: [openai:gpt-5]        tried in this order when the model does not answer
 #   limits: {day: {cost_usd: 5.00}}           what may be spent; also for turn, session, person
-#   terminal: {network: [pypi.org], ports: [5432], env: [DJANGO_SETTINGS_MODULE]}    what commands reach without a
-#       question, and variables that they get; `talaria config set --project` sets it for one project. Hosts and ports
-#       need bubblewrap: see `talaria doctor`
-#   approvals: {allow: ["read_file(~/notes/**)"]}    calls that are not asked about; also ask, deny
+#   terminal: {network: [pypi.org], ports: [5432], env: [DJANGO_SETTINGS_MODULE]}    what commands may reach without
+#       asking, and variables they get; `talaria config set --project` sets it for one project. Hosts and ports need
+#       bubblewrap: see `talaria doctor`
+#   approvals: {allow: ["read_file(~/notes/**)"]}    calls allowed without asking; also ask, deny
 """
 
 
 class Candidate(msgspec.Struct, frozen=True):
+    """A model that may become the default."""
+
     provider: str
     model: str | None = None
-    """None: its default, if it has one."""
+    """None: the provider's default, if it has one."""
     base_url: str | None = None
     key: Secret = NO_SECRET
-    """Not written down yet."""
+    """Not saved yet."""
 
     @property
     def name(self) -> str:
@@ -71,11 +69,13 @@ class Candidate(msgspec.Struct, frozen=True):
     @property
     def key_name(self) -> str:
         """In .env."""
-        return self.facts.keys[0] if self._has_usual_key else f"{_as_variable(self.provider)}_API_KEY"
+        if self._has_usual_key:
+            return self.facts.keys[0]
+        return f"{''.join(char if char.isalnum() else '_' for char in self.provider).upper()}_API_KEY"
 
     @property
     def _has_usual_key(self) -> bool:
-        """It is looked for under that name by itself."""
+        """Whether its key is found by name, without a setting that names it."""
         return bool(self.facts.keys) and self.provider != "custom"
 
     def lacks_address(self, config: Config) -> bool:
@@ -84,14 +84,14 @@ class Candidate(msgspec.Struct, frozen=True):
         return self.provider != DEMO and not any(places)
 
     def key_is_elsewhere(self, config: Config) -> str:
-        """Where a key stands that goes before one in .env; empty: nowhere."""
+        """Where there is a key that takes precedence over .env; empty: nowhere."""
         own, general = config.providers.get(self.provider, ProviderConfig()), general_for(self.provider, config)
         if self._has_usual_key and (own.api_key or own.api_keys or own.key_command or general.api_key):
             return "config.yaml"
         return "the environment" if self.key_name in os.environ else ""
 
     def over(self, settings: Settings) -> Settings:
-        """The settings as they would be with it."""
+        """The settings with this as the default."""
         config, environment = settings.config, settings.environment
         given = {"base_url": self.base_url, "api_key": None if self._has_usual_key else self.key}
         changes = {name: value for name, value in given.items() if value}
@@ -106,43 +106,30 @@ class Candidate(msgspec.Struct, frozen=True):
             config = msgspec.structs.replace(config, providers={**config.providers, self.provider: own})
         return replace(settings, config=config, environment=environment)
 
-    def keep(self, settings: Settings) -> list[str]:
-        """Write it down, and answer which settings, with their files."""
-        home, written = settings.home, self._settings(settings.config)
+    def save(self, settings: Settings) -> list[str]:
+        """Returns which settings were saved, with their files."""
+        home, file, config = settings.home, paths.config_file(settings.home), settings.config
         if self.key:
             set_value(home, self.key_name, self.key.reveal())
-        _begin(paths.config_file(home))
-        for name, value in written.items():
-            set_value(home, name, value)
-        keys = [f"{self.key_name} in {paths.secrets_file(home)}"] if self.key else []
-        return [*keys, f"{' and '.join(written)} in {paths.config_file(home)}"]
-
-    def _settings(self, config: Config) -> dict[str, str]:
+        if not file.exists():
+            with suppress(OSError):  # the first value that cannot be set says why
+                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                replace_file(file, BEGINNING.encode(), mode=0o600)
         is_general = general_for(self.provider, config) is config.model
         section = "model" if is_general else f"providers.{self.provider}"
-        written = as_default(ModelChoice(self.provider, self.model), config)
+        values = as_default(ModelChoice(self.provider, self.model), config)
         if self.base_url:
-            written[f"{section}.base_url"] = self.base_url
+            values[f"{section}.base_url"] = self.base_url
         if self.key and not self._has_usual_key:
-            written[f"{section}.api_key"] = f"${{{self.key_name}}}"
-        return written
-
-
-def _as_variable(name: str) -> str:
-    return "".join(sign if sign.isalnum() else "_" for sign in name).upper()
-
-
-def _begin(file: Path) -> None:
-    """A new file begins with what helps whoever opens it."""
-    if file.exists():
-        return
-    with suppress(OSError):  # the first value that cannot be set says why
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(file, BEGINNING.encode(), mode=0o600)
+            values[f"{section}.api_key"] = f"${{{self.key_name}}}"
+        for name, value in values.items():
+            set_value(home, name, value)
+        keys = [f"{self.key_name} in {paths.secrets_file(home)}"] if self.key else []
+        return [*keys, f"{' and '.join(values)} in {file}"]
 
 
 def line(prompt: str) -> str:
-    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question does not answer it
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is not an answer to it
     sys.stderr.write(printable(prompt))
     sys.stderr.flush()
     answer = sys.stdin.readline()
@@ -152,191 +139,163 @@ def line(prompt: str) -> str:
 
 
 def secret(prompt: str) -> Secret:
-    """Typed or pasted without a trace on the screen."""
+    """Typed or pasted without being shown."""
     return Secret(getpass(printable(prompt), stream=sys.stderr).strip())
 
 
 def one_of(prompt: str, answers: Mapping[str, str]) -> str:
-    """What the answer stands for; asked until it is one."""
+    """Asks until the answer is one of these, and returns what it means."""
     while (given := line(prompt).lower()) not in answers:
-        say("That is no answer.")
+        say("That is not one of the answers.")
     return answers[given]
 
 
 _USE = {"": "yes", "y": "yes", "yes": "yes", "n": "other", "no": "other", "s": "skip", "skip": "skip"}
 _FAILED = {"a": "again", "o": "other", "k": "keep", "": "skip", "s": "skip"}
-_BRING = {"y": "files", "yes": "files", "k": "keys", "": "skip", "n": "skip", "no": "skip", "s": "skip"}
+_IMPORT = {"y": "files", "yes": "files", "k": "keys", "": "skip", "n": "skip", "no": "skip", "s": "skip"}
 SHOWN_MODELS = 12
 
 
-class ModelCandidates(NamedTuple):
-    """What can be used here."""
-
-    providers: Sequence[ProviderState]
-    default: Default
-
-    @property
-    def clear(self) -> Candidate | None:
-        """What would be used if nobody said otherwise, unless that is but the stand-in."""
-        if self.default.model is None or self.default.provider is None or self.default.is_stand_in:
-            return None
-        return Candidate(self.default.provider, self.default.model.partition(":")[2])
-
-
 @click.command("setup", help="Find or choose a model, try it, and make it the default.")
-@click.option("--provider", metavar="NAME", help="Whose model; `talaria model list` shows which there are.")
-@click.option("--model", metavar="NAME", help="Which model.")
-@click.option("--base-url", metavar="URL", help="Where it is, if not at the usual address.")
-@click.option("--non-interactive", "is_silent", is_flag=True, help="Ask nothing; take what is clear.")
+@click.option("--provider", metavar="NAME", help="Provider of the model; `talaria model list` shows which there are.")
+@click.option("--model", metavar="NAME", help="Name of the model.")
+@click.option("--base-url", metavar="URL", help="Its address, if not the usual one.")
+@click.option("--non-interactive", "is_silent", is_flag=True, help="Ask nothing; use what is found.")
 @click.pass_context
 def command(ctx: click.Context, provider: str | None, model: str | None, base_url: str | None, is_silent: bool) -> int:
     settings = context.settings(ctx)
-    wanted = _read_options(provider, model, base_url, settings)
-    kept: list[str] = []
-    if is_silent or not sys.stdin.isatty():
-        kept += _keep_unasked(wanted, settings)
-        return _finish(kept, settings)
-    try:
-        settings = _offer_import(ctx, settings, kept)
-        chosen = _choose(wanted, settings)
-        if chosen is not None:
-            with _block_interrupt():
-                kept += chosen.keep(settings)
-    except (EOFError, KeyboardInterrupt) as leaving:
-        say("")
-        _tell(kept)
-        return exits.DONE if isinstance(leaving, EOFError) else exits.INTERRUPTED
-    return _finish(kept, settings)
-
-
-@contextmanager
-def _block_interrupt() -> Generator[None]:
-    """Ctrl-C waits until all is written."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _read_options(
-    provider: str | None, model: str | None, base_url: str | None, settings: Settings
-) -> Candidate | None:
-    """As the options say; None: they say nothing. Raises `BadConfig`."""
     named, rest = split(model, settings.config) if model and provider is None else (None, model)
     name = provider or named or ("custom" if base_url else None)
     if name is not None:
         asyncio.run(model_status.models(name, settings, is_live=False))  # raises, with the nearest name
-        return Candidate(name, rest, base_url)
-    if model is not None:
-        raise BadInput(f"Say whose model {model} is: --provider NAME, or --model provider:model.")
-    return None
+    elif model is not None:
+        raise BadInput(f"The provider of {model} is not clear: give --provider NAME, or --model provider:model.")
+    wanted = None if name is None else Candidate(name, rest, base_url)
+    if is_silent or not sys.stdin.isatty():
+        return _finish(_save_unasked(wanted, settings), settings)
+    saved: list[str] = []
+    try:
+        settings = _offer_import(ctx, settings, saved)
+        chosen = _choose(wanted, settings)
+        if chosen is not None:
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C waits until all is written
+            try:
+                saved += chosen.save(settings)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    except (EOFError, KeyboardInterrupt) as leaving:
+        say("")
+        _report(saved)
+        return exits.DONE if isinstance(leaving, EOFError) else exits.INTERRUPTED
+    return _finish(saved, settings)
 
 
-def _finish(kept: Sequence[str], settings: Settings) -> int:
-    _tell(kept)
+def _finish(saved: Sequence[str], settings: Settings) -> int:
+    _report(saved)
     sandbox = SandboxChooser(settings.config.terminal).sandbox
-    say(f"Sandbox for commands: {sandbox.level} ({sandbox.about}); `talaria doctor --security` tries it.")
-    say("Begin with `talaria`; `talaria gateway platforms` says how to connect a chat.")
+    say(f"Sandbox for commands: {sandbox.level} ({sandbox.about}); `talaria doctor --security` tests it.")
+    say("Start with `talaria`; `talaria gateway platforms` shows how to connect a chat.")
     if advice := link_advice():
         say(advice)
     return exits.DONE
 
 
-def _tell(kept: Sequence[str]) -> None:
-    if kept:
-        say(f"Kept: {'; '.join(kept)}.")
+def _report(saved: Sequence[str]) -> None:
+    if saved:
+        say(f"Saved: {'; '.join(saved)}.")
     else:
-        say("Nothing was changed; `talaria setup` can be called again at any time.")
+        say("Nothing was changed; you can run `talaria setup` again at any time.")
 
 
-def _offer_import(ctx: click.Context, settings: Settings, kept: list[str]) -> Settings:
-    """The settings after it. Offered on the first run only; later it is a command like others."""
-    root = _hermes_home(settings.home)
-    if root is None or paths.config_file(settings.home).exists():
+def _offer_import(ctx: click.Context, settings: Settings, saved: list[str]) -> Settings:
+    """Returns the settings after it. Only on the first run; later there is a command for it."""
+    if paths.config_file(settings.home).exists():
         return settings
-    say(f"There is a Hermes home at {root}: settings, conversations, memories and skills can be brought along.")
-    answer = one_of("Bring them along? [y]es, yes with its [k]eys, [N]o: ", _BRING)
+    try:
+        root = locate(None, os.environ, settings.home)
+    except BadInput:
+        return settings
+    say(f"Found a Hermes home at {root}. Its settings, conversations, memories and skills can be imported.")
+    answer = one_of("Import them? [y]es, yes with its [k]eys, [N]o: ", _IMPORT)
     if answer == "skip":
-        say("`talaria import hermes` does it later.")
+        say("You can do that later with `talaria import hermes`.")
         return settings
-    kept.append(f"what was brought along from {root}")
+    saved.append(f"what was imported from {root}")
     ctx.invoke(importing.hermes, path=root, is_dry_run=False, with_keys=answer == "keys", as_json=False)
     return context.settings(ctx)
 
 
-def _hermes_home(home: Path) -> Path | None:
-    try:
-        return locate(None, os.environ, home)
-    except BadInput:
-        return None
-
-
-def _look(settings: Settings) -> ModelCandidates:
+def _look(settings: Settings) -> tuple[Sequence[ProviderState], Candidate | None]:
+    """The providers, and the model that would be used by default, unless that is only the stand-in."""
     rows, default = asyncio.run(model_status.overview(settings, is_live=True))
-    found = ModelCandidates(sorted(rows, key=lambda row: row.name == DEMO), default)
-    usable = [f"{row.name} ({row.state})" for row in found.providers if row.is_usable and row.name != DEMO]
+    usable = [f"{row.name} ({row.state})" for row in rows if row.is_usable and row.name != DEMO]
     say(f"Found: {', '.join(usable) or 'no API key, and no model server on this machine'}.")
-    if found.default.problem is not None:
-        say(found.default.problem)
-    return found
+    if default.problem is not None:
+        say(default.problem)
+    providers = sorted(rows, key=lambda row: row.name == DEMO)
+    if default.model is None or default.provider is None or default.is_stand_in:
+        return providers, None
+    return providers, Candidate(default.provider, default.model.partition(":")[2])
 
 
-def _keep_unasked(wanted: Candidate | None, settings: Settings) -> list[str]:
-    """What was kept. Raises if nothing is clear, or if it does not answer."""
-    candidate = wanted or _clear(settings)
+def _save_unasked(wanted: Candidate | None, settings: Settings) -> list[str]:
+    """Returns what was saved. Raises if it is not clear which model to use, or if that does not answer."""
+    candidate = wanted
+    if candidate is None:
+        _, candidate = _look(settings)
+    if candidate is None:
+        keys = (facts.keys[0] for facts in catalog().values() if facts.keys and not facts.is_local)
+        raise OperatorError(
+            f"No model was chosen: set one of {', '.join(dict.fromkeys(keys))} (in the environment or with "
+            "`talaria config set NAME …`), start a local model server, or give --provider, --model and --base-url."
+        )
     candidate = msgspec.structs.replace(candidate, model=next(iter(_models(candidate, settings)), None))
     try:
         _try(candidate, settings)
     except TalariaError as failure:
         failure.args = (f"{failure} Nothing was changed.",)
         raise
-    return candidate.keep(settings)
-
-
-def _clear(settings: Settings) -> Candidate:
-    found = _look(settings)
-    if found.clear is not None:
-        return found.clear
-    keys = ", ".join(dict.fromkeys(facts.keys[0] for facts in catalog().values() if facts.keys and not facts.is_local))
-    raise OperatorError(
-        f"No model was chosen: set one of {keys} (in the environment or by `talaria config set NAME …`), start a local"
-        " model server, or say --provider, --model and --base-url."
-    )
+    return candidate.save(settings)
 
 
 def _choose(wanted: Candidate | None, settings: Settings) -> Candidate | None:
-    """What is to be kept; None: nothing."""
-    found = _look(settings)
+    """The model to save; None: none."""
+    providers, usual = _look(settings)
     candidate = wanted
-    if candidate is None and found.clear is not None:
-        answer = one_of(f"Use {found.clear.name}? [Y/n] (s: skip) ", _USE)
+    if candidate is None and usual is not None:
+        answer = one_of(f"Use {usual.name}? [Y/n] (s: skip) ", _USE)
         if answer == "skip":
             return None
-        candidate = found.clear if answer == "yes" else None
+        candidate = usual if answer == "yes" else None
     while True:
-        candidate = candidate or _pick(found.providers, settings)
+        candidate = candidate or _pick(providers, settings)
         if candidate is None:
             return None
         complete = _complete(candidate, settings)
+        candidate = None
         if complete is None:
-            candidate = None
             continue
         try:
             _try(complete, settings)
         except TalariaError as failure:
             say(str(failure))
-            answer = one_of("[a]gain, [o]ther, [k]eep it all the same, [S]kip: ", _FAILED)
+            answer = one_of("[a]gain, [o]ther, [k]eep it anyway, [S]kip: ", _FAILED)
             if answer == "skip":
                 return None
-            if answer != "keep":
-                candidate = _again(complete, failure, settings) if answer == "again" else None
-                continue
-        return complete
+            if answer == "keep":
+                return complete
+            if answer == "again":
+                candidate = complete
+                if isinstance(failure, KeyRejected) and (place := complete.key_is_elsewhere(settings.config)):
+                    say(f"Its key comes from {place}, which takes precedence over .env: change it there.")
+                elif isinstance(failure, KeyRejected):
+                    candidate = _with_key(complete, "the same")
+        else:
+            return complete
 
 
 def _pick(rows: Sequence[ProviderState], settings: Settings) -> Candidate | None:
-    """One that the person names; None: none."""
+    """The one that the person names; None: none."""
     for number, row in enumerate(rows, 1):
         say(f"{number:>4}  {row.name:<12}{row.state}")
     while answer := line("Which? A number, a name, or name:model (Enter: skip) "):
@@ -351,12 +310,12 @@ def _pick(rows: Sequence[ProviderState], settings: Settings) -> Candidate | None
             return Candidate(name, model or None)
         if answer.lower() in ("s", "skip"):
             return None
-        say(f"There is no {answer} in the list.")
+        say(f"{answer!r} is not in the list.")
     return None
 
 
 def _complete(candidate: Candidate, settings: Settings) -> Candidate | None:
-    """With the address, key and model that it lacks, from the person; None: back."""
+    """Asks for the address, key and model that it lacks; None: the person went back."""
     if candidate.lacks_address(settings.config):
         address = line("Its address, such as http://host:8000/v1 (Enter: back) ")
         if not address:
@@ -364,36 +323,33 @@ def _complete(candidate: Candidate, settings: Settings) -> Candidate | None:
         address = address if "://" in address else f"http://{address}"
         candidate = msgspec.structs.replace(candidate, base_url=address)
         candidate = _with_key(candidate, "no key")
-    elif _lacks_key(candidate, settings):
-        candidate = _with_key(candidate, "back")
-        if not candidate.key:
-            return None
+    else:
+        with_it = candidate.over(settings)
+        try:
+            endpoint(ModelChoice(candidate.provider, candidate.model or "any"), with_it.config, with_it.environment)
+        except MissingCredential:
+            candidate = _with_key(candidate, "back")
+            if not candidate.key:
+                return None
+        except OperatorError:
+            pass  # trying it will report this
     models = _models(candidate, settings)
     if len(models) > 1:
-        say(f"It has {', '.join(models[:SHOWN_MODELS])}{' …' if len(models) > SHOWN_MODELS else ''}")
+        say(f"Available models: {', '.join(models[:SHOWN_MODELS])}{' …' if len(models) > SHOWN_MODELS else ''}")
     otherwise = models[0] if models else ""
     model = otherwise if len(models) == 1 else line(f"Which model? (Enter: {otherwise or 'back'}) ") or otherwise
     return msgspec.structs.replace(candidate, model=model) if model else None
 
 
-def _lacks_key(candidate: Candidate, settings: Settings) -> bool:
-    with_it = candidate.over(settings)
-    try:
-        endpoint(ModelChoice(candidate.provider, candidate.model or "any"), with_it.config, with_it.environment)
-    except OperatorError as error:  # any other is told when it is tried
-        return isinstance(error, MissingCredential)
-    return False
-
-
 def _with_key(candidate: Candidate, otherwise: str) -> Candidate:
     facts = candidate.facts
-    origin = f"made at {facts.signup}, " if facts.signup else ""
-    key = secret(f"The API key of {facts.label} ({origin}not shown; Enter: {otherwise}) ")
+    origin = f"create one at {facts.signup}; " if facts.signup else ""
+    key = secret(f"API key for {facts.label} ({origin}not shown; Enter: {otherwise}) ")
     return msgspec.structs.replace(candidate, key=key) if key else candidate
 
 
 def _models(candidate: Candidate, settings: Settings) -> Sequence[str]:
-    """The one that is meant, its default or, if it has none, those that it lists."""
+    """The one that was named, or the provider's default; without either, those that it lists."""
     if candidate.provider == DEMO:
         return (DEMO,)
     with_it = candidate.over(settings)
@@ -406,19 +362,9 @@ def _models(candidate: Candidate, settings: Settings) -> Sequence[str]:
     return [one.name for one in found.models if one.is_listed]
 
 
-def _again(candidate: Candidate, failure: TalariaError, settings: Settings) -> Candidate:
-    """With another key, if that is what was wrong."""
-    if not isinstance(failure, KeyRejected):
-        return candidate
-    if place := candidate.key_is_elsewhere(settings.config):
-        say(f"Its key comes from {place}, which goes before .env: change it there.")
-        return candidate
-    return _with_key(candidate, "the same")
-
-
 def _try(candidate: Candidate, settings: Settings) -> None:
-    """Raises what a call to it would."""
+    """Raises what a call to the model raises."""
     with_it = candidate.over(settings)
-    say(f"Asking {candidate.name} for a word …")
-    answered = asyncio.run(try_model(with_it, candidate.name))
-    say(f"{answered.model} answered in {answered.seconds:.1f} s.")
+    say(f"Trying {candidate.name} …")
+    answer = asyncio.run(try_model(with_it, candidate.name))
+    say(f"{answer.model} answered in {answer.seconds:.1f} s.")

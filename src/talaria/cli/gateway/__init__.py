@@ -1,1 +1,1 @@
-"""The gateway, started, stopped and looked at; who may write to it, and what is sent by it."""
+"""Commands that run and inspect the gateway, approve people and send messages."""

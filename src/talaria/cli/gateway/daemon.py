@@ -1,6 +1,6 @@
-"""The gateway as a process of its own: started, waited for, and ended.
+"""The gateway as a process of its own, started, waited for and stopped; or as a systemd service of the user.
 
-The gateway as a service of systemd, of this person: the unit as text, and what `systemctl --user` does with it.
+The unit is made as text; `systemctl --user` does the rest.
 """
 
 import hashlib
@@ -9,10 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 from talaria.app.settings import read_settings
 from talaria.cli.gateway import log as gateway_log
@@ -24,7 +22,13 @@ from talaria.gateway.gateway_settings import GatewaySettings
 from talaria.gateway.gateway_status import GatewayStatus, read_status
 
 SPARE_S = 15
-"""More than the gateway itself takes for its end."""
+"""More than the gateway itself needs to stop."""
+START_S = 60.0
+CONNECT_S = 10.0
+"""How long to wait for platforms to connect."""
+LOOK_S = 0.05
+PROGRESS_S = 2.0
+LAST_WORDS_BYTES = 4096
 _QUESTION_S = 10.0
 
 
@@ -43,10 +47,10 @@ def unit_file(home: Path) -> Path:
 
 
 def unit(home: Path, command: Sequence[str], environment: Mapping[str, str], drain_s: float) -> str:
-    """Only the gateway itself hears the signal to end: its turns may go on for a while."""
+    """Only the gateway itself gets the signal to stop: its turns may continue for a while."""
     words = (str(home), *command, *environment.values())
-    if any(ord(sign) < 32 for word in words for sign in word):
-        raise BadInput("A path with line breaks or the like in it cannot stand in a unit.")
+    if any(ord(char) < 32 for word in words for char in word):
+        raise BadInput("A path with control characters, such as line breaks, cannot be written to a systemd unit.")
     variables = "".join(f"Environment={_quote(f'{name}={value}')}\n" for name, value in environment.items())
     return f"""\
 [Unit]
@@ -77,23 +81,15 @@ def _quote(word: str) -> str:
     return f'"{escaped}"'
 
 
-def is_at_hand() -> bool:
-    """Whether there is a systemd of this person to talk to."""
+def has_systemd() -> bool:
+    """Whether `systemctl --user` works here."""
     try:
         return _systemctl("show-environment", timeout_s=_QUESTION_S).returncode == 0
     except OperatorError:
         return False
 
 
-def is_active(home: Path) -> bool:
-    """Whether it keeps the gateway of this home running."""
-    if not unit_file(home).exists() or not is_at_hand():
-        return False
-    return _systemctl("is-active", unit_name(home), timeout_s=_QUESTION_S).returncode == 0
-
-
 def order(*words: str) -> None:
-    """Raises `OperatorError`."""
     ended = _systemctl(*words)
     if ended.returncode:
         raise OperatorError(f"`systemctl --user {' '.join(words)}` failed: {' '.join(ended.stderr.split())}")
@@ -107,73 +103,56 @@ def _systemctl(*words: str, timeout_s: float | None = None) -> subprocess.Comple
         raise OperatorError(f"`{' '.join(command)}` failed: {fault}.") from fault
 
 
-START_S = 60.0
-CONNECT_S = 10.0
-"""How long platforms are waited for."""
-LOOK_S = 0.05
-PROGRESS_S = 2.0
-LAST_WORDS_BYTES = 4096
-
-
 def command_line(profile: str | None) -> Sequence[str]:
     chosen = () if profile is None else ("-p", profile)
     return (sys.executable, "-P", "-m", "talaria", *chosen, "gateway", "run")
 
 
 def environment() -> Mapping[str, str]:
-    """What must be the same wherever it is started."""
+    """Variables that must be the same however it is started."""
     return {"TALARIA_HOME": str(paths.home().absolute())}
 
 
 def start(home: Path, profile: str | None) -> GatewayStatus:
-    """Once it is up. Raises `OperatorError` with what it said if it does not come up."""
-    if unit_file(home).exists() and is_at_hand():
+    """Returns once it is up. Raises `OperatorError` with what it printed if it does not come up."""
+    if unit_file(home).exists() and has_systemd():
         order("start", unit_name(home))
-        return _up(home, None)
-    with _output(home) as said:
+        return _wait_until_up(home, None)
+    file = gateway_log.file(home).with_suffix(".out")  # for what it prints before its log is open
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        output = file.open("wb")
+    except OSError as fault:
+        raise OperatorError(f"Cannot write {file}: {fault.strerror}.") from fault
+    with output:
+        os.fchmod(output.fileno(), 0o600)
+        try:
+            output.write(b"\n" * LAST_WORDS_BYTES)  # reserves space for its last words, however full the disk gets
+            output.flush()
+        except OSError as fault:
+            os.ftruncate(output.fileno(), 0)
+            raise OperatorError(f"The gateway cannot start: {home} cannot be written to ({fault.strerror}).") from fault
+        output.seek(0)
         process = subprocess.Popen(  # noqa: S603
             command_line(profile),
             env={**os.environ, **environment()},
             cwd=home,
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
         )
-    return _up(home, process)
+    return _wait_until_up(home, process)
 
 
-@contextmanager
-def _output(home: Path) -> Generator[IO[bytes]]:
-    """The file for what it says before its log is open. There is room for its last words, however full the disk gets.
-
-    Raises `OperatorError`.
-    """
-    file = gateway_log.file(home).with_suffix(".out")
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        said = file.open("wb")
-    except OSError as fault:
-        raise OperatorError(f"Cannot write {file}: {fault.strerror}.") from fault
-    with said:
-        os.fchmod(said.fileno(), 0o600)
-        try:
-            said.write(b"\n" * LAST_WORDS_BYTES)
-            said.flush()
-        except OSError as fault:
-            os.ftruncate(said.fileno(), 0)
-            raise OperatorError(f"The gateway cannot start: {home} cannot be written to ({fault.strerror}).") from fault
-        said.seek(0)
-        yield said
-
-
-def _up(home: Path, process: "subprocess.Popen[bytes] | None") -> GatewayStatus:
+def _wait_until_up(home: Path, process: "subprocess.Popen[bytes] | None") -> GatewayStatus:
     began = time.monotonic()
     seen_at: float | None = None
     while time.monotonic() - began < START_S:
         if process is not None and process.poll() is not None:
+            printed = gateway_log.file(home).with_suffix(".out").read_text("utf-8", "replace").strip()
             ended = f"The gateway ended at once (exit code {process.returncode}); see `talaria gateway logs`."
-            raise OperatorError(_last_words(home) or ended)
+            raise OperatorError(printed.removeprefix("talaria: ") or ended)
         status = read_status(home)
         if status is not None:
             seen_at = seen_at or time.monotonic()
@@ -181,49 +160,41 @@ def _up(home: Path, process: "subprocess.Popen[bytes] | None") -> GatewayStatus:
             if is_settled or time.monotonic() - seen_at > CONNECT_S:
                 return status
         time.sleep(LOOK_S)
-    raise OperatorError(f"The gateway has not come up within {START_S:.0f} s; see `talaria gateway logs`.")
-
-
-def _last_words(home: Path) -> str:
-    output = gateway_log.file(home).with_suffix(".out")
-    return output.read_text("utf-8", "replace").strip().removeprefix("talaria: ")
+    raise OperatorError(f"The gateway did not come up within {START_S:.0f} s; see `talaria gateway logs`.")
 
 
 def stop(home: Path) -> bool:
-    """Once it has ended; False: none runs. Raises `OperatorError` if it does not end."""
+    """Returns once it has ended; False: none was running. Raises `OperatorError` if it does not end."""
     pid = find_holder(gateway_file(home))
     if pid is None:
         return False
-    if is_active(home):
-        order("stop", unit_name(home))  # it would be started again
+    name, has_unit = unit_name(home), unit_file(home).exists() and has_systemd()
+    if has_unit and _systemctl("is-active", name, timeout_s=_QUESTION_S).returncode == 0:
+        order("stop", name)  # after a mere signal systemd would start it again
         return True
     try:
         os.kill(pid, signal.SIGTERM)
     except OSError as fault:
-        raise OperatorError(f"The gateway (process {pid}) cannot be told: {fault.strerror}.") from fault
-    _wait_for_end(home, pid)
-    return True
-
-
-def _wait_for_end(home: Path, pid: int) -> None:
+        raise OperatorError(f"Cannot stop the gateway (process {pid}): {fault.strerror}.") from fault
     limit_s = drain_s(home) + SPARE_S
-    began = told_at = time.monotonic()
+    began = reported_at = time.monotonic()
     while find_holder(gateway_file(home)) == pid:
         now = time.monotonic()
         if now - began > limit_s:
             raise OperatorError(
-                f"The gateway (process {pid}) has not ended within {limit_s:.0f} s; `kill -9 {pid}` ends it, and "
-                "nothing is lost by that."
+                f"The gateway (process {pid}) did not end within {limit_s:.0f} s; `kill -9 {pid}` ends it, and nothing "
+                "is lost by that."
             )
-        if now - told_at > PROGRESS_S:
-            told_at = now
+        if now - reported_at > PROGRESS_S:
+            reported_at = now
             status = read_status(home)
-            say(f"{status.running if status else 'Some'} turn(s) still run.")
+            say(f"{status.running if status else 'Some'} turn(s) still running.")
         time.sleep(LOOK_S)
+    return True
 
 
 def drain_s(home: Path) -> float:
-    """Also if the settings are not right: what runs must be stopped all the same."""
+    """The default if the settings are wrong: a gateway must still be stopped then."""
     try:
         return read_settings(home).config.gateway.drain_s
     except TalariaError:

@@ -1,141 +1,262 @@
-"""`talaria gateway`: the agent in every chat, started, stopped and looked at."""
+"""`talaria gateway`: start, stop and inspect the gateway; its platforms and its outbox as rows and as lines."""
 
 import asyncio
 import os
 import time
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 
 import click
+import msgspec
 
+from talaria.app.gateway_app import load_wanted
 from talaria.cli import context, exits
 from talaria.cli.command_output import json_option, print_json
-from talaria.cli.gateway import daemon, gateway_view
+from talaria.cli.gateway import daemon
 from talaria.cli.gateway import log as gateway_log
 from talaria.cli.notices import complain, say, show
 from talaria.config import paths
 from talaria.config.secrets import read_env
+from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, OperatorError, StoreUnavailable
 from talaria.core.fs import replace_file
 from talaria.core.ids import OutboxId
 from talaria.gateway.claims import find_holder, gateway_file
+from talaria.gateway.envelope import read_body
 from talaria.gateway.gateway_status import GatewayStatus, count_due_and_failed, read_status
 from talaria.gateway.replies import EXPIRES_AFTER_S
-from talaria.platforms.loader import EVERYWHERE, manifests
+from talaria.platforms.loader import EVERYWHERE, install_hint, manifests, missing_modules
 from talaria.providers.catalog import catalog
 from talaria.store.base import Store
 from talaria.store.chat_ports import OutboxState
 
 MOST_SHOWN = 1000
+SHOWN_CHARS = 60
+LEAST_FREE_BYTES = 64 << 10
+"""With less than this on the disk nothing can be stored."""
 _LEFT: tuple[OutboxState, ...] = ("pending", "started", "failed", "expired")
 
-command = click.Group("gateway", help="Talk to the agent in chats: Telegram, Discord, Slack, Matrix, webhooks.")
+
+class MailCounts(msgspec.Struct, frozen=True):
+    """What is in the store, whether or not a gateway is running."""
+
+    waiting_sessions: int = 0
+    """With unanswered messages."""
+    outbox_due: int = 0
+    outbox_failed: int = 0
 
 
-@command.command("run", help="Run it here, until Ctrl-C.")
+class Overview(msgspec.Struct, frozen=True):
+    is_running: bool
+    is_healthy: bool
+    complaints: tuple[str, ...]
+    mail: MailCounts
+    status: GatewayStatus | None = None
+    pid: int | None = None
+
+
+class PlatformRow(msgspec.Struct, frozen=True):
+    name: str
+    label: str
+    state: str
+    """`connected` and the like while a gateway is running; else `configured`, `broken` or `not set up`."""
+    variables: tuple[str, ...]
+    problem: str = ""
+    install: str = ""
+    """How to install the packages that are missing."""
+    how_to: str = ""
+
+
+class OutboxReply(msgspec.Struct, frozen=True):
+    id: int
+    at: float
+    target: str
+    state: str
+    attempts: int
+    error: str
+    text: str
+
+
+command = click.Group(
+    "gateway",
+    help="Start, stop and inspect the gateway, which answers chats on Telegram, Discord, Slack, Matrix and webhooks.",
+)
+
+
+@command.command("run", help="Run it in this terminal, until Ctrl-C.")
 @click.pass_context
 def run(ctx: click.Context) -> None:
-    from talaria.cli.gateway.serving import serve  # noqa: PLC0415  (loads all that a gateway needs)
+    from talaria.cli.gateway.serving import serve  # noqa: PLC0415  (loads everything that a gateway needs)
 
     asyncio.run(serve(context.home(ctx)))
 
 
-@command.command("start", help="Run it in the background.")
+@command.command("start", help="Start it in the background.")
 @click.pass_context
 def start(ctx: click.Context) -> None:
     home = context.home(ctx)
     if (pid := find_holder(gateway_file(home))) is not None:
-        raise BadInput(f"A gateway runs on {home} already (process {pid}).")
-    _tell(daemon.start(home, ctx.find_root().obj))
+        raise BadInput(f"A gateway is already running on {home} (process {pid}).")
+    _report_start(daemon.start(home, ctx.find_root().obj))
 
 
-@command.command("stop", help="End it, when the turns that run have ended.")
+@command.command("stop", help="Stop it after the running turns have finished.")
 @click.pass_context
 def stop(ctx: click.Context) -> None:
-    say("The gateway has ended." if daemon.stop(context.home(ctx)) else "No gateway runs here.")
+    say("The gateway has stopped." if daemon.stop(context.home(ctx)) else "No gateway is running here.")
 
 
-@command.command("restart", help="End it, and run it in the background.")
+@command.command("restart", help="Stop it, and start it in the background again.")
 @click.pass_context
 def restart(ctx: click.Context) -> None:
     home = context.home(ctx)
     daemon.stop(home)
-    _tell(daemon.start(home, ctx.find_root().obj))
+    _report_start(daemon.start(home, ctx.find_root().obj))
 
 
-def _tell(status: GatewayStatus) -> None:
-    for line in gateway_view.status_lines(status):
+def _report_start(status: GatewayStatus) -> None:
+    for line in _status_lines(status):
         say(line)
     for complaint in status.complaints(time.time()):
         complain(complaint)
 
 
-@command.command("status", help="Whether it runs, and whether all is well: then the exit code is 0.")
+def _status_lines(status: GatewayStatus) -> Iterator[str]:
+    yield f"The gateway is running: process {status.pid}, version {status.version}, since {_moment(status.since)}."
+    for health in status.platforms:
+        account = f" as {health.account}" if health.account else ""
+        heard = f"heard {_ago(health.heard_at)}" if health.heard_at else "nothing heard yet"
+        message = f"last message {_ago(health.message_at)}" if health.message_at else "no message yet"
+        failures = f", {health.failures} failures" if health.failures else ""
+        yield f"  {health.name}: {health.state}{account}; {heard}, {message}{failures}"
+    yield f"  {status.running} running turns, {status.live} live sessions"
+
+
+def _moment(at: float) -> str:
+    return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M}"
+
+
+def _ago(at: float) -> str:
+    seconds = max(0.0, time.time() - at)
+    if seconds < 120:
+        return f"{seconds:.0f} s ago"
+    return f"{seconds / 60:.0f} min ago" if seconds < 7200 else f"{seconds / 3600:.0f} h ago"
+
+
+@command.command("status", help="Show whether it is running and healthy; if it is, the exit code is 0.")
 @json_option
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> int:
     home = context.home(ctx)
-    mail, troubles = gateway_view.MailCounts(), list(gateway_view.disk_troubles(home)) if home.exists() else []
-    if paths.database_file(home).exists():
+    mail = MailCounts()
+    complaints: list[str] = []
+    if home.exists():
         try:
-            mail = context.with_store(home, _mail)
+            free = os.statvfs(home)
+            if free.f_bavail * free.f_frsize < LEAST_FREE_BYTES:
+                complaints.append(f"The disk of {home} is full: messages are answered once there is space.")
+        except OSError as fault:
+            complaints.append(f"{home} cannot be examined: {fault.strerror}.")
+    if paths.database_file(home).exists():
+
+        async def count(store: Store) -> MailCounts:
+            return MailCounts(len(await store.inbox.list_sessions()), *await count_due_and_failed(store.outbox))
+
+        try:
+            mail = context.with_store(home, count)
         except StoreUnavailable as fault:
-            troubles.append(str(fault))
-    seen = gateway_view.overview(find_holder(gateway_file(home)), read_status(home), mail, troubles)
-    if as_json:
-        print_json(seen)
+            complaints.append(str(fault))
+    pid, status = find_holder(gateway_file(home)), read_status(home)
+    if pid is None:
+        status = None
+        complaints.append("No gateway is running here; `talaria gateway start` starts one.")
+    elif status is None:
+        complaints.append(f"The gateway (process {pid}) has not come up yet.")
     else:
-        show(*gateway_view.overview_lines(seen))
-    return exits.DONE if seen.is_healthy else exits.BAD_INPUT
+        complaints += status.complaints(time.time())
+    shown = tuple(dict.fromkeys(complaints))
+    if as_json:
+        print_json(Overview(pid is not None, not shown, shown, mail, status, pid))
+    else:
+        if status is not None:
+            show(*_status_lines(status))
+        show(f"  {mail.waiting_sessions} conversations with unanswered messages")
+        show(f"  {mail.outbox_due} replies waiting to be sent, {mail.outbox_failed} failed")
+        show(*(f"! {complaint}" for complaint in shown))
+    return exits.BAD_INPUT if shown else exits.DONE
 
 
-async def _mail(store: Store) -> gateway_view.MailCounts:
-    return gateway_view.MailCounts(len(await store.inbox.list_sessions()), *await count_due_and_failed(store.outbox))
-
-
-@command.command("platforms", help="Every platform: whether it is set up, and what it needs.")
+@command.command("platforms", help="List every platform, whether it is set up, and what it needs.")
 @json_option
 @click.pass_context
 def platforms(ctx: click.Context, as_json: bool) -> None:
     settings = context.settings(ctx)
-    rows = list(gateway_view.platform_rows(settings, read_status(settings.home)))
+    status, found = read_status(settings.home), load_wanted(settings, SystemClock())
+    wanted = {spec.name for spec in found.specs}
+    connected: Mapping[str, str] = {one.name: one.state for one in status.platforms} if status else {}
+    rows: list[PlatformRow] = []
+    for name, manifest in manifests().items():
+        problem = found.problems.get(name, "")
+        state = "broken" if problem else connected.get(name, "configured") if name in wanted else "not set up"
+        install = install_hint(manifest) if missing_modules(manifest) else ""
+        variables = tuple(manifest.environment)
+        rows.append(PlatformRow(name, manifest.label, state, variables, problem, install, manifest.how_to))
+    for name in sorted(found.problems.keys() - manifests().keys()):
+        if settings.config.wants_plugins:
+            rows.append(PlatformRow(name, "from a plugin", connected.get(name, "configured"), ()))
+        else:
+            rows.append(PlatformRow(name, name, "broken", (), found.problems[name]))
     if as_json:
         print_json(rows)
         return
     for row in rows:
-        show(*gateway_view.platform_lines(row))
+        show(f"{row.state:<11} {row.name:<9} {row.label}; reads {', '.join(row.variables) or 'no variables'}")
+        if row.problem:
+            show(f"{'':<11} ! {row.problem}")
+        elif row.install:
+            show(f"{'':<11} needs: {row.install}")
+        if row.state == "not set up" and row.how_to:
+            show(f"{'':<11} {row.how_to}")
 
 
-@command.group("outbox", help="Replies that wait, and those that could not be delivered.", invoke_without_command=True)
-@click.option("--all", "is_all", is_flag=True, help="Also those that were sent.")
+@command.group("outbox", help="List replies that are waiting or could not be delivered.", invoke_without_command=True)
+@click.option("--all", "is_all", is_flag=True, help="Also list those that were sent.")
 @json_option
 @click.pass_context
 def outbox(ctx: click.Context, is_all: bool, as_json: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     states: tuple[OutboxState, ...] = (*_LEFT, "sent") if is_all else _LEFT
-    found = context.with_store(context.home(ctx), lambda store: store.outbox.list(states, MOST_SHOWN))
-    rows = [gateway_view.reply(row) for row in found]
+    rows: list[OutboxReply] = []
+    for row in context.with_store(context.home(ctx), lambda store: store.outbox.list(states, MOST_SHOWN)):
+        body = read_body(row.body)
+        text = body.text or body.file
+        rows.append(OutboxReply(row.id, row.created_at, row.target, row.state, row.attempts, row.error, text))
     if as_json:
         print_json(rows)
         return
-    show(*(gateway_view.reply_line(row) for row in rows))
+    for row in rows:
+        text = " ".join(row.text.split())
+        shown = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
+        error = f"  ({row.error})" if row.error else ""
+        show(f"{row.id:>5}  {_moment(row.at)}  {row.state:<8} {row.attempts} tries  {row.target}  {shown!r}{error}")
     if not rows:
-        say("Nothing waits, and nothing has failed.")
+        say("Nothing is waiting, and nothing has failed.")
 
 
-@outbox.command("retry", help="Try again to deliver a reply that has failed.")
+@outbox.command("retry", help="Try again to deliver a reply that failed.")
 @click.argument("id", type=int)
 @click.pass_context
 def retry(ctx: click.Context, id: int) -> None:
     until = time.time() + EXPIRES_AFTER_S
     if not context.with_store(context.home(ctx), lambda store: store.outbox.retry(OutboxId(id), until)):
-        raise BadInput(f"{id} is no reply that has failed; see `talaria gateway outbox`.")
-    say(f"Reply {id} is due again.")
+        raise BadInput(f"There is no failed reply {id}; see `talaria gateway outbox`.")
+    say(f"Reply {id} will be sent again.")
 
 
 @command.command("logs", help="Print the end of its log.")
-@click.option("-n", "count", type=click.IntRange(min=0), default=50, show_default=True, help="So many lines.")
-@click.option("-f", "--follow", "is_followed", is_flag=True, help="Go on with what is written from now on.")
+@click.option("-n", "count", type=click.IntRange(min=0), default=50, show_default=True, help="How many lines.")
+@click.option("-f", "--follow", "is_followed", is_flag=True, help="Keep printing new lines.")
 @click.pass_context
 def logs(ctx: click.Context, count: int, is_followed: bool) -> None:
     home = context.home(ctx)
@@ -145,7 +266,7 @@ def logs(ctx: click.Context, count: int, is_followed: bool) -> None:
         show(line)
 
 
-@command.command("install", help="Have systemd start it with your login, and again whenever it ends.")
+@command.command("install", help="Have systemd start it when you log in, and restart it whenever it ends.")
 @click.option("--print", "is_printed", is_flag=True, help="Only print the unit.")
 @click.pass_context
 def install(ctx: click.Context, is_printed: bool) -> None:
@@ -156,16 +277,22 @@ def install(ctx: click.Context, is_printed: bool) -> None:
         click.echo(unit, nl=False)
         return
     file, name = daemon.unit_file(home), daemon.unit_name(home)
-    _write(file, unit)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, unit.encode(), mode=0o600)
+    except OSError as fault:
+        raise OperatorError(f"Cannot write {file}: {fault.strerror}.") from fault
     say(f"Wrote {file}.")
-    if not daemon.is_at_hand():
-        say(f"Nobody answers `systemctl --user` here. Where it does: systemctl --user enable --now {name}")
+    if not daemon.has_systemd():
+        say(f"`systemctl --user` does not work here. Where it does, run: systemctl --user enable --now {name}")
         return
     daemon.order("daemon-reload")
     daemon.order("enable", "--now", name)
-    say(f"{name} runs. So that it does without a login, too: loginctl enable-linger")
-    for variable in _only_here(home):
-        complain(f"{variable} is set in this shell only: `talaria config set {variable} …` keeps it for the service.")
+    say(f"{name} is running. To keep it running while you are logged out: loginctl enable-linger")
+    known = {*EVERYWHERE, *(variable for one in manifests().values() for variable in one.environment)}
+    known |= {key for facts in catalog().values() for key in facts.keys}
+    for variable in sorted(known & os.environ.keys() - read_env(paths.secrets_file(home)).keys()):
+        complain(f"{variable} is set only in this shell; `talaria config set {variable} …` stores it for the service.")
 
 
 @command.command("uninstall", help="Undo `install`.")
@@ -174,25 +301,10 @@ def uninstall(ctx: click.Context) -> None:
     home = context.home(ctx).absolute()
     file = daemon.unit_file(home)
     if not file.exists():
-        raise BadInput(f"There is no {file}.")
-    if daemon.is_at_hand():
+        raise BadInput(f"{file} does not exist.")
+    if daemon.has_systemd():
         daemon.order("disable", "--now", daemon.unit_name(home))
     file.unlink()
-    if daemon.is_at_hand():
+    if daemon.has_systemd():
         daemon.order("daemon-reload")
     say(f"Removed {file}.")
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, text.encode(), mode=0o600)
-    except OSError as fault:
-        raise OperatorError(f"Cannot write {file}: {fault.strerror}.") from fault
-
-
-def _only_here(home: Path) -> list[str]:
-    """Variables of platforms and providers that a service would not see."""
-    named = {*EVERYWHERE, *(name for one in manifests().values() for name in one.environment)}
-    named |= {key for facts in catalog().values() for key in facts.keys}
-    return sorted(named & os.environ.keys() - read_env(paths.secrets_file(home)).keys())

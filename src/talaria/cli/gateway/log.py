@@ -1,5 +1,5 @@
-"""The gateway's log: one JSON document per line, in a file that is put aside when it is full; and for people, as lines
-of text. No known secret is in either."""
+"""The gateway's log: one JSON document per line, in a file that is rotated when it is full; and the same as text for
+people. Neither contains known secrets."""
 
 import logging
 import os
@@ -34,7 +34,7 @@ class LogLine(msgspec.Struct, frozen=True, omit_defaults=True):
     session: str = ""
     turn: str = ""
     error: str = ""
-    """Where an exception came from."""
+    """The traceback of an exception."""
 
 
 def file(home: Path) -> Path:
@@ -42,35 +42,38 @@ def file(home: Path) -> Path:
 
 
 def keep(home: Path, redactor: Redactor, *, is_shown: bool) -> None:
-    """From now on, in place of the log that commands share. `is_shown`: on the terminal, too."""
+    """Log here from now on, instead of to the log that commands share. `is_shown`: to the terminal, too."""
     file(home).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    kept = _PutAside(file(home), maxBytes=MAX_BYTES, backupCount=KEPT, encoding="utf-8", errors="replace", delay=True)
-    kept.setFormatter(_JsonLines(redactor))
+    kept = _LogFile(file(home), maxBytes=MAX_BYTES, backupCount=KEPT, encoding="utf-8", errors="replace", delay=True)
+    kept.setFormatter(_JsonFormatter(redactor))
     handlers: list[logging.Handler] = [kept]
     if is_shown:
-        shown = _Shown(sys.stderr)
-        shown.setFormatter(_LinesForPeople(redactor))
+        shown = _Terminal(sys.stderr)
+        shown.setFormatter(_TextFormatter(redactor))
         handlers.append(shown)
     logging.basicConfig(level=logging.WARNING, handlers=handlers, force=True)
-    logging.getLogger("talaria").setLevel(logging.INFO)  # others name every request, with what is secret in it
+    logging.getLogger("talaria").setLevel(logging.INFO)  # other libraries log every request, secrets included
 
 
 def lines(home: Path, count: int, *, is_followed: bool) -> Iterator[str]:
-    """The last ones, for people; and all that are yet to come, also when the file is put aside meanwhile."""
+    """The last ones, as text for people; with `is_followed` also those still to come, even after a rotation."""
     with _open_file(home) as stream:
         yield from map(format_line, deque(stream, count))
         if is_followed:
-            yield from map(format_line, _later(stream, home))
+            yield from map(format_line, _follow(stream, home))
     while is_followed:
         with _open_file(home) as stream:
-            yield from map(format_line, _later(stream, home))
+            yield from map(format_line, _follow(stream, home))
 
 
-def _later(stream: TextIOWrapper, home: Path) -> Iterator[str]:
-    """What is written to it before it is put aside."""
+def _follow(stream: TextIOWrapper, home: Path) -> Iterator[str]:
+    """What is written to this file until it is rotated."""
     rest = ""
     while True:
-        is_last = _is_put_aside(stream, home)
+        try:
+            is_last = os.fstat(stream.fileno()).st_ino != file(home).stat().st_ino
+        except FileNotFoundError:
+            is_last = False
         rest += stream.readline()
         if rest.endswith("\n"):
             yield rest
@@ -96,14 +99,7 @@ def _open_file(home: Path) -> TextIOWrapper:
     return file(home).open(encoding="utf-8", errors="replace")
 
 
-def _is_put_aside(stream: TextIOWrapper, home: Path) -> bool:
-    try:
-        return os.fstat(stream.fileno()).st_ino != file(home).stat().st_ino
-    except FileNotFoundError:
-        return False
-
-
-class _JsonLines(logging.Formatter):
+class _JsonFormatter(logging.Formatter):
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()
         self._redactor = redactor
@@ -114,37 +110,37 @@ class _JsonLines(logging.Formatter):
             datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             record.levelname,
             record.name,
-            _whole(record.getMessage()),
+            _as_utf8(record.getMessage()),
             str(getattr(record, "session", now.session if now else "")),
             str(getattr(record, "turn", "")),
-            _whole(self.formatException(record.exc_info)) if record.exc_info else "",
+            _as_utf8(self.formatException(record.exc_info)) if record.exc_info else "",
         )
         return msgspec.json.encode(self._redactor.value(line)).decode()
 
 
-def _whole(text: str) -> str:
-    """As UTF-8 can hold it."""
+def _as_utf8(text: str) -> str:
+    """Without what UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()
 
 
-class _LinesForPeople(RedactingFormatter):
+class _TextFormatter(RedactingFormatter):
     def format(self, record: logging.LogRecord) -> str:
-        return _whole(printable(super().format(record)))
+        return _as_utf8(printable(super().format(record)))
 
 
-class _Quiet(logging.Handler):
-    """A log that cannot be written never gets in the way. Elsewhere it would be told with all that is secret in it."""
+class _QuietHandler(logging.Handler):
+    """Ignores a log that cannot be written: the default would print the record, secrets included."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         pass
 
 
-class _Shown(_Quiet, logging.StreamHandler[TextIO]):
-    """On the terminal, as long as there is one."""
+class _Terminal(_QuietHandler, logging.StreamHandler[TextIO]):
+    """Writes to the terminal, as long as there is one."""
 
 
-class _PutAside(_Quiet, RotatingFileHandler):
-    """In a file for its owner only. How full it is is counted here: to ask the disk costs more than a line."""
+class _LogFile(_QuietHandler, RotatingFileHandler):
+    """Only its owner can read the file. It counts its size itself: asking the disk costs more than a line."""
 
     _size_bytes = 0
 

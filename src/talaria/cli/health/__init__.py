@@ -1,1 +1,1 @@
-"""Whether all is in order, and what to do if not."""
+"""`talaria doctor`."""

@@ -1,12 +1,9 @@
-"""What `talaria doctor` finds out about models: which providers have a key, whether the default and its fallbacks
-answer, and whether their clock and ours agree.
-
-What `talaria doctor` finds out about the gateway; nothing where no platform is set up.
-"""
+"""What `talaria doctor` finds out about models and their keys, the clock, the gateway and its platforms."""
 
 import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
@@ -29,7 +26,6 @@ from talaria.core.errors import (
 )
 from talaria.gateway.claims import find_holder, gateway_file
 from talaria.gateway.gateway_status import read_status
-from talaria.gateway.service import PlatformSpec
 from talaria.net.client import HttpClient
 from talaria.platforms.loader import manifests
 from talaria.providers.base import Endpoint
@@ -40,149 +36,121 @@ SANE_YEARS = range(2025, 2100)
 
 
 async def check_models(settings: Settings) -> list[Finding]:
-    keys = await _keys(settings)
+    rows = await model_status.providers(settings, is_live=False)
+    keys = [f"{row.name} ({row.keys})" for row in rows if row.keys]  # how many, and nothing of the keys themselves
+    keys += [f"{name} (by command)" for name, own in settings.config.providers.items() if own.key_command]
+    found = [Finding("keys", "ok", ", ".join(keys) or "none")]
     try:
-        return [keys, *await _route(settings)]
+        async with open_application(settings) as app:
+            found += await _check_route(app)
     except (StoreDamaged, StoreTooNew, StoreUnavailable):
-        return [keys]  # the rest is told as a matter of the store
+        pass  # reported by the check of the store
     except TalariaError as error:
-        return [keys, Finding("model", "fail", str(error), _remedy(error))]
+        found.append(Finding("model", "fail", str(error), _remedy(error)))
+    return found
 
 
-async def _keys(settings: Settings) -> Finding:
-    """Who has some, and how many; nothing of the keys themselves."""
-    told = [f"{row.name} ({row.keys})" for row in await model_status.providers(settings, is_live=False) if row.keys]
-    told += [f"{name} (by command)" for name, own in settings.config.providers.items() if own.key_command]
-    return Finding("keys", "ok", ", ".join(told) or "none")
+async def _check_route(app: Application) -> list[Finding]:
+    async def ask(endpoint: Endpoint) -> TalariaError | None:
+        """Why it does not answer, if so."""
+        try:
+            await app.upstream.provider(endpoint).models(await app.upstream.keys(endpoint).take(endpoint.model))
+        except TalariaError as error:
+            return error
+        return None
 
-
-async def _route(settings: Settings) -> list[Finding]:
-    async with open_application(settings) as app:
-        primary, *others = app.route.endpoints
-        answers = await asyncio.gather(*(_answer(endpoint, app) for endpoint in (primary, *others)))
-        told = await _fetch_date(primary) if primary.provider != DEMO and answers[0] is None else None
-    return [
-        _primary(app, answers[0]),
-        *(_fallback(endpoint, error) for endpoint, error in zip(others, answers[1:], strict=True)),
-        *_report_left_out(app),
-        clock(app.clock.now(), told, urlsplit(primary.base_url).netloc),
-    ]
-
-
-async def _answer(endpoint: Endpoint, app: Application) -> TalariaError | None:
-    """What goes wrong, if something does."""
-    try:
-        await app.upstream.provider(endpoint).models(await app.upstream.keys(endpoint).take(endpoint.model))
-    except TalariaError as error:
-        return error
-    return None
-
-
-def _primary(app: Application, error: TalariaError | None) -> Finding:
-    primary = app.route.primary
+    primary, *others = app.route.endpoints
+    error, *errors = await asyncio.gather(*map(ask, (primary, *others)))
     if error is not None:
-        return Finding("model", "fail", str(error), _remedy(error))
-    if app.is_stand_in:
-        remedy = "`talaria setup` chooses a model"
-        return Finding("model", "warn", "demo: no API key and no local model server found", remedy)
-    if primary.provider == DEMO:
-        return Finding("model", "ok", "demo, a scripted stand-in, as you asked for")
-    return Finding("model", "ok", f"{primary.label} answers at {primary.base_url}")
-
-
-def _fallback(endpoint: Endpoint, error: TalariaError | None) -> Finding:
-    if error is not None:
-        return Finding("fallback", "warn", str(error), _remedy(error))
-    return Finding("fallback", "ok", f"{endpoint.label} answers at {endpoint.base_url}")
-
-
-def _report_left_out(app: Application) -> Iterator[Finding]:
+        found = [Finding("model", "fail", str(error), _remedy(error))]
+    elif app.is_stand_in:
+        text = "demo: no API key and no local model server found"
+        found = [Finding("model", "warn", text, "run `talaria setup` to choose a model")]
+    elif primary.provider == DEMO:
+        found = [Finding("model", "ok", "demo, a scripted stand-in, as configured")]
+    else:
+        found = [Finding("model", "ok", f"{primary.label} answers at {primary.base_url}")]
+    for endpoint, failure in zip(others, errors, strict=True):
+        if failure is not None:
+            found.append(Finding("fallback", "warn", str(failure), _remedy(failure)))
+        else:
+            found.append(Finding("fallback", "ok", f"{endpoint.label} answers at {endpoint.base_url}"))
     for sentence in app.left_out:
-        yield Finding("left out", "warn", sentence, "set what it names, or take it out of config.yaml")
+        found.append(Finding("left out", "warn", sentence, "add what is missing, or remove it from config.yaml"))
+    date = None
+    if primary.provider != DEMO and error is None:
+        with suppress(TalariaError):
+            async with (
+                HttpClient(SystemClock()) as client,
+                client.get(f"{primary.base_url}/models", headers={}, timeouts=LOOKING) as response,  # without a key
+            ):
+                date = response.headers.get("Date")
+    return [*found, clock(app.clock.now(), date, urlsplit(primary.base_url).netloc)]
 
 
 def _remedy(error: TalariaError) -> str:
     match error:
         case MissingCredential():
-            return "`talaria setup` asks for the key, or for another model"
+            return "run `talaria setup` to enter the key, or to choose another model"
         case KeyRejected():
-            return "`talaria setup` takes another key"
+            return "run `talaria setup` to enter another key"
         case Disconnected(kind="not_listening"):
-            return "start it, or choose another: `talaria setup`"
+            return "start it, or run `talaria setup` to choose another"
         case Disconnected():
-            return "see whether it runs and base_url is right, or choose another: `talaria setup`"
+            return "check that it is running and that base_url is right, or run `talaria setup` to choose another"
         case _:
-            return "`talaria model try` tells more, `talaria setup` chooses another"
+            return "`talaria model try` shows more, `talaria setup` chooses another"
 
 
-async def _fetch_date(endpoint: Endpoint) -> str | None:
-    """The date on its answer; no key goes there for that."""
+def clock(now: float, date: str | None, place: str) -> Finding:
+    """Compares our time with the `Date` of an answer from `place`; without one, only the year is checked."""
     try:
-        async with (
-            HttpClient(SystemClock()) as client,
-            client.get(f"{endpoint.base_url}/models", headers={}, timeouts=LOOKING) as response,
-        ):
-            return response.headers.get("Date")
-    except TalariaError:
-        return None
-
-
-def clock(now: float, told: str | None, place: str) -> Finding:
-    """`told` is what an answer from `place` was dated."""
-    there = _seconds(told)
+        there = None if date is None else parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        there = None
     if there is None:
         year = datetime.fromtimestamp(now, UTC).year
         is_right, text = year in SANE_YEARS, f"the year is {year}"
     else:
         off_s = now - there
         is_right = abs(off_s) <= SKEW_S
-        text = f"as at {place}" if is_right else f"{abs(off_s):,.0f} s {'ahead of' if off_s > 0 else 'behind'} {place}"
+        text = (
+            f"matches {place}" if is_right else f"{abs(off_s):,.0f} s {'ahead of' if off_s > 0 else 'behind'} {place}"
+        )
     if is_right:
         return Finding("clock", "ok", text)
-    return Finding("clock", "warn", text, "set it; a time service keeps it right")
-
-
-def _seconds(told: str | None) -> float | None:
-    try:
-        return None if told is None else parsedate_to_datetime(told).timestamp()
-    except ValueError:
-        return None
-
-
-OF_A_PLUGIN = "not one of ours: a plugin may bring it"
+    return Finding("clock", "warn", text, "set it, or have a time service (NTP) do so")
 
 
 def check_platforms(settings: Settings) -> Iterator[Finding]:
+    """Nothing where no platform is set up."""
     found = load_wanted(settings, SystemClock())
     if not found.specs and not found.problems:
         return
-    yield _process(settings)
-    may_be_theirs = settings.config.wants_plugins
-    for name, problem in found.problems.items():
-        if may_be_theirs and name not in manifests():
-            yield Finding(f"platform {name}", "warn", OF_A_PLUGIN, "`talaria gateway status` says how it is")
-        else:
-            remedy = "set it right in config.yaml or .env; `talaria gateway platforms` says what it needs"
-            yield Finding(f"platform {name}", "fail", problem, remedy)
-    yield from (_platform(door, settings) for door in found.specs)
-
-
-def _process(settings: Settings) -> Finding:
     if (pid := find_holder(gateway_file(settings.home))) is None:
-        return Finding("gateway", "warn", "platforms are set up, and it does not run", "`talaria gateway start`")
-    status = read_status(settings.home)
-    complaints = status.complaints(time.time()) if status else ["It has not come up yet."]
-    if complaints:
-        return Finding("gateway", "warn", " ".join(complaints), "`talaria gateway status` and `logs` tell more")
-    return Finding("gateway", "ok", f"runs as process {pid}")
-
-
-def _platform(door: PlatformSpec, settings: Settings) -> Finding:
-    subject, given = f"platform {door.name}", door.settings
-    if given.allow_all_users:
-        text = "allow_all_users is on: anybody who finds the bot commands the agent"
-        return Finding(subject, "warn", text, "take it out, and set its allowed_users")
-    people, has_pairing = len({*given.allowed_users, *given.admin_users}), settings.config.gateway.pairing
-    if not people and not has_pairing:
-        return Finding(subject, "warn", "nobody may speak", "set its allowed_users, or gateway.pairing to true")
-    return Finding(subject, "ok", f"{people} may speak{', others by pairing' if has_pairing else ''}")
+        yield Finding("gateway", "warn", "not running, although platforms are set up", "`talaria gateway start`")
+    else:
+        status = read_status(settings.home)
+        complaints = status.complaints(time.time()) if status else ["It has not come up yet."]
+        if complaints:
+            remedy = "see `talaria gateway status` and `talaria gateway logs`"
+            yield Finding("gateway", "warn", " ".join(complaints), remedy)
+        else:
+            yield Finding("gateway", "ok", f"running as process {pid}")
+    for name, problem in found.problems.items():
+        if settings.config.wants_plugins and name not in manifests():
+            text = "not built in; a plugin may provide it"
+            yield Finding(f"platform {name}", "warn", text, "`talaria gateway status` shows its state")
+        else:
+            remedy = "fix it in config.yaml or .env; `talaria gateway platforms` lists what it needs"
+            yield Finding(f"platform {name}", "fail", problem, remedy)
+    for spec in found.specs:
+        subject, given = f"platform {spec.name}", spec.settings
+        people, has_pairing = len({*given.allowed_users, *given.admin_users}), settings.config.gateway.pairing
+        if given.allow_all_users:
+            text = "allow_all_users is on: anyone who finds the bot can command the agent"
+            yield Finding(subject, "warn", text, "remove it, and set allowed_users")
+        elif not people and not has_pairing:
+            yield Finding(subject, "warn", "nobody may talk to it", "set allowed_users, or gateway.pairing to true")
+        else:
+            yield Finding(subject, "ok", f"{people} may talk to it{', others by pairing' if has_pairing else ''}")

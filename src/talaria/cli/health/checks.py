@@ -1,12 +1,9 @@
-"""What `talaria doctor` found out about one thing, what to do about it, and what was done.
+"""What `talaria doctor` checks without a network: the home and its files, settings, the store, and installed versions.
 
-What `talaria doctor` finds out about the home: whether it can be written, who can read it, what was left over in it,
-and how much room there is.
-What `talaria doctor` finds out about config.yaml and .env.
-What `talaria doctor` finds out about the store: whether it is whole, and what waits in it.
-What `talaria doctor` finds out about versions: ours, Python's, and installed packages that we cannot use.
+With `--fix` a check also repairs what can be repaired without losing anything.
 """
 
+import asyncio
 import os
 import re
 import shutil
@@ -32,12 +29,25 @@ from talaria.config.edit import can_others_write, take_out
 from talaria.config.lenient import Problem
 from talaria.config.load import read_yaml
 from talaria.core.errors import StoreUnavailable, TalariaError
+from talaria.core.ids import SessionId
 from talaria.platforms.loader import DISTRIBUTION
 from talaria.store.permission_ports import Grant
-from talaria.store.sqlite.store import SqliteStore
 
 Verdict = Literal["ok", "warn", "fail", "skip"]
 """`skip`: it could not be tried here."""
+
+ROOT = "running as root: anything outside the sandbox can do anything on this machine"
+SCARCE_BYTES = 500_000_000
+FULL_BYTES = 50_000_000
+OLD_S = 3600.0
+"""A younger file may be one that another process is just writing."""
+FIX = "`talaria doctor --fix` {}"
+_OPEN = stat.S_IRWXG | stat.S_IRWXO
+_LEFTOVER = re.compile(r"\.(config\.yaml|\.env|plugins\.json)\.[0-9a-f]{12}")
+"""How `replace_file` names a file until it is complete."""
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^\]]*\])?\s*\(?([^;)]*)")
+_BOUND = re.compile(r"\s*(>=|<)\s*([\d.]+)\s*")
+_MEANS: dict[str, Callable[[list[int], list[int]], bool]] = {">=": ge, "<": lt}
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -47,183 +57,181 @@ class Finding(msgspec.Struct, frozen=True):
     remedy: str = ""
     """What to do about it, as a clause."""
     fixed: bool = False
-    """`--fix` has done something about it."""
+    """`--fix` has repaired it."""
 
 
-def mend_if_fixing(found: Finding, mend: Callable[[], str], *, is_fixing: bool) -> Finding:
-    """The finding as it is, or as it is after `mend`, which answers what it did."""
+def _repair(found: Finding, repair: Callable[[], str], *, is_fixing: bool) -> Finding:
+    """The finding, or what has become of it after `repair`, which returns what it did."""
     if not is_fixing:
         return found
     try:
-        done = mend()
+        done = repair()
     except (OSError, TalariaError) as fault:
         reason = fault.strerror if isinstance(fault, OSError) else str(fault)
         return msgspec.structs.replace(found, text=f"{found.text}; it cannot be changed: {reason}")
     return Finding(found.subject, "ok", f"fixed: {done}", fixed=True)
 
 
-SCARCE_BYTES = 500_000_000
-FULL_BYTES = 50_000_000
-OLD_S = 3600.0
-"""What is younger may be somebody's who is about to put it in its place."""
-_OPEN = stat.S_IRWXG | stat.S_IRWXO
-_LEFTOVER = re.compile(r"\.(.+)\.[0-9a-f]{12}")
-"""How `replace_file` calls a file until it is whole."""
-FIX = "`talaria doctor --fix` {}"
+def check_versions() -> Iterator[Finding]:
+    """Ours, Python's, and packages that are installed in a version that we cannot use, those of extras included."""
+    yield Finding("talaria", "ok", f"{__version__} on Python {sys.version.split()[0]}")
+    try:
+        required = metadata.requires(DISTRIBUTION) or ()
+    except metadata.PackageNotFoundError:  # running from source
+        return
+    matches = (_REQUIREMENT.match(one) for one in required)
+    for name, bounds in sorted({(match[1], match[2].strip()) for match in matches if match}):
+        try:
+            installed = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+        has = _release_numbers(installed)
+        known = [match for bound in bounds.split(",") if (match := _BOUND.fullmatch(bound))]
+        if not all(_MEANS[match[1]](has, _release_numbers(match[2])) for match in known):
+            text = f"{installed} is installed, but {bounds} is needed"
+            yield Finding(f"package {name}", "warn", text, f"pip install '{name}{bounds}'")
+
+
+def _release_numbers(version: str) -> list[int]:
+    """Without trailing zeros; pre- and post-releases count as the release."""
+    match = re.match(r"[\d.]+", version)
+    numbers = [int(number) for number in (match[0] if match else "0").split(".") if number]
+    while len(numbers) > 1 and not numbers[-1]:
+        numbers.pop()
+    return numbers
 
 
 def check_home(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
+    """Whether it can be written, who can read it, what was left over in it, and how much space there is."""
     nearest = next(folder for folder in (home, *home.parents) if folder.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        remedy = "make it one, or set TALARIA_HOME to another"
-        yield Finding("home", "fail", f"{nearest} is no writable folder", remedy)
+        remedy = "make it one, or set TALARIA_HOME to another folder"
+        yield Finding("home", "fail", f"{nearest} is not a writable folder", remedy)
     elif nearest != home or not _mode(home) & _OPEN:
         yield Finding("home", "ok", str(home))
     else:
-        yield _open_home(home, is_fixing=is_fixing)
+        text = f"other users can read {home} ({_mode(home):04o})"
+        if _mode(home) & stat.S_ISVTX or home.resolve() in (Path.home().resolve(), Path("/")):
+            remedy = "it holds more than Talaria: set TALARIA_HOME to a folder of its own"
+            yield Finding("home", "warn", text, remedy)
+        else:
+            found = Finding("home", "warn", text, FIX.format("makes it private"))
+            yield _repair(found, lambda: _set_mode(home, 0o700), is_fixing=is_fixing)
     if home.is_dir():
-        yield from _open_files(home, is_fixing=is_fixing)
-        yield from _changeable(home, is_fixing=is_fixing)
-        yield from _leftovers(home, is_fixing=is_fixing)
+        yield from _check_files(home, is_fixing=is_fixing)
     yield space(shutil.disk_usage(nearest).free, nearest)
 
 
-def _open_home(home: Path, *, is_fixing: bool) -> Finding:
-    text = f"others can look into {home} ({_mode(home):04o})"
-    if _mode(home) & stat.S_ISVTX or home.resolve() in (Path.home().resolve(), Path("/")):
-        return Finding("home", "warn", text, "it holds more than Talaria: set TALARIA_HOME to a folder of its own")
-    found = Finding("home", "warn", text, FIX.format("makes it yours alone"))
-    return mend_if_fixing(found, lambda: _set_mode(home, 0o700), is_fixing=is_fixing)
-
-
-def _open_files(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
-    """Those with secrets or conversations in them."""
+def _check_files(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
     for path in (paths.secrets_file(home), *sorted(home.glob("*.db")), *sorted(home.glob("*.db-*"))):
         if path.is_file() and _mode(path) & _OPEN:
-            text = f"others can get at {path} ({_mode(path):04o})"
-            found = Finding(path.name, "warn", text, FIX.format("makes it yours alone"))
-            yield mend_if_fixing(found, lambda path=path: _set_mode(path, 0o600), is_fixing=is_fixing)
+            text = f"other users can access {path} ({_mode(path):04o})"
+            found = Finding(path.name, "warn", text, FIX.format("makes it private"))
+            yield _repair(found, lambda path=path: _set_mode(path, 0o600), is_fixing=is_fixing)
+    config = paths.config_file(home)
+    if config.is_file() and can_others_write(config.stat()):  # Talaria refuses to start
+        text = f"other users can change {config} ({_mode(config):04o})"
+        found = Finding(config.name, "fail", text, FIX.format("takes that permission away"))
+        closed = _mode(config) & ~(stat.S_IWGRP | stat.S_IWOTH)
+        yield _repair(found, lambda: _set_mode(config, closed, "change"), is_fixing=is_fixing)
+    leftovers = [
+        path
+        for path in sorted(home.iterdir())
+        if _LEFTOVER.fullmatch(path.name) and path.is_file() and time.time() - path.stat().st_mtime > OLD_S
+    ]
+    if leftovers:  # of processes that were killed while they wrote a file
+        names = ", ".join(path.name for path in leftovers)
+
+        def remove() -> str:
+            for path in leftovers:
+                path.unlink(missing_ok=True)
+            return f"removed {names}"
+
+        found = Finding("leftovers", "warn", f"half-written files in {home}: {names}", FIX.format("removes them"))
+        yield _repair(found, remove, is_fixing=is_fixing)
 
 
-def _changeable(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
-    """The settings, by others: Talaria refuses to start then."""
-    file = paths.config_file(home)
-    if file.is_file() and can_others_write(file.stat()):
-        found = Finding(file.name, "fail", f"others can change {file} ({_mode(file):04o})", FIX.format("forbids it"))
-        yield mend_if_fixing(found, lambda: _forbid_writing(file), is_fixing=is_fixing)
-
-
-def _forbid_writing(path: Path) -> str:
-    path.chmod(_mode(path) & ~(stat.S_IWGRP | stat.S_IWOTH))
-    return f"only you can change {path} now"
-
-
-def _set_mode(path: Path, mode: int) -> str:
+def _set_mode(path: Path, mode: int, right: str = "read") -> str:
     before = _mode(path)
     path.chmod(mode)
-    return f"{path} was {before:04o} and is {mode:04o} now: only you can read it"
+    return f"{path} was {before:04o} and is now {mode:04o}: only you can {right} it"
 
 
 def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def _leftovers(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
-    """Of processes that were killed while they wrote a file."""
-    found = [path for path in sorted(home.iterdir()) if _is_leftover(path)]
-    if found:
-        names = ", ".join(path.name for path in found)
-        told = Finding("leftovers", "warn", f"half-written files in {home}: {names}", FIX.format("removes them"))
-        yield mend_if_fixing(told, lambda: _remove(found), is_fixing=is_fixing)
-
-
-def _is_leftover(path: Path) -> bool:
-    match = _LEFTOVER.fullmatch(path.name)
-    if match is None or match[1] not in ("config.yaml", ".env", "plugins.json"):
-        return False
-    return path.is_file() and time.time() - path.stat().st_mtime > OLD_S
-
-
-def _remove(found: list[Path]) -> str:
-    for path in found:
-        path.unlink(missing_ok=True)
-    return f"removed {', '.join(path.name for path in found)}"
-
-
 def space(free_bytes: int, place: Path) -> Finding:
     text = f"{free_bytes / 1_000_000:,.0f} MB free at {place}"
     if free_bytes >= SCARCE_BYTES:
         return Finding("disk", "ok", text)
-    return Finding("disk", "fail" if free_bytes < FULL_BYTES else "warn", text, "make room on that disk")
-
-
-SUBJECT = "settings"
-CORRECT = "correct that; `talaria config check` says whether it is right"
+    return Finding("disk", "fail" if free_bytes < FULL_BYTES else "warn", text, "free up space on that disk")
 
 
 def check_settings(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
     settings = read_settings_leniently(home)
-    if foreign := [problem for problem in settings.problems if _is_foreign(problem)]:
-        yield mend_if_fixing(
-            _report_foreign(settings, foreign), lambda: _move_foreign(settings, foreign), is_fixing=is_fixing
-        )
-    yield from problems(settings, without=foreign)
-    file = paths.config_file(home)
+    foreign = [
+        problem
+        for problem in settings.problems
+        if problem.is_unknown and len(problem.key) == 1 and "did you mean" not in problem.sentence
+    ]  # what resembles a setting of ours is more likely the person's typo
+    if foreign:
+        theirs = paths.config_file(PluginHome(home).path)
+        remedy = f"remove it; if a plugin wrote it, `talaria doctor --fix` moves it to the plugins' settings, {theirs}"
+        found = Finding("settings", "fail", " ".join(problem.sentence for problem in foreign), remedy)
+
+        def move() -> str:
+            """Written there before it is removed here: after a crash it is in one of the two."""
+            file, plugin_home = paths.config_file(home), PluginHome(home)
+            keys = [str(problem.key[0]) for problem in foreign]
+            document = read_yaml(file)
+            plugin_home.take_over({key: document[key] for key in keys}, settings.environment)
+            kept = take_out(home, keys)
+            return f"moved {', '.join(keys)} from {file} to {theirs}; the old file is kept as {kept}"
+
+        yield _repair(found, move, is_fixing=is_fixing)
+    yield from report_problems(settings, without=foreign)
     if not settings.problems:
-        yield Finding(SUBJECT, "ok", str(file) if file.exists() else f"the defaults ({file} is not there)")
+        file = paths.config_file(home)
+        yield Finding("settings", "ok", str(file) if file.exists() else f"the defaults ({file} does not exist)")
 
 
-def problems(settings: Settings, without: Sequence[Problem] = ()) -> Iterator[Finding]:
-    """Each thing that is wrong."""
-    wrong = (problem for problem in settings.problems if problem not in without)
-    yield from (Finding(SUBJECT, "fail", problem.sentence, CORRECT) for problem in wrong)
+def report_problems(settings: Settings, without: Sequence[Problem] = ()) -> Iterator[Finding]:
+    for problem in settings.problems:
+        if problem not in without:
+            yield Finding("settings", "fail", problem.sentence, "fix it, then run `talaria config check`")
 
 
-def _is_foreign(problem: Problem) -> bool:
-    """No setting of ours, and like none: what is like one is rather a slip of the person's."""
-    return problem.is_unknown and len(problem.key) == 1 and "did you mean" not in problem.sentence
+def check_store(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
+    """Whether it is intact, and what in it needs attention."""
 
-
-def _report_foreign(settings: Settings, foreign: Sequence[Problem]) -> Finding:
-    text = " ".join(problem.sentence for problem in foreign)
-    theirs = paths.config_file(PluginHome(settings.home).path)
-    remedy = f"take it out; if a plugin wrote it, `talaria doctor --fix` moves it to the settings of plugins, {theirs}"
-    return Finding(SUBJECT, "fail", text, remedy)
-
-
-def _move_foreign(settings: Settings, foreign: Sequence[Problem]) -> str:
-    """First written there, then taken out here: whatever happens, it is in one of the two."""
-    plugin_home, keys = PluginHome(settings.home), [str(problem.key[0]) for problem in foreign]
-    document = read_yaml(paths.config_file(settings.home))
-    plugin_home.take_over({key: document[key] for key in keys}, settings.environment)
-    kept = take_out(settings.home, keys)
-    file = paths.config_file(settings.home)
-    return f"moved {', '.join(keys)} from {file} to {paths.config_file(plugin_home.path)}; as it was it is in {kept}"
-
-
-async def check_store(home: Path, *, is_fixing: bool) -> list[Finding]:
-    try:
+    async def read() -> tuple[str, str, Sequence[SessionId], Sequence[Grant], int | None]:
         async with open_store(home) as store:
-            problems = await store.check()
+            problems, version = await store.check(), store.sqlite_version
             waiting = await store.journal.list_interrupted()
-            grants = await store.grants.list() if not problems else ()
-            entries = await _rebuild_index(store, home) if is_fixing and not problems else None
+            if problems:
+                return problems, version, waiting, (), None
+            grants = await store.grants.list()
+            if not is_fixing or not (home / "search.db").exists():  # without one, the first search builds it
+                return "", version, waiting, grants, None
+            with Progress("Rebuilding the search index"):
+                return "", version, waiting, grants, await store.search.rebuild()
+
+    try:
+        problems, version, waiting, grants, indexed = asyncio.run(read())
     except TalariaError as error:
         is_passing = isinstance(error, StoreUnavailable)
-        remedy = "see to what it names, then try again" if is_passing else "restore a backup"
-        return [Finding("store", "fail", str(error), remedy)]
+        yield Finding("store", "fail", str(error), "fix that, then try again" if is_passing else "restore a backup")
+        return
     if problems:
-        return [Finding("store", "fail", f"{paths.database_file(home)} is damaged: {problems}", "restore a backup")]
-    found = [Finding("store", "ok", f"SQLite {store.sqlite_version}")]
-    if entries is not None:
-        found.append(Finding("search", "ok", f"fixed: made the index anew, of {entries:,} entries", fixed=True))
+        yield Finding("store", "fail", f"{paths.database_file(home)} is damaged: {problems}", "restore a backup")
+        return
+    yield Finding("store", "ok", f"SQLite {version}")
+    if indexed is not None:
+        yield Finding("search", "ok", f"fixed: rebuilt the index ({indexed:,} entries)", fixed=True)
     if waiting:
-        text = f"{len(waiting)} interrupted conversation(s) wait"
-        found.append(Finding("conversations", "warn", text, f"`talaria -r {waiting[0]}` finishes the last one"))
-    return [*found, *_find_grants_of_gone_projects(grants)]
-
-
-def _find_grants_of_gone_projects(grants: Sequence[Grant]) -> Iterator[Finding]:
+        text = f"{len(waiting)} interrupted conversation(s)"
+        yield Finding("conversations", "warn", text, f"`talaria -r {waiting[0]}` finishes the latest")
     lasting = [grant for grant in grants if grant.session is None and grant.cwd]
     for root in dict.fromkeys(grant.cwd for grant in lasting):
         if Path(root).is_dir():
@@ -232,61 +240,7 @@ def _find_grants_of_gone_projects(grants: Sequence[Grant]) -> Iterator[Finding]:
         yield Finding(
             "permissions",
             "warn",
-            f"{len(ids)} hold in {visible(root)}, which is not there any more; if it moved, you are asked again in its "
-            "new folder",
-            f"`talaria approvals revoke {' '.join(ids)}`: whatever comes to be in that place would have them",
+            f"{len(ids)} standing approval(s) for {visible(root)}, which no longer exists; if it moved, you will be "
+            "asked again in its new folder",
+            f"`talaria approvals revoke {' '.join(ids)}`: otherwise they apply to whatever is put there",
         )
-
-
-async def _rebuild_index(store: SqliteStore, home: Path) -> int | None:
-    """How many entries the index has, made anew; None: there was none, and the first search makes it."""
-    if not (home / "search.db").exists():
-        return None
-    with Progress("Making the search index anew"):
-        return await store.search.rebuild()
-
-
-_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^\]]*\])?\s*\(?([^;)]*)")
-_BOUND = re.compile(r"\s*(>=|<)\s*([\d.]+)\s*")
-_MEANS: dict[str, Callable[[list[int], list[int]], bool]] = {">=": ge, "<": lt}
-
-
-def check_versions() -> Iterator[Finding]:
-    yield Finding("talaria", "ok", f"{__version__} on Python {sys.version.split()[0]}")
-    for name, bounds in sorted(_bounds()):
-        installed = _find_version(name)
-        if installed is not None and not _is_within(installed, bounds):
-            remedy = f"pip install '{name}{bounds}'"
-            yield Finding(f"package {name}", "warn", f"{installed} is installed, and {bounds} is needed", remedy)
-
-
-def _bounds() -> set[tuple[str, str]]:
-    """Of each package that we use, those of extras among them."""
-    try:
-        required = metadata.requires(DISTRIBUTION) or ()
-    except metadata.PackageNotFoundError:  # not installed: it runs from its source
-        return set()
-    read = [match for one in required if (match := _REQUIREMENT.match(one))]
-    return {(match[1], match[2].strip()) for match in read}
-
-
-def _find_version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _is_within(version: str, bounds: str) -> bool:
-    has = _numbers(version)
-    known = [match for bound in bounds.split(",") if (match := _BOUND.fullmatch(bound))]
-    return all(_MEANS[match[1]](has, _numbers(match[2])) for match in known)
-
-
-def _numbers(version: str) -> list[int]:
-    """Of the release; what comes before or after it is not told apart."""
-    match = re.match(r"[\d.]+", version)
-    numbers = [int(number) for number in (match[0] if match else "0").split(".") if number]
-    while len(numbers) > 1 and not numbers[-1]:
-        numbers.pop()
-    return numbers

@@ -1,4 +1,4 @@
-"""`talaria doctor`: looks at everything that must be right, and says what to do about what is not."""
+"""`talaria doctor`: check everything that Talaria needs, and say how to fix what is wrong."""
 
 import asyncio
 import os
@@ -17,177 +17,146 @@ from talaria.cli.health.checks import Finding
 from talaria.cli.notices import show
 from talaria.config.project_settings import find_gone_projects, project_file, read_project_settings
 from talaria.core.errors import BadInput, TalariaError
-from talaria.tools.mcp.server_entries import ServerEntry
-
-FIXES = "Put right what is harmless: permissions, leftovers, settings that plugins wrote among yours, the index."
 
 
-@click.command("doctor", help="Check that everything is in order.")
+@click.command("doctor", help="Check that everything works.")
 @click.option(
     "--fix",
     "is_fixing",
     is_flag=True,
-    help="Put right what is harmless: permissions, leftovers, settings of plugins, the index.",
+    help="Fix what is safe to fix: permissions, leftover files, plugin settings among yours, the search index.",
 )
-@click.option("--security", is_flag=True, help="Try to break out of the sandbox, and look at what else keeps you safe.")
+@click.option("--security", is_flag=True, help="Try to break out of the sandbox, and check what else keeps you safe.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, is_fixing: bool, security: bool, as_json: bool) -> int:
     home = context.home(ctx)
     if security and is_fixing:
-        raise BadInput("--security changes nothing; `talaria doctor --fix` does.")
+        raise BadInput("--security changes nothing; run `talaria doctor --fix` separately.")
+    if security:
+        from talaria.cli.health.security import check_security  # noqa: PLC0415  (loads the sandbox and the tools)
+
+        coming, words = check_security(home), {"ok": "PASS", "warn": "WARN", "fail": "FAIL", "skip": "SKIP"}
+    else:
+        coming, words = _examine(home, is_fixing=is_fixing), {}
     findings: list[Finding] = []
-    for finding in _security(home) if security else _examine(home, is_fixing=is_fixing):
+    for finding in coming:
         findings.append(finding)
-        if not as_json:  # as they come: it may take a while
-            _show(finding, is_loud=security)
+        if not as_json:  # one by one: some checks take a while
+            show(runnable(f"{words.get(finding.verdict, finding.verdict):>4}  {finding.subject}: {finding.text}"))
+            if finding.remedy:
+                show(runnable(f"      → {finding.remedy}"))
     if as_json:
         print_json(findings)
     elif is_fixing:
         fixed = ", ".join(finding.subject for finding in findings if finding.fixed)
-        show(f"Put right: {fixed}." if fixed else "There was nothing to put right.")
+        show(f"Fixed: {fixed}." if fixed else "There was nothing to fix.")
     return exits.BAD_INPUT if any(finding.verdict == "fail" for finding in findings) else exits.DONE
-
-
-def _show(finding: Finding, *, is_loud: bool) -> None:
-    words = {"ok": "PASS", "warn": "WARN", "fail": "FAIL", "skip": "SKIP"} if is_loud else {}
-    word = words.get(finding.verdict, finding.verdict)
-    show(runnable(f"{word:>4}  {finding.subject}: {finding.text}"))
-    if finding.remedy:
-        show(runnable(f"      → {finding.remedy}"))
-
-
-def _security(home: Path) -> Iterator[Finding]:
-    from talaria.cli.health.security import examine  # noqa: PLC0415  (only who asks for it pays for it)
-
-    settings = read_settings_leniently(home)
-    yield from checks.problems(settings)
-    yield from examine(settings)
 
 
 def _examine(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
     yield from checks.check_versions()
     yield from checks.check_home(home, is_fixing=is_fixing)
     if os.geteuid() == 0:
-        text = "running as root: what is not confined has every right on this machine"
-        yield Finding("user", "warn", text, "run it as a person without such rights")
+        yield Finding("user", "warn", checks.ROOT, "run it as a normal user")
     yield from checks.check_settings(home, is_fixing=is_fixing)
-    yield from asyncio.run(checks.check_store(home, is_fixing=is_fixing))
+    yield from checks.check_store(home, is_fixing=is_fixing)
     settings = read_settings_leniently(home)
-    if not any(problem.is_unreadable for problem in settings.problems):
-        yield from _of(settings)
-
-
-def _of(settings: Settings) -> Iterator[Finding]:
-    """What only settings that can be read tell of; a wrong one counts as if it were not there."""
+    if any(problem.is_unreadable for problem in settings.problems):
+        return
     from talaria.cli.health import check_models  # noqa: PLC0415  (loads the http client)
 
     yield from asyncio.run(check_models.check_models(settings))
-    yield from _sandbox(settings)
-    yield from _report_gone_projects(settings)
-    if settings.config.wants_plugins:
-        yield from _plugins(settings)
-    yield from _mcp(settings)
-    yield from check_models.check_platforms(settings)
-
-
-def _report_gone_projects(settings: Settings) -> Iterator[Finding]:
-    for root in find_gone_projects(settings.home):
+    yield from _check_sandbox(settings)
+    for root in find_gone_projects(home):
         yield Finding(
             "projects",
             "warn",
-            f"{root} has settings of its own (talaria config set --project), and is not there any more",
-            f"if it moved, `talaria config get --project` in its new folder says how to take them along; if it is "
-            f"deleted: rm -r {project_file(settings.home, root).parent}",
+            f"{root} has its own settings (talaria config set --project) but no longer exists",
+            "if it moved, run `talaria config get --project` in its new folder to see how to bring them along; "
+            f"if it was deleted: rm -r {project_file(home, root).parent}",
         )
+    if settings.config.wants_plugins:
+        from talaria.cli.plugin_view import look_at  # noqa: PLC0415  (loads the plugin host)
+
+        try:  # as a conversation would load them
+            loaded, problems = look_at(settings, lambda some: ([one.key for one in some.host.loaded], some.problems()))
+        except TalariaError as error:
+            yield Finding("plugins", "fail", str(error), "see `talaria plugins list`")
+        else:
+            yield Finding("plugins", "ok", f"loaded: {', '.join(loaded) or 'none'}")
+            for key, problem in problems:
+                remedy = f"see `talaria plugins info {key}`" if key else "see `talaria plugins list`"
+                yield Finding(f"plugin {key}" if key else "plugins", "warn", problem, remedy)
+    yield from _check_servers(settings)
+    yield from check_models.check_platforms(settings)
 
 
-def _sandbox(settings: Settings) -> Iterator[Finding]:
+def _check_sandbox(settings: Settings) -> Iterator[Finding]:
     from talaria.tools.sandbox.chooser import SandboxChooser  # noqa: PLC0415
 
     terminal = settings.config.terminal
     sandbox = SandboxChooser(terminal).sandbox
-    told = f"{sandbox.level}: {sandbox.about}; `talaria doctor --security` tries it"
-    if sandbox.level == "landlock":
-        told = f"landlock: {sandbox.about}; commands {WITHOUT_BUBBLEWRAP}"
-        yield Finding("sandbox", "warn" if terminal.backend == "auto" else "ok", told, BUBBLEWRAP)
-        yield from _useless_at_landlock(settings)
-    elif sandbox.level != "none":
-        yield Finding("sandbox", "ok", told)
-    else:
-        is_wanted = terminal.backend == "local"
-        yield Finding("sandbox", "warn", told, "set terminal.backend to auto" if is_wanted else BUBBLEWRAP)
-
-
-def _useless_at_landlock(settings: Settings) -> Iterator[Finding]:
-    """Settings without which commands would run, in general and in this folder."""
-    general = settings.config.terminal
+    text = f"{sandbox.level}: {sandbox.about}; `talaria doctor --security` tests it"
+    if sandbox.level == "none":
+        remedy = "set terminal.backend to auto" if terminal.backend == "local" else BUBBLEWRAP
+        yield Finding("sandbox", "warn", text, remedy)
+        return
+    if sandbox.level != "landlock":
+        yield Finding("sandbox", "ok", text)
+        return
+    text = f"landlock: {sandbox.about}; commands {WITHOUT_BUBBLEWRAP}"
+    yield Finding("sandbox", "warn" if terminal.backend == "auto" else "ok", text, BUBBLEWRAP)
     try:
-        here = read_project_settings(settings.home, settings.environment, general, Path.cwd())
+        here = read_project_settings(settings.home, settings.environment, terminal, Path.cwd())
     except TalariaError as error:
         yield Finding("terminal", "fail", str(error))
         return
-    for name in ("network", "ports"):
-        for given, where, option in ((getattr(general, name), "", ""), (getattr(here, name), " here", " --project")):
-            if given and (option == "" or given != getattr(general, name)):
+    for name in ("network", "ports"):  # with these, no command runs at this level
+        general, own = getattr(terminal, name), getattr(here, name)
+        for hosts, where, option in ((general, "", ""), (own if own != general else (), " here", " --project")):
+            if hosts:
                 yield Finding(
                     "terminal",
                     "fail",
-                    f"commands do not run{where}: terminal.{name} lists {', '.join(map(str, given))}, and at level "
-                    "landlock there is no network",
+                    f"commands cannot run{where}: terminal.{name} lists {', '.join(map(str, hosts))}, but level "
+                    "landlock has no network",
                     f"{BUBBLEWRAP}, or `talaria config unset{option} terminal.{name}`",
                 )
 
 
-def _plugins(settings: Settings) -> Iterator[Finding]:
-    """Loaded as a conversation would load them."""
-    from talaria.cli.plugin_view import look_at  # noqa: PLC0415  (who has none does not wait for it)
-
-    try:
-        loaded, problems = look_at(settings, lambda some: ([one.key for one in some.host.loaded], some.problems()))
-    except TalariaError as error:
-        yield Finding("plugins", "fail", str(error), "`talaria plugins list` names them all")
-        return
-    yield Finding("plugins", "ok", f"loaded: {', '.join(loaded) or 'none'}")
-    for key, problem in problems:
-        remedy = f"`talaria plugins info {key}` tells more" if key else "`talaria plugins list` names them all"
-        yield Finding(f"plugin {key}" if key else "plugins", "warn", problem, remedy)
-
-
-def _mcp(settings: Settings) -> Iterator[Finding]:
-    """Each server that is named, tried; and those that an earlier version has left outside the sandbox."""
+def _check_servers(settings: Settings) -> Iterator[Finding]:
+    """Each MCP server is started; those that an earlier version left outside the sandbox are named."""
     servers = settings.config.all_mcp_servers
     if not servers:
         return
-    from talaria.tools.mcp.cache import earlier  # noqa: PLC0415  (who has none does not wait for it)
+    from talaria.cli.mcp import try_server  # noqa: PLC0415
+    from talaria.tools.mcp.cache import earlier  # noqa: PLC0415
 
     outside = earlier(servers, settings.home)
     for name, entry in servers.items():
-        if entry.enabled:
-            yield asyncio.run(_server(settings, name, entry))
+        subject, remedy = f"mcp {name}", f"fix it, then run `talaria mcp test {name}`"
+        try:
+            trial = asyncio.run(try_server(settings, name, entry)) if entry.enabled else None
+        except TalariaError as error:
+            trial = None
+            yield Finding(subject, "fail", str(error), remedy)
+        if trial is None:
+            pass
+        elif trial.problem:
+            yield Finding(subject, "fail", trial.problem, remedy)
+        elif trial.refused:
+            allow = f"`talaria mcp sandbox {name} {' '.join(f'--network {host}' for host in trial.refused)}` allows it"
+            yield Finding(subject, "warn", f"the sandbox blocked its access to {', '.join(trial.refused)}", allow)
+        elif trial.notices:
+            yield Finding(subject, "warn", " ".join(trial.notices), remedy)
+        else:
+            yield Finding(subject, "ok", f"answers; {len(trial.tools)} tools")
         if name in outside:
             yield Finding(
-                f"mcp {name}",
+                subject,
                 "warn",
-                "runs outside the sandbox, with all your rights, because an earlier version started it so",
-                f"`talaria mcp sandbox {name}` puts it in (with --network HOST, --write FOLDER for what it needs), "
+                "runs outside the sandbox, with all your permissions, because an earlier version started it that way",
+                f"`talaria mcp sandbox {name}` moves it inside (--network HOST, --write FOLDER grant what it needs); "
                 f"`talaria mcp sandbox {name} --off` keeps it outside",
             )
-
-
-async def _server(settings: Settings, name: str, entry: ServerEntry) -> Finding:
-    from talaria.cli.mcp import try_server  # noqa: PLC0415
-
-    subject, remedy = f"mcp {name}", f"see to it, then `talaria mcp test {name}`"
-    try:
-        trial = await try_server(settings, name, entry)
-    except TalariaError as error:
-        return Finding(subject, "fail", str(error), remedy)
-    if trial.problem:
-        return Finding(subject, "fail", trial.problem, remedy)
-    if trial.refused:
-        allowing = f"`talaria mcp sandbox {name} {' '.join(f'--network {host}' for host in trial.refused)}` allows it"
-        return Finding(subject, "warn", f"the sandbox refused it {', '.join(trial.refused)}", allowing)
-    if trial.notices:
-        return Finding(subject, "warn", " ".join(trial.notices), remedy)
-    return Finding(subject, "ok", f"answers; {len(trial.tools)} tools")

@@ -1,122 +1,187 @@
-"""`talaria doctor --security`: tries to break out of the sandbox for real, and looks at what else keeps people safe."""
+"""`talaria doctor --security`: try to break out of the sandbox for real, and check what else keeps you safe."""
 
 import asyncio
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from talaria.app.settings import Settings
-from talaria.cli.health import own_trial
-from talaria.cli.health.checks import Finding, Verdict
-from talaria.cli.health.escapes import probes
+import msgspec
+
+from talaria.app.settings import read_settings_leniently
+from talaria.cli.backup.restore import replace_home, reserve_aside
+from talaria.cli.health.checks import ROOT, Finding, Verdict, report_problems
 from talaria.cli.health.escapes.escape_trial import try_escapes
 from talaria.config import paths
-from talaria.core.errors import TalariaError
+from talaria.core.clock import SystemClock
+from talaria.core.errors import Denied, TalariaError
+from talaria.core.ids import CallId, OwnerId, SessionId
+from talaria.core.messages import ToolCall
 from talaria.core.text import show_size
+from talaria.store.base import NewSession
+from talaria.store.memory import MemoryStore
+from talaria.tools.base import Scope
+from talaria.tools.builtin.file_tools import file_tools
+from talaria.tools.file_content import ReadFiles
+from talaria.tools.gate import MAX_SHOWN_BYTES, PolicyGate
+from talaria.tools.person import Answer, Question
+from talaria.tools.policy import ApprovalSettings, Policy
+from talaria.tools.protected import Protected
 from talaria.tools.sandbox.base import Level, Sandbox
 from talaria.tools.sandbox.chooser import SandboxChooser
 from talaria.tools.sandbox.launching import USUAL_WEIGHT
 from talaria.tools.sandbox.resource_limits import enforce_limits
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 
-_VERDICTS: dict[probes.Verdict, Verdict] = {"pass": "ok", "warn": "warn", "fail": "fail", "skip": "skip"}
 _PROMISES: dict[Level, str] = {
-    "strict": "commands see only the project and the system's programs, and reach no network but what is allowed",
+    "strict": "commands see only the project and the system's programs, and have no network except what you allow",
     "landlock": (
-        "commands can write only in the project and reach no network, which cannot be allowed either; hooks and "
-        "settings are put back; multiprocessing and services of this machine need bubblewrap"
+        "commands can write only in the project and have no network, not even what you allow; changes to hooks and "
+        "settings are undone; multiprocessing and services on this machine need bubblewrap"
     ),
-    "seatbelt": "commands can write only in the project and reach no network",
+    "seatbelt": "commands can write only in the project and have no network",
     "container": "commands run in a container",
     "remote": "commands run on another machine",
-    "none": "nothing is kept from commands: every one is asked about",
+    "none": "commands are not confined at all: you are asked about each one",
 }
+_END = "the very end"
 
 
-def examine(settings: Settings) -> Iterator[Finding]:
-    sandbox = SandboxChooser(settings.config.terminal).sandbox
-    yield _level(sandbox)
-    yield from _attempts(sandbox, settings)
-    yield from own_trial.examine()
-    if sandbox.level in ("strict", "landlock"):
-        yield from _limits(settings.config.terminal)
-    yield from _files(settings.home)
-    yield from _settings(settings, sandbox.level)
-
-
-def _level(sandbox: Sandbox) -> Finding:
-    verdict: Verdict = "fail" if sandbox.level == "none" else "ok" if sandbox.level == "strict" else "warn"
-    return Finding("sandbox", verdict, f"level {sandbox.level} ({sandbox.about}): {_PROMISES[sandbox.level]}")
-
-
-def _attempts(sandbox: Sandbox, settings: Settings) -> Iterator[Finding]:
-    if sandbox.level not in ("strict", "landlock", "seatbelt", "none"):
-        yield Finding("escapes", "warn", f"not tried in a {sandbox.level} sandbox: it is as good as you have set it up")
-        return
-    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        findings = asyncio.run(try_escapes(sandbox, settings.home.resolve(), settings.config.terminal))
-    except TalariaError as error:
-        yield Finding("escapes", "fail", str(error))
-        return
-    for one in findings:
-        if not one.is_tried:
-            yield Finding(one.name, "skip", f"not tried: {one.detail}")
-            continue
-        outcome = "works" if one.attempt.works_at else "fails"
-        is_so = one.has_succeeded if one.attempt.works_at else not one.is_escape
-        text = outcome if is_so else f"{'does not work' if one.attempt.works_at else 'SUCCEEDS'} ({one.detail[:100]})"
-        yield Finding(one.name, _VERDICTS[one.verdict(sandbox.level)], text)
-
-
-def _files(home: Path) -> Iterator[Finding]:
-    for path in (home, paths.secrets_file(home), home / "state.db"):
+def check_security(home: Path) -> Iterator[Finding]:
+    settings = read_settings_leniently(home)
+    yield from report_problems(settings)
+    terminal = settings.config.terminal
+    sandbox = SandboxChooser(terminal).sandbox
+    level = sandbox.level
+    verdict: Verdict = "fail" if level == "none" else "ok" if level == "strict" else "warn"
+    yield Finding("sandbox", verdict, f"level {level} ({sandbox.about}): {_PROMISES[level]}")
+    yield from _check_escapes(sandbox, home, terminal)
+    for name, has_succeeded in (
+        ("get a person to approve more than they see", asyncio.run(_hides_something())),
+        ("lose a home by two restores in one second", _loses_a_home()),
+    ):
+        yield Finding(name, "fail" if has_succeeded else "ok", "SUCCEEDS" if has_succeeded else "fails")
+    if level in ("strict", "landlock"):
+        yield from _check_limits(terminal)
+    for path in (home, paths.secrets_file(home), paths.database_file(home)):
         if path.exists():
             mode = stat.S_IMODE(path.stat().st_mode)
             is_closed = not mode & (stat.S_IRWXG | stat.S_IRWXO)
-            yield Finding(
-                path.name,
-                "ok" if is_closed else "fail",
-                f"{mode:04o}, {'only you' if is_closed else 'others'} can read it",
-            )
+            who = "only you" if is_closed else "others"
+            yield Finding(path.name, "ok" if is_closed else "fail", f"{mode:04o}, {who} can read it")
+    if settings.config.approvals.is_asking:
+        yield Finding("approvals", "ok", "you are asked")
+    else:
+        yield Finding("approvals", "warn", "you are not asked: approvals.mode is off")
+    if level in ("none", "container", "remote"):
+        yield Finding("network", "warn", "Talaria does not limit what commands can reach")
+    else:
+        network = terminal.network
+        text = f"commands may reach {', '.join(network) or 'nothing'}"
+        yield Finding("network", "warn" if "*" in network else "ok", text)
+    if os.geteuid() == 0:
+        yield Finding("user", "warn", ROOT)
 
 
-def _limits(terminal: TerminalSettings) -> Iterator[Finding]:
-    """How firmly: whether the kernel holds them, or only Talaria. That they hold was tried before."""
+def _check_escapes(sandbox: Sandbox, home: Path, terminal: TerminalSettings) -> Iterator[Finding]:
+    level = sandbox.level
+    if level not in ("strict", "landlock", "seatbelt", "none"):
+        yield Finding("escapes", "warn", f"not tried in a {level} sandbox: it is as secure as you made it")
+        return
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        results = asyncio.run(try_escapes(sandbox, home.resolve(), terminal))
+    except TalariaError as error:
+        yield Finding("escapes", "fail", str(error))
+        return
+    for one in results:
+        if not one.is_tried:
+            yield Finding(one.name, "skip", f"not tried: {one.detail}")
+            continue
+        is_needed, verdict = bool(one.attempt.works_at), one.verdict(level)
+        text = "works" if is_needed else "fails"
+        if not one.is_right:
+            text = f"{'does not work' if is_needed else 'SUCCEEDS'} ({one.detail[:100]})"
+        yield Finding(one.name, "ok" if verdict == "pass" else verdict, text)
+
+
+def _check_limits(terminal: TerminalSettings) -> Iterator[Finding]:
+    """Whether the kernel enforces them or only Talaria. The escapes have tried that they hold."""
     limits = terminal.sandbox_limits
     memory, remedy = show_size(limits.memory_bytes), "run it as a systemd user service: that has control groups"
     with enforce_limits(limits.processes, limits.memory_bytes, limits.cpu_weight) as enforcing:
         by_kernel = enforcing.limited
     if "memory" in by_kernel:
-        yield Finding("memory", "ok", f"a control group holds the commands of a session to {memory}")
+        yield Finding("memory", "ok", f"a control group limits the commands of a session to {memory}")
     else:
-        text = f"Talaria ends commands that use more than {memory}, but looks only now and then: no control group here"
+        text = f"Talaria stops commands that use more than {memory}, but checks only now and then: no control group"
         yield Finding("memory", "warn", text, remedy)
     weight = limits.cpu_weight
     if "cpu" in by_kernel:
-        text = f"a control group gives all commands of a session a weight of {weight} against 100 of each other program"
+        text = f"a control group gives the commands of a session a weight of {weight}; other programs have 100 each"
         yield Finding("processor time", "ok", text)
     else:
         text = "not limited" if weight == USUAL_WEIGHT else "commands only have a lower priority"
-        yield Finding("processor time", "warn", f"{text}: no control group here", remedy)
+        yield Finding("processor time", "warn", f"{text}: no control group", remedy)
     reserve = show_size(limits.reserve_bytes)
-    yield Finding("disk", "warn", f"commands end when less than {reserve} are free; quick ones may use some of that")
+    text = f"commands are stopped when less than {reserve} is free; fast ones may use some of that"
+    yield Finding("disk", "warn", text)
 
 
-def _settings(settings: Settings, level: Level) -> Iterator[Finding]:
-    config = settings.config
-    is_asking = config.approvals.is_asking
-    yield Finding(
-        "approvals",
-        "ok" if is_asking else "warn",
-        "people are asked" if is_asking else "nobody is asked: approvals.mode is off",
-    )
-    network = config.terminal.network
-    if level in ("none", "container", "remote"):
-        yield Finding("network", "warn", "what commands reach is not limited by Talaria")
-    else:
-        verdict: Verdict = "warn" if "*" in network else "ok"
-        yield Finding("network", verdict, f"commands may reach {', '.join(network) or 'nothing'}")
-    if os.geteuid() == 0:
-        yield Finding("user", "warn", "running as root: what is not confined has every right on this machine")
+class _Reader:
+    """Says no, and keeps what was shown."""
+
+    def __init__(self) -> None:
+        self.shown = ""
+
+    def may_approve(self) -> bool:
+        return True
+
+    async def allow(self, question: Question) -> Answer:
+        self.shown = question.text
+        return "no"
+
+    async def choose(self, question: str, choices: Sequence[str]) -> str | None:  # noqa: ARG002
+        return None
+
+
+async def _hides_something() -> bool:
+    """Whether the gate asks about a large file without showing all of it. Nothing is written.
+
+    One file can be shown whole, one is too large for that; both are outside the project.
+    """
+    clock, session = SystemClock(), SessionId("trial")
+    outside, project = Path("/talaria-trial/outside"), Path("/talaria-trial/project")
+    policy = Policy(ApprovalSettings(), Protected(Path("/talaria-trial"), Path("/talaria-trial/home")))
+    write = next(tool for tool in file_tools(ReadFiles()) if tool.spec.name == "write_file")
+    async with MemoryStore(clock) as store:
+        await store.sessions.create(NewSession(session, "terminal"))
+        gate = PolicyGate(
+            policy, store.approvals, store.grants, session=session, owner=OwnerId("trial"), clock=clock, timeout_s=5.0
+        )
+        shown: list[str] = []
+        for size in (MAX_SHOWN_BYTES // 2, MAX_SHOWN_BYTES + 1):
+            reader = _Reader()
+            scope = Scope(session, project, project / "spill", turn="trial", person=reader)
+            arguments = {"path": str(outside), "content": "x\n" * (size // 2) + _END}
+            call = ToolCall(CallId("trial"), "write_file", msgspec.json.encode(arguments).decode())
+            try:
+                await gate.admit(call, write.prepare(call.arguments, scope), scope)
+            except Denied:
+                shown.append(reader.shown)
+            else:
+                return True
+    return not (shown[0].rstrip().endswith(_END) and not shown[1])
+
+
+def _loses_a_home() -> bool:
+    with TemporaryDirectory(prefix="talaria-trial-") as name:
+        home = Path(name).resolve() / "home"
+        for number in range(3):
+            new = home.with_name(f"new-{number}") if number else home
+            new.mkdir()
+            (new / "number").write_text(str(number))
+            if number:
+                replace_home(home, new, reserve_aside(home))
+        return sorted(file.read_text() for file in home.parent.glob("*/number")) != ["0", "1", "2"]

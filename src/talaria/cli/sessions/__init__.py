@@ -1,1 +1,1 @@
-"""The conversations on the disk."""
+"""Commands for the conversations on the disk."""

@@ -1,4 +1,4 @@
-"""A conversation as a file for others: every entry as a line of JSON, or as it reads, in markdown or as a page."""
+"""A conversation as a file for others: every entry as a line of JSON, or readable, as Markdown or as a page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,25 +9,20 @@ import msgspec
 from talaria.cli.safe import escape_json, readable
 from talaria.cli.sessions.remarks import remark_on, when
 from talaria.cli.tool_outcomes import outcome
-from talaria.core.entries import Entry, MessageAdded, Recorded
+from talaria.core.entries import MessageAdded, Recorded
 from talaria.core.errors import BadInput
-from talaria.core.messages import Assistant, Message, ToolResult, User
+from talaria.core.messages import Assistant, ToolResult, User
 from talaria.core.text import fence
 from talaria.store.base import Session
 
 ExportFormat = Literal["lines", "markdown", "html"]
 
 
-def _format_of(file: Path) -> ExportFormat:
-    """By its name; a page, if that says nothing."""
-    formats: dict[str, ExportFormat] = {".md": "markdown", ".markdown": "markdown", ".jsonl": "lines", ".json": "lines"}
-    return formats.get(file.suffix, "html")
-
-
 def write_as_named(file: str, row: Session, entries: Sequence[Recorded]) -> Path:
-    """Where it was written to: a file of its own, if none is named."""
+    """Writes to `file`, or to one named after the conversation, in the format of its suffix; the default is a page."""
     path = Path(file or f"{row.id}.html").expanduser()
-    write(path, export_session(row, entries, _format_of(path)))
+    formats: dict[str, ExportFormat] = {".md": "markdown", ".markdown": "markdown", ".jsonl": "lines", ".json": "lines"}
+    write(path, export_session(row, entries, formats.get(path.suffix, "html")))
     return path
 
 
@@ -35,7 +30,7 @@ def write(file: Path, content: bytes) -> None:
     try:
         file.write_bytes(content)
     except OSError as fault:
-        raise BadInput(f"Cannot write {file}: {fault.strerror}; give another file.") from fault
+        raise BadInput(f"Cannot write {file}: {fault.strerror}; choose another file.") from fault
 
 
 def export_session(row: Session, entries: Sequence[Recorded], format: ExportFormat) -> bytes:
@@ -45,7 +40,7 @@ def export_session(row: Session, entries: Sequence[Recorded], format: ExportForm
         case "markdown":
             return as_markdown(row, entries).encode()
         case "html":
-            from talaria.cli.sessions.page import page  # noqa: PLC0415  (only who wants a page waits for markdown-it)
+            from talaria.cli.sessions.page import page  # noqa: PLC0415  (loads markdown-it)
 
             return page(row, entries).encode()
 
@@ -53,26 +48,20 @@ def export_session(row: Session, entries: Sequence[Recorded], format: ExportForm
 def as_markdown(row: Session, entries: Sequence[Recorded]) -> str:
     facts = " · ".join(filter(None, (str(row.id), row.model, when(row.created_at))))
     parts = [f"# {' '.join((row.title or row.preview or 'A conversation').split())}", facts]
-    parts += [part for recorded in entries if (part := _entry(recorded.entry))]
+    for recorded in entries:
+        match recorded.entry:
+            case MessageAdded(User(_, "host")):
+                continue
+            case MessageAdded(User() as message):
+                parts.append(f"## You\n\n{message.text}")
+            case MessageAdded(Assistant() as message):
+                calls = [f"Call of `{call.name}`:\n\n{fence(call.arguments)}" for call in message.calls]
+                parts += filter(None, ["## Talaria", message.text, *calls])
+            case MessageAdded(ToolResult() as message):
+                kind = outcome(message).kind
+                failure = "" if kind == "done" else f" ({kind})"
+                parts.append(f"Result of `{message.name}`{failure}:\n\n{fence(message.text)}")
+            case entry:
+                if remark := remark_on(entry):
+                    parts.append(f"*{remark}*")
     return readable("\n\n".join(parts)) + "\n"
-
-
-def _entry(entry: Entry) -> str:
-    if isinstance(entry, MessageAdded):
-        return _message(entry.message)
-    remark = remark_on(entry)
-    return f"*{remark}*" if remark else ""
-
-
-def _message(message: Message) -> str:
-    match message:
-        case User(_, "host"):
-            return ""
-        case User():
-            return f"## You\n\n{message.text}"
-        case Assistant():
-            calls = [f"Call of `{call.name}`:\n\n{fence(call.arguments)}" for call in message.calls]
-            return "\n\n".join(filter(None, ["## Talaria", message.text, *calls]))
-        case ToolResult():
-            kind = outcome(message).kind
-            return f"Result of `{message.name}`{'' if kind == 'done' else f' ({kind})'}:\n\n{fence(message.text)}"

@@ -1,7 +1,4 @@
-"""What is said about a conversation beside its messages.
-
-What a conversation has on the disk beside its journal: long output, checkpoints, quarantine, its list of steps.
-"""
+"""Remarks on a conversation, and its files on the disk."""
 
 import shutil
 import time
@@ -28,18 +25,18 @@ from talaria.tools.undo.checkpoints import checkpoint_folder
 
 
 def remark_on(entry: Entry) -> str:
-    """What is said about the conversation itself; mostly nothing."""
+    """What to say about the conversation itself; usually nothing."""
     match entry:
         case Noted(text):
             return text
         case EffortChanged(effort):
-            return f"Reasoning effort: {effort or 'as the settings say'}."
+            return f"Reasoning effort: {effort or 'as configured'}."
         case Undone():
-            return "The turn before this was taken back."
+            return "The turn before this was undone."
         case Compacted():
-            return "Made shorter for the model; everything is still here."
+            return "Shortened for the model; everything is still here."
         case RouteChanged(_, _, model, reason):
-            return f"{reason} Went on with {model}."
+            return f"{reason} Continued with {model}."
         case TurnEnded(_, outcome, _, error) if outcome != "completed":
             return f"{outcome}{f': {error}' if error else ''}"
         case MessageAdded() | TurnStarted() | TurnEnded():
@@ -51,6 +48,7 @@ def when(at: float) -> str:
 
 
 def remove_files(home: Path, session: SessionId) -> None:
+    """Its undo records, long output, checkpoints, quarantine and list of steps."""
     if undo_file(home).exists():
         store = SqliteUndoStore(undo_file(home))
         try:

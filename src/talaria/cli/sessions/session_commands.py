@@ -1,7 +1,4 @@
-"""`talaria sessions`: the conversations on the disk.
-
-`talaria sessions prune`: old conversations go, with all that belongs to them.
-"""
+"""`talaria sessions`: list, show, search, export, edit and prune conversations."""
 
 import re
 import time
@@ -19,7 +16,7 @@ from talaria.cli.sessions.remarks import remark_on, remove_files, when
 from talaria.core.entries import MessageAdded, Recorded
 from talaria.core.errors import BadInput
 from talaria.core.ids import new_session_id
-from talaria.core.messages import Assistant, Message, ToolResult, User
+from talaria.core.messages import Assistant, ToolResult, User
 from talaria.store.base import Session, Store
 from talaria.store.forgetting import Stale
 from talaria.store.sqlite.store import SqliteStore
@@ -28,11 +25,11 @@ _UNITS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 _AGE = re.compile(r"(\d{1,5})([hdw])")
 
 
-@click.command("prune", help="Delete old conversations for good; each must fulfil all that you ask for.")
-@click.option("--older-than", metavar="AGE", help="Not used for so long: 90d, 12h, 8w.")
-@click.option("--keep", type=click.IntRange(min=0), help="Not among so many of the latest.")
-@click.option("--empty", "is_empty", is_flag=True, help="Without a message.")
-@click.option("--dry-run", "is_dry_run", is_flag=True, help="Say which, and delete nothing.")
+@click.command("prune", help="Delete old conversations for good: those that match all options.")
+@click.option("--older-than", metavar="AGE", help="Not used for this long: 90d, 12h, 8w.")
+@click.option("--keep", type=click.IntRange(min=0), help="Always keep this many of the latest.")
+@click.option("--empty", "is_empty", is_flag=True, help="Without messages.")
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only list what would be deleted.")
 @yes_option
 @json_option
 @click.pass_context
@@ -46,31 +43,39 @@ def prune(
     as_json: bool,
 ) -> None:
     if older_than is None and keep is None and not is_empty:
-        raise BadInput("Say which conversations may go: --older-than 90d, --keep 100 or --empty.")
-    before, folder = _before(older_than), home(ctx)
+        raise BadInput("Say which conversations to delete: --older-than 90d, --keep 100 or --empty.")
+    before, folder = None, home(ctx)
+    if older_than is not None:
+        found = _AGE.fullmatch(older_than)
+        if found is None:
+            raise BadInput(f"{older_than!r} is not an age: give a number and h, d or w, as in 90d.")
+        before = time.time() - int(found[1]) * _UNITS[found[2]]
     stale = with_store(folder, lambda store: store.forgetting.stale(before, keep or 0, is_empty=is_empty))
     may_go = stale and not is_dry_run
-    if may_go and not yes and not confirm(f"Delete {_amount(stale)} for good?", "they may go", as_json=as_json):
+    if may_go and not yes and not confirm(f"Delete {_amount(stale)} for good?", "they may be deleted", as_json=as_json):
         say("Nothing was deleted.")
         return
-    gone = with_store(folder, lambda store: _discard(store, folder, stale)) if may_go else []
+
+    async def discard(store: SqliteStore) -> list[Stale]:
+        """One at a time, so that other writers do not wait long. What has been used again by now stays."""
+        gone: list[Stale] = []
+        with Progress("Deleting conversations") as progress:
+            for number, one in enumerate(stale):
+                progress(number, len(stale))
+                if await store.forgetting.discard(one.id):
+                    remove_files(folder, one.id)
+                    gone.append(one)
+        return gone
+
+    gone = with_store(folder, discard) if may_go else []
     if as_json:
         print_json({"ok": True, "dry_run": is_dry_run, "sessions": stale if is_dry_run else gone})
     elif is_dry_run:
         for one in stale:
             show(f"{one.id}  {when(one.updated_at)}  {one.message_count:>4}  {one.name or '(empty)'}")
-        say(f"{_amount(stale)} would go. Nothing was deleted.")
+        say(f"{_amount(stale)} would be deleted. Nothing was changed.")
     else:
         say(f"Deleted {_amount(gone)}.")
-
-
-def _before(older_than: str | None) -> float | None:
-    if older_than is None:
-        return None
-    found = _AGE.fullmatch(older_than)
-    if found is None:
-        raise BadInput(f"{older_than!r} is no age: say a number and h, d or w, as in 90d.")
-    return time.time() - int(found[1]) * _UNITS[found[2]]
 
 
 def _amount(stale: Sequence[Stale]) -> str:
@@ -81,23 +86,11 @@ def _amount(stale: Sequence[Stale]) -> str:
     return f"{len(stale):,} {noun} ({messages:,} messages, {size / 1e6:,.1f} MB)"
 
 
-async def _discard(store: SqliteStore, home: Path, stale: Sequence[Stale]) -> list[Stale]:
-    """One after the other, so that who else writes does not wait long. What has come to life meanwhile stays."""
-    gone: list[Stale] = []
-    with Progress("Deleting conversations") as progress:
-        for number, one in enumerate(stale):
-            progress(number, len(stale))
-            if await store.forgetting.discard(one.id):
-                remove_files(home, one.id)
-                gone.append(one)
-    return gone
-
-
-command = click.Group("sessions", help="List, show, search, export and change conversations.")
+command = click.Group("sessions", help="List, show, search, export and edit conversations.")
 command.add_command(prune)
 
 
-@command.command("list", help="Latest first.")
+@command.command("list", help="List conversations, latest first.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
 @json_option
 @click.pass_context
@@ -107,7 +100,7 @@ def list_sessions(ctx: click.Context, limit: int, as_json: bool) -> None:
         print_json([_summary(row) for row in found])
         return
     if not found:
-        say("No conversations yet; `talaria` begins one.")
+        say("No conversations yet; `talaria` starts one.")
     for row in found:
         name = row.title or row.preview or "(empty)"
         mark = " (interrupted)" if row.open_turn else ""
@@ -124,7 +117,17 @@ def show_session(ctx: click.Context, name: str, as_json: bool) -> None:
         print_json({**_summary(row), "entries": entries})
         return
     show(f"{row.id} · {row.title or '(untitled)'} · {row.model} · {when(row.created_at)}")
-    show(*filter(None, map(_as_text, entries)))
+    for recorded in entries:
+        match recorded.entry:
+            case MessageAdded(User() as message):
+                show(f"\n› {message.text}")
+            case MessageAdded(Assistant() as message):
+                show(*filter(None, [message.text, *(f"● {call.name} {call.arguments}" for call in message.calls)]))
+            case MessageAdded(ToolResult() as message):
+                show(f"  {message.text}")
+            case entry:
+                if remark := remark_on(entry):
+                    show(f"[{remark}]")
 
 
 @command.command("search", help="Find messages that contain all these words.")
@@ -143,7 +146,7 @@ def search(ctx: click.Context, words: tuple[str, ...], limit: int, as_json: bool
         show(f"{hit.session}  {when(hit.at)}  {hit.title or ''}".rstrip(), f"    {hit.role}: {hit.snippet}")
 
 
-@command.command("reindex", help="Make the index for searching anew.")
+@command.command("reindex", help="Rebuild the search index.")
 @json_option
 @click.pass_context
 def reindex(ctx: click.Context, as_json: bool) -> None:
@@ -155,13 +158,13 @@ def reindex(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json({"ok": True, "messages": count})
     else:
-        say(f"{count:,} messages can be found.")
+        say(f"Indexed {count:,} messages.")
 
 
-@command.command("export", help="Write a conversation to a file or standard output, as JSON lines unless you say how.")
+@command.command("export", help="Write a conversation to a file or standard output, by default as JSON lines.")
 @click.argument("name")
-@click.option("--html", "format", flag_value="html", help="One page that needs nothing else.")
-@click.option("--markdown", "format", flag_value="markdown", help="As it reads.")
+@click.option("--html", "format", flag_value="html", help="As a self-contained page.")
+@click.option("--markdown", "format", flag_value="markdown", help="As Markdown.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The file to write.")
 @json_option
 @click.pass_context
@@ -187,7 +190,7 @@ def rename(ctx: click.Context, name: str, title: str, as_json: bool) -> None:
         return row
 
     row = with_store(home(ctx), work)
-    _report_done(as_json, f"{row.id} is called {title}.", session=row.id, title=title)
+    _report_done(as_json, f"{row.id} is now called {title}.", session=row.id, title=title)
 
 
 @command.command("delete", help="Delete a conversation for good.")
@@ -217,7 +220,7 @@ def fork(ctx: click.Context, name: str, title: str | None, as_json: bool) -> Non
         return await store.sessions.fork(row.id, new_session_id(time.time()), title)
 
     copy = with_store(home(ctx), work)
-    _report_done(as_json, f"Forked to {copy.id}; go on with `talaria -r {copy.id}`.", session=copy.id)
+    _report_done(as_json, f"Forked to {copy.id}; continue with `talaria -r {copy.id}`.", session=copy.id)
 
 
 async def _read(store: Store, name: str) -> tuple[Session, Sequence[Recorded]]:
@@ -236,21 +239,3 @@ def _summary(row: Session) -> dict[str, object]:
     shown = msgspec.structs.asdict(row)
     del shown["system_prompt"], shown["tools"]
     return {**shown, "is_interrupted": row.open_turn is not None}
-
-
-def _as_text(recorded: Recorded) -> str:
-    if isinstance(recorded.entry, MessageAdded):
-        return _message_as_text(recorded.entry.message)
-    remark = remark_on(recorded.entry)
-    return f"[{remark}]" if remark else ""
-
-
-def _message_as_text(message: Message) -> str:
-    match message:
-        case User():
-            return f"\n› {message.text}"
-        case Assistant():
-            calls = [f"● {call.name} {call.arguments}" for call in message.calls]
-            return "\n".join(filter(None, [message.text, *calls]))
-        case ToolResult():
-            return f"  {message.text}"

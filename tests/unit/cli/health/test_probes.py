@@ -25,10 +25,10 @@ SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc/alternatives", "/etc/passwd", 
 FOR_ROOT = {
     "read a file of another user",
     "trace the agent",
-    "make a user namespace",
+    "create a user namespace",
     "mount a file system",
     "have capabilities",
-    "make a device",
+    "create a device",
     "open a disk or the memory",
     "type into the terminal",
     "change the mode of a device",
@@ -146,7 +146,7 @@ def test_landlock_holds_what_is_claimed_for_it(trial: Trial) -> None:
         *(f"write {name}" for name in GUARDED),
         "move guarded files away",
         "fill the temporary folder",
-        "reach a server of its own",
+        "reach its own server",
     }
 
 
@@ -245,7 +245,7 @@ def test_intruder_is_not_told_what_the_canaries_hold(canaries: Canaries) -> None
         ("fill the temporary folder", True, ("fail", "warn", "warn")),
         ("use git", True, ("pass", "pass", "pass")),
         ("use git", False, ("fail", "fail", "fail")),
-        ("reach a server of its own", False, ("fail", "warn", "fail")),
+        ("reach its own server", False, ("fail", "warn", "fail")),
     ],
 )
 def test_verdict_depends_on_what_the_level_claims(

@@ -1,1 +1,1 @@
-"""Attempts to get out of a sandbox, made for real by `talaria doctor --security` and the tests."""
+"""Real attempts to break out of a sandbox, for `talaria doctor --security` and the tests."""

@@ -1,6 +1,6 @@
-"""Things outside of a sandbox that are not to be reached from inside of it, and that show if they were.
+"""Things outside a sandbox that nothing inside may reach, and that show whether something did.
 
-Nothing of a person's own is touched: what is planted in a home has names that nobody else uses, and is removed again.
+Nothing of yours is touched: what is planted in your home has names that nobody else uses, and is removed afterwards.
 """
 
 import ctypes
@@ -26,11 +26,11 @@ from talaria.tools.sandbox.base import SandboxLimits
 INTRUDER = Path(__file__).with_name("intruder.py")
 SECRETS = "read the secret store"
 GUARDED = (".git/hooks", ".git/config", ".talaria", ".mcp.json")
-"""In a project, where it is only to be read."""
+"""In a project, where they may only be read."""
 GRACE_S = 1.0
-"""For what was killed to be gone."""
+"""For a killed process to disappear."""
 _NOBODY = 65534
-_TEST_NET = ("192.0.2.1", 9)  # never reached: only asked for the way there
+_TEST_NET = ("192.0.2.1", 9)  # nothing is sent there: it only selects a route
 _PAUSE_S = 0.01
 _IPC_CREATE, _IPC_REMOVE, _IPC_PRIVATE = 0o1600, 0, 0
 _OPTIONAL = frozenset(
@@ -46,11 +46,11 @@ _OPTIONAL = frozenset(
         "change the processors of another process",
     }
 )
-"""Not everybody can plant these everywhere."""
+"""These cannot be planted on every machine or by every user."""
 
 
 class Canaries:
-    """Planted while the context lasts. The project is an empty folder, and left as the intruder leaves it."""
+    """Planted while the context is open. The project is an empty folder, and stays as the intruder leaves it."""
 
     def __init__(self, *, project: Path, home: Path, agent_home: Path, limits: SandboxLimits) -> None:
         self._project = project
@@ -59,27 +59,27 @@ class Canaries:
         self._limits = limits
         self._mark = secrets.token_hex(8)
         self._secret = secrets.token_hex(16)
-        self._variable = f"TALARIA_CANARY_{self._mark}"  # of this one: another may be tried at the same time
+        self._variable = f"TALARIA_CANARY_{self._mark}"  # another trial may run at the same time
         self._reads: dict[str, Path] = {}
         self._writes: dict[str, Path] = {}
         self._listeners: dict[str, socket.socket] = {}
         self._addresses: dict[str, str | tuple[str, int]] = {}
         self._heard: set[str] = set()
         self._shared: dict[str, int] = {}
-        """System V memory and queues, by their ids."""
+        """Ids of System V memory and queues."""
         self._files: dict[str, Path] = {}
-        """Whose mode, times and attributes are to stay as they are."""
+        """Their mode, times and attributes must not change."""
         self._states: dict[str, tuple[Callable[[], object], object]] = {}
-        """How to look at what is to stay as it is, and how that was."""
+        """How to look at what must not change, and what it was."""
         self._neighbour = 0
         self._keys: list[str] = []
-        """Of the machine itself, where we can read them: nothing is planted for that."""
+        """Private keys of this machine that we can read; nothing is planted for them."""
         self._decoy: subprocess.Popen[bytes] | None = None
         self._planted = ExitStack()
 
     @property
     def arguments(self) -> tuple[str, str]:
-        """For a Python inside of the sandbox: the intruder, and what it is told."""
+        """For a Python inside the sandbox: the intruder and the description of its attempts."""
         return str(self._project / "intruder.py"), str(self._project / "attempts.json")
 
     def __enter__(self) -> Self:
@@ -88,13 +88,14 @@ class Canaries:
             apart = self._folder("/var/tmp")  # noqa: S108
             temporary = self._folder("/tmp")  # noqa: S108
             self._plant_files(apart, temporary)
-            self._plant_project(apart)
             self._listen(apart, temporary)
             self._decoy = self._start_decoy()
             self._neighbour = self._start_decoy().pid
             self._plant_states(apart)
             self._plant_shared()
-            self._keys = [path for path in _private_keys() if os.access(path, os.R_OK)]
+            folder, names = HOST_KEYS
+            keys = [*map(str, sorted(folder.glob(names))), *(path for path in SYSTEM_SECRETS if Path(path).is_file())]
+            self._keys = [path for path in keys if os.access(path, os.R_OK)]
             program, description = map(Path, self.arguments)
             shutil.copyfile(INTRUDER, program)
             description.write_text(json.dumps([*self._attempts(self._decoy.pid)]))
@@ -121,20 +122,25 @@ class Canaries:
         self._reads = {
             SECRETS: self._file(self._agent_home / f"{self._mark}.env", self._secret),
             "read an ssh key": self._file(self._home / ".ssh" / f"id_{self._mark}", self._secret),
-            "read a file in /tmp of the host": self._file(temporary / "file", self._secret),
+            "read a file in the host's /tmp": self._file(temporary / "file", self._secret),
         }
-        if os.getuid() == 0:  # to others the files of others are closed in any case
+        if os.getuid() == 0:  # nobody else can read the files of another user anyway
             foreign = self._file(apart / "foreign", self._secret)
             os.chown(foreign, _NOBODY, _NOBODY)
             self._reads["read a file of another user"] = foreign
         self._writes = {
             "write the policy": self._file(self._agent_home / f"{self._mark}.yaml", ""),
-            "write a start-up file of the home": self._file(self._home / f".{self._mark}rc", ""),
+            "write a start-up file in the home": self._file(self._home / f".{self._mark}rc", ""),
             "write authorized keys": self._file(self._home / ".ssh" / f"authorized_{self._mark}", ""),
-            "write a file in /tmp of the host": self._file(temporary / "target", ""),
+            "write a file in the host's /tmp": self._file(temporary / "target", ""),
+            "write through a link out of the project": self._project / "exit",
+            "write through a link in place of a repository": apart / "repository" / "config",
+            "write .git/hooks": self._project / ".git/hooks/pre-commit",
+            "write .git/config": self._project / ".git/config",
+            "write .talaria": self._project / ".talaria/config.yaml",
+            "write .mcp.json": self._project / ".mcp.json",
+            "write .git/commondir": self._project / ".git/commondir",
         }
-
-    def _plant_project(self, apart: Path) -> None:
         for folder in (".git/hooks", ".talaria"):
             (self._project / folder).mkdir(parents=True)
         for file in (".git/config", ".mcp.json"):
@@ -144,44 +150,34 @@ class Canaries:
         (self._project / "inner").mkdir()
         (self._project / "inner" / ".git").symlink_to(apart / "repository")
         os.mkfifo(self._project / "line")
-        self._writes |= {
-            "write through a link out of the project": self._project / "exit",
-            "write through a link in place of a repository": self._file(apart / "repository" / "config", ""),
-            "write .git/hooks": self._project / ".git/hooks/pre-commit",
-            "write .git/config": self._project / ".git/config",
-            "write .talaria": self._project / ".talaria/config.yaml",
-            "write .mcp.json": self._project / ".mcp.json",
-            "write .git/commondir": self._project / ".git/commondir",
-        }
+        self._file(apart / "repository" / "config", "")
 
     def _listen(self, apart: Path, temporary: Path) -> None:
-        loopback = ("127.0.0.1", 0)
-        self._listener("connect to a service on loopback", socket.AF_INET, loopback)
-        self._listener("send a datagram", socket.AF_INET, loopback, socket.SOCK_DGRAM)
-        self._listener("connect to a socket like docker's", socket.AF_UNIX, str(apart / "docker.sock"))
-        self._listener("connect to a socket like ssh-agent's", socket.AF_UNIX, str(temporary / "agent.1"))
+        stream, loopback = socket.SOCK_STREAM, ("127.0.0.1", 0)
+        places: dict[str, tuple[socket.AddressFamily, socket.SocketKind, str | tuple[str, int]]] = {
+            "connect to a service on loopback": (socket.AF_INET, stream, loopback),
+            "send a datagram": (socket.AF_INET, socket.SOCK_DGRAM, loopback),
+            "connect to a socket like docker's": (socket.AF_UNIX, stream, str(apart / "docker.sock")),
+            "connect to a socket like ssh-agent's": (socket.AF_UNIX, stream, str(temporary / "agent.1")),
+        }
         if sys.platform == "linux":
-            self._listener("connect to an abstract socket", socket.AF_UNIX, f"\0talaria-{self._mark}")
-        if (address := _network_address()) is not None:
-            self._listener("connect to an address in the network", socket.AF_INET, (address, 0))
-
-    def _listener(
-        self,
-        name: str,
-        family: socket.AddressFamily,
-        address: str | tuple[str, int],
-        kind: socket.SocketKind = socket.SOCK_STREAM,
-    ) -> None:
-        listener = self._planted.enter_context(socket.socket(family, kind))
-        listener.bind(address)
-        listener.setblocking(False)
-        if kind == socket.SOCK_STREAM:
-            listener.listen()
-        self._listeners[name] = listener
-        self._addresses[name] = address if isinstance(address, str) else listener.getsockname()
+            places["connect to an abstract socket"] = (socket.AF_UNIX, stream, f"\0talaria-{self._mark}")
+        with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(_TEST_NET)
+            own_address = str(probe.getsockname()[0])
+            if not own_address.startswith("127."):
+                places["connect to an address in the network"] = (socket.AF_INET, stream, (own_address, 0))
+        for name, (family, kind, address) in places.items():
+            listener = self._planted.enter_context(socket.socket(family, kind))
+            listener.bind(address)
+            listener.setblocking(False)
+            if kind == stream:
+                listener.listen()
+            self._listeners[name] = listener
+            self._addresses[name] = address if isinstance(address, str) else listener.getsockname()
 
     def _start_decoy(self) -> subprocess.Popen[bytes]:
-        """A process in the agent's place."""
+        """A process that stands in for the agent."""
         decoy = subprocess.Popen(  # noqa: S603
             [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()", self._mark],
             env={self._variable: self._secret},
@@ -191,7 +187,7 @@ class Canaries:
         return decoy
 
     def _plant_states(self, apart: Path) -> None:
-        """Files, and a process beside the agent."""
+        """Of files, and of a process beside the agent."""
         files = {name: self._file(apart / name, "") for name in ("mode", "times", "attributes")}
         pid = self._neighbour
         looks: dict[str, Callable[[], object]] = {
@@ -204,7 +200,7 @@ class Canaries:
             looks["change the limits of another process"] = lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE)
             if len(os.sched_getaffinity(pid)) > 1:
                 looks["change the processors of another process"] = lambda: os.sched_getaffinity(pid)
-            with suppress(OSError):  # not every file system keeps attributes
+            with suppress(OSError):  # not every file system has attributes
                 os.setxattr(files["attributes"], "user.talaria", b"")
                 attributes = "change the attributes of a file outside"
                 looks[attributes] = lambda: os.getxattr(files["attributes"], "user.talaria")
@@ -212,7 +208,7 @@ class Canaries:
         self._states = {name: (look, look()) for name, look in looks.items()}
 
     def _plant_shared(self) -> None:
-        """Not where the kernel has no System V memory or queues."""
+        """Nothing where the kernel has no System V memory or queues."""
         if sys.platform != "linux":
             return
         libc = ctypes.CDLL(None, use_errno=True)
@@ -232,12 +228,14 @@ class Canaries:
             self._shared["read a message queue of another process"] = queue
 
     def _attempts(self, decoy: int) -> Iterator[tuple[object, ...]]:
-        """Each by its name in the matrix, a function of intruder.py, and what that takes."""
+        """For each its name in the matrix, the function in intruder.py, and its arguments."""
         project, mark, limits = str(self._project), self._mark, self._limits
         guarded = [str(self._project / name) for name in (".git", *GUARDED)]
         yield from ((name, "read", str(path)) for name, path in self._reads.items())
         yield from ((name, "write", str(path), mark) for name, path in self._writes.items())
-        yield from ((name, _way(one), self._addresses[name], mark) for name, one in self._listeners.items())
+        for name, listener in self._listeners.items():
+            function = "send" if listener.type == socket.SOCK_DGRAM else "connect"
+            yield name, function, self._addresses[name], mark
         for name, file in self._files.items():
             yield name, f"change_{name.split()[2]}", str(file)
         for name in self._states.keys() - self._files.keys():
@@ -253,12 +251,12 @@ class Canaries:
         yield "use descriptors left open", "find_descriptors"
         yield "trace the agent", "trace", decoy
         yield "kill the agent", "kill", decoy, mark
-        yield "make a user namespace", "make_namespace"
+        yield "create a user namespace", "make_namespace"
         yield "mount a file system", "mount", project
         yield "have capabilities", "find_capabilities"
-        yield "make a device", "make_device", project
+        yield "create a device", "make_device", project
         yield "open a disk or the memory", "open_disks"
-        yield "open settings of the kernel for writing", "open_settings"
+        yield "open kernel settings for writing", "open_settings"
         yield "type into the terminal", "type_into_terminal"
         yield "outlive the command", "outlive", str(self._project / "line")
         yield "start too many processes", "fork", limits.processes
@@ -270,16 +268,13 @@ class Canaries:
         yield "use python3", "use_python"
         yield "use git", "use_git", project
         yield "use gcc", "use_gcc", project
-        yield "reach a server of its own", "serve"
+        yield "reach its own server", "serve"
 
     def is_missing(self, name: str) -> bool:
-        """Whether there is nothing here that it could be tried on."""
-        return name in _OPTIONAL and not self._has(name)
-
-    def _has(self, name: str) -> bool:
+        """Whether this machine has nothing to try it on."""
         if name == "open a private key of the machine":
-            return bool(self._keys)
-        return name in {*self._reads, *self._listeners, *self._states, *self._shared}
+            return not self._keys
+        return name in _OPTIONAL - {*self._reads, *self._listeners, *self._states, *self._shared}
 
     def is_secret_in(self, text: str) -> bool:
         return self._secret in text
@@ -294,7 +289,12 @@ class Canaries:
         listener = self._listeners.get(name)
         while listener is not None and name not in self._heard:
             try:
-                heard = _receive(listener)
+                if listener.type == socket.SOCK_DGRAM:
+                    heard = listener.recv(100)
+                else:
+                    with listener.accept()[0] as stream:
+                        stream.settimeout(GRACE_S)
+                        heard = stream.recv(100)
             except OSError:
                 break
             if self._mark.encode() in heard:
@@ -309,7 +309,7 @@ class Canaries:
         return self._decoy is not None and self._decoy.poll() is not None
 
     def has_survivor(self) -> bool:
-        """Whoever has the line open lives. They are asked to end."""
+        """A process that still holds the fifo open is alive; it is then told to end."""
         deadline = time.monotonic() + GRACE_S
         while True:
             try:
@@ -325,32 +325,6 @@ class Canaries:
             time.sleep(_PAUSE_S)
 
 
-def _private_keys() -> list[str]:
-    folder, names = HOST_KEYS
-    return [*map(str, sorted(folder.glob(names))), *(path for path in SYSTEM_SECRETS if Path(path).is_file())]
-
-
 def _remove(folder: Path) -> None:
-    with suppress(OSError):  # somebody else uses it now
+    with suppress(OSError):  # somebody else is using it now
         folder.rmdir()
-
-
-def _way(listener: socket.socket) -> str:
-    return "send" if listener.type == socket.SOCK_DGRAM else "connect"
-
-
-def _receive(listener: socket.socket) -> bytes:
-    if listener.type == socket.SOCK_DGRAM:
-        return listener.recv(100)
-    with listener.accept()[0] as stream:
-        stream.settimeout(GRACE_S)
-        return stream.recv(100)
-
-
-def _network_address() -> str | None:
-    """Of this machine, as others see it."""
-    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.connect(_TEST_NET)
-        address = str(asking.getsockname()[0])
-        return None if address.startswith("127.") else address
-    return None

@@ -1,10 +1,10 @@
-"""Tries to get out of the sandbox that it is run in, in every way of the matrix (probes.py), and tells what came of it.
+"""Tries to break out of the sandbox it runs in, in every way of the matrix (probes.py), and reports what happened.
 
     python -I -S intruder.py ATTEMPTS.json
 
-Prints a line of JSON for each attempt: its name, whether it succeeded, details. It may be wrong about that (what it
-wrote may have landed nowhere), so the other side judges. Every attempt is a process of its own: it may get killed.
-Imports nothing of ours.
+Prints a line of JSON for each attempt: its name, whether it succeeded, details. It may be wrong (what it wrote may
+have gone nowhere), so the other side judges. Every attempt is a process of its own, because it may get killed.
+Imports nothing from Talaria.
 """
 
 import ctypes
@@ -20,14 +20,13 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 ATTEMPT_S = 30
 LIFE_S = 60
-"""Of what is left behind, if nobody ends it."""
+"""How long a process that was left behind lives if nobody ends it."""
 PIECE_BYTES = 32 << 20
 CLONE_NEWUSER = 0x10000000
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
@@ -39,45 +38,40 @@ WATCHED_S = 3.0
 
 
 class Failed(Exception):
-    """It is not possible; why."""
+    """The attempt did not succeed; the text says why."""
 
 
 class NothingToTry(Exception):
-    """There is nothing here to try it with."""
+    """Something that the attempt needs is not here."""
 
 
-Attempt = Callable[[], str]
-"""Answers what it got; raises `Failed` or `OSError`."""
+def main(attempts: list[list[Any]]) -> None:
+    """Each has a name, a function in this file, and its arguments.
 
-
-def main(told: list[list[Any]]) -> None:
-    """Each attempt has a name, a function of this file, and what that takes."""
-    for name, function, *arguments in told:
+    Such a function returns what it got, and raises `Failed` or `OSError`.
+    """
+    for name, function, *arguments in attempts:
         child = os.fork()
         if child == 0:
-            _try(name, partial(globals()[function], *arguments))
+            signal.alarm(ATTEMPT_S)
+            code = 1
+            try:
+                _report(name, True, globals()[function](*arguments))
+                code = 0
+            except NothingToTry as fault:
+                _report(name, None, str(fault))
+                code = 0
+            except (Failed, OSError, subprocess.SubprocessError) as fault:
+                _report(name, False, str(fault))
+                code = 0
+            finally:
+                os._exit(code)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if code != 0:
-            _tell(name, False, f"ended by signal {-code}" if code < 0 else "broke off")
+            _report(name, False, f"ended by signal {-code}" if code < 0 else "broke off")
 
 
-def _try(name: str, attempt: Attempt) -> NoReturn:
-    signal.alarm(ATTEMPT_S)
-    code = 1
-    try:
-        _tell(name, True, attempt())
-        code = 0
-    except NothingToTry as fault:
-        _tell(name, None, str(fault))
-        code = 0
-    except (Failed, OSError, subprocess.SubprocessError) as fault:
-        _tell(name, False, str(fault))
-        code = 0
-    finally:
-        os._exit(code)
-
-
-def _tell(name: str, succeeded: bool | None, detail: str) -> None:
+def _report(name: str, succeeded: bool | None, detail: str) -> None:
     line = json.dumps({"name": name, "succeeded": succeeded, "detail": detail[:400]})
     os.write(1, line.encode() + b"\n")
 
@@ -88,7 +82,7 @@ def read(path: str) -> str:
 
 
 def open_any(paths: list[str]) -> str:
-    """Nothing is read."""
+    """Without reading anything."""
     for path in paths:
         with suppress(OSError):
             os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
@@ -103,7 +97,7 @@ def write(path: str, mark: str) -> str:
 
 
 def move(paths: list[str]) -> str:
-    """And back. Whoever can do that can put anything in their place."""
+    """And back: this would let it put anything in their place."""
     moved: list[str] = []
     for path in paths:
         with suppress(OSError):
@@ -144,7 +138,7 @@ def read_environments(variable: str) -> str:
             for entry in file.read().decode("utf-8", "replace").split("\0"):
                 if entry.startswith(f"{variable}="):
                     return entry
-    raise Failed(f"{seen} could be read, without what was looked for")
+    raise Failed(f"{seen} could be read, none with the canary")
 
 
 def read_through_roots(secret: str) -> str:
@@ -212,18 +206,16 @@ def make_device(project: str) -> str:
 
 
 def open_disks() -> str:
-    for path in ("/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg", *_disks()):
+    disks: list[str] = []
+    for name in {*_list_folder("/dev"), *_list_folder("/sys/class/block"), "sda", "vda", "nvme0n1"}:
+        with suppress(OSError):
+            if stat.S_ISBLK(os.stat(f"/dev/{name}").st_mode):
+                disks.append(f"/dev/{name}")
+    for path in ("/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg", *disks):
         with suppress(OSError):
             os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
             return path
     raise Failed("none can be opened")
-
-
-def _disks() -> Iterator[str]:
-    for name in {*_list_folder("/dev"), *_list_folder("/sys/class/block"), "sda", "vda", "nvme0n1"}:
-        with suppress(OSError):
-            if stat.S_ISBLK(os.stat(f"/dev/{name}").st_mode):
-                yield f"/dev/{name}"
 
 
 def _list_folder(folder: str) -> list[str]:
@@ -233,7 +225,7 @@ def _list_folder(folder: str) -> list[str]:
 
 
 def open_settings() -> str:
-    """Nothing is written."""
+    """Without writing anything."""
     for top in KERNEL:
         for folder, inner, files in os.walk(top):
             inner[:] = [name for name in inner if not (folder == "/proc" and name.isdigit())]
@@ -250,7 +242,7 @@ def change_mode(path: str) -> str:
 
 
 def change_device() -> str:
-    """To what it is."""
+    """To the mode it already has."""
     os.chmod(os.devnull, stat.S_IMODE(os.stat(os.devnull).st_mode))
     return os.devnull
 
@@ -299,7 +291,7 @@ def change_processors(pid: int) -> str:
 
 
 def type_into_terminal() -> str:
-    """Where there is none, into one of our own: what counts is whether the kernel lets us."""
+    """Without one, into a terminal of our own: what counts is whether the kernel allows it."""
     try:
         terminal = os.open("/dev/tty", os.O_RDWR)
     except OSError:
@@ -311,14 +303,14 @@ def type_into_terminal() -> str:
 
 
 def outlive(line: str) -> str:
-    """Leaves a process behind that has nothing to do with us any more."""
+    """Leaves a detached process behind."""
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
             signal.alarm(LIFE_S)
             held = os.open(line, os.O_RDWR)
-            _let_go_of_output()
+            _discard_output()
             os.write(writing, b"+")
             os.read(held, 1)
         os._exit(0)
@@ -328,7 +320,7 @@ def outlive(line: str) -> str:
     return "left a process behind"
 
 
-def _let_go_of_output() -> None:
+def _discard_output() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
@@ -338,7 +330,13 @@ def fork(processes: int) -> str:
     children: list[int] = []
     try:
         while len(children) <= processes:
-            children.append(_sleeper())
+            child = os.fork()
+            if child == 0:
+                signal.alarm(LIFE_S)
+                _discard_output()
+                signal.pause()
+                os._exit(0)
+            children.append(child)
     except BlockingIOError:
         raise Failed(f"stopped after {len(children)}") from None
     finally:
@@ -346,16 +344,6 @@ def fork(processes: int) -> str:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
     return f"{len(children)} at once"
-
-
-def _sleeper() -> int:
-    child = os.fork()
-    if child == 0:
-        signal.alarm(LIFE_S)
-        _let_go_of_output()
-        signal.pause()
-        os._exit(0)
-    return child
 
 
 def fill(scratch_bytes: int, mark: str) -> str:
@@ -378,14 +366,14 @@ def write_large(project: str, file_bytes: int) -> str:
 
 def use_memory(size_bytes: int) -> str:
     held = bytearray(b"x") * size_bytes
-    time.sleep(WATCHED_S)  # who looks only now and then has looked by then
+    time.sleep(WATCHED_S)  # so that a limit that is only checked now and then is checked
     return f"{len(held)} bytes"
 
 
 def use_instances(persons_own: int) -> str:
-    """Only those of a sandbox that has a limit of its own; else it is told that there is none."""
+    """Only those of a sandbox with a limit of its own; otherwise it reports that there is none."""
     if not persons_own:
-        raise NothingToTry("this kernel does not tell how many there are")
+        raise NothingToTry("this kernel does not say how many there are")
     with open("/proc/sys/user/max_inotify_instances") as file:
         ours = int(file.read())
     if ours > persons_own // 2:
@@ -403,7 +391,7 @@ def go_on() -> str:
 
 
 def swap(folder: str, elsewhere: str) -> str:
-    """By turns the folder is itself and a link, until somebody ends us."""
+    """Keeps exchanging the folder with a link, until this process is ended."""
     link = f"{os.path.dirname(folder)}/link"
     os.symlink(elsewhere, link)
     while True:
@@ -419,7 +407,7 @@ def write_in_project(project: str) -> str:
 
 
 def change_in_project(project: str) -> str:
-    """All that programs such as tar and git need of it."""
+    """Everything that programs such as tar and git do to files."""
     file, link = f"{project}/changed", f"{project}/changed-link"
     write(file, "x")
     os.symlink(file, link)
@@ -433,7 +421,7 @@ def change_in_project(project: str) -> str:
         os.utime(opened.fileno(), ns=(1, 2))
     found = os.stat(file)
     if (stat.S_IMODE(found.st_mode), found.st_mtime_ns, os.lstat(link).st_mtime_ns) != (0o710, 2, 4):
-        raise Failed("it has another mode or time")
+        raise Failed("the mode or time is not what was set")
     os.unlink(link)
     os.unlink(file)
     return "mode, owner and times changed"
@@ -470,7 +458,7 @@ def _run(*argv: str) -> str:
         argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False
     )
     if ran.returncode != 0:
-        raise Failed(f"{argv[0]} ended with {ran.returncode}: {ran.stderr[-200:]}")
+        raise Failed(f"{argv[0]} exited with {ran.returncode}: {ran.stderr[-200:]}")
     return ran.stdout or "done"
 
 
@@ -492,5 +480,5 @@ def _libc(function: str, *arguments: int | bytes | None) -> None:
 
 if __name__ == "__main__":
     with open(sys.argv[1]) as description:
-        attempts = json.load(description)
-    main(attempts)
+        described = json.load(description)
+    main(described)  # with the file closed: one of the attempts looks for open descriptors

@@ -1,7 +1,7 @@
-"""The escape matrix: what must fail at which level of sandbox, and the judgement of what came of trying it.
+"""The escape matrix: which attempts must fail at which level of sandbox, and how to judge what came of them.
 
-`intruder.py` makes the attempts inside of a sandbox. It is told where the canaries are, not what they hold, and
-where something outside shows what has happened, that counts, not its word.
+`intruder.py` makes the attempts inside a sandbox. It knows where the canaries are, but not what they contain. Where
+something outside shows what happened, that counts, and not the intruder's word.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from talaria.tools.sandbox.base import Level
 
 Evidence = Literal["word", "secret", "mark", "heard", "changed", "death", "survivor"]
 """Of success: what the intruder says; that it knows a canary's content; its mark in a canary's file; a listener that
-heard the mark; a file or process outside that is not as it was; the end of the decoy; a process that is still there."""
+received the mark; a file or process outside that has changed; the death of the decoy; a process that is still alive."""
 Verdict = Literal["pass", "warn", "fail", "skip"]
 
 SHUT_IN: frozenset[Level] = frozenset({"strict", "landlock"})
@@ -26,24 +26,24 @@ EVERYWHERE: frozenset[Level] = frozenset({"strict", "landlock", "none"})
 class Attempt(msgspec.Struct, frozen=True):
     name: str
     fails_at: frozenset[Level] = NOWHERE
-    """Elsewhere it is a known weakness."""
+    """At other levels it is a known weakness."""
     evidence: Evidence = "word"
     works_at: frozenset[Level] = NOWHERE
-    """Given for what people need: that is no escape, and must not fail there."""
+    """Set for what people need: that is not an escape, and must not fail there."""
 
 
 READS = (
     Attempt("read the secret store", SHUT_IN, "secret"),
     Attempt("read an ssh key", SHUT_IN, "secret"),
     Attempt("read a file of another user", SHUT_IN, "secret"),
-    Attempt("read a file in /tmp of the host", SHUT_IN, "secret"),
+    Attempt("read a file in the host's /tmp", SHUT_IN, "secret"),
     Attempt("open a private key of the machine", SHUT_IN),
 )
 WRITES = (
     Attempt("write the policy", SHUT_IN, "mark"),
-    Attempt("write a start-up file of the home", SHUT_IN, "mark"),
+    Attempt("write a start-up file in the home", SHUT_IN, "mark"),
     Attempt("write authorized keys", SHUT_IN, "mark"),
-    Attempt("write a file in /tmp of the host", SHUT_IN, "mark"),
+    Attempt("write a file in the host's /tmp", SHUT_IN, "mark"),
     Attempt("write through a link out of the project", SHUT_IN, "mark"),
     Attempt("write through a link in place of a repository", SHUT_IN, "mark"),
     Attempt("write .git/hooks", STRICT, "mark"),
@@ -80,12 +80,12 @@ TRICKS = (
     Attempt("use descriptors left open", SHUT_IN),
     Attempt("trace the agent", SHUT_IN),
     Attempt("kill the agent", SHUT_IN, "death"),
-    Attempt("make a user namespace", SHUT_IN),
+    Attempt("create a user namespace", SHUT_IN),
     Attempt("mount a file system", SHUT_IN),
     Attempt("have capabilities", SHUT_IN),
-    Attempt("make a device", SHUT_IN),
+    Attempt("create a device", SHUT_IN),
     Attempt("open a disk or the memory", SHUT_IN),
-    Attempt("open settings of the kernel for writing", SHUT_IN),
+    Attempt("open kernel settings for writing", SHUT_IN),
     Attempt("type into the terminal", SHUT_IN),
     Attempt("outlive the command", SHUT_IN, "survivor"),
     Attempt("start too many processes", SHUT_IN),
@@ -104,7 +104,7 @@ NEEDS = (
             "use gcc",
         )
     ),
-    Attempt("reach a server of its own", works_at=frozenset({"strict", "none"})),
+    Attempt("reach its own server", works_at=frozenset({"strict", "none"})),
 )
 ATTEMPTS = (*READS, *WRITES, *CONNECTIONS, *METADATA, *NEIGHBOURS, *TRICKS, *NEEDS)
 
@@ -112,10 +112,10 @@ ATTEMPTS = (*READS, *WRITES, *CONNECTIONS, *METADATA, *NEIGHBOURS, *TRICKS, *NEE
 class ProbeResult(msgspec.Struct, frozen=True):
     attempt: Attempt
     has_succeeded: bool | None
-    """None: nobody told, and nothing shows it."""
+    """None: unknown."""
     detail: str
     is_tried: bool = True
-    """Not where this machine has nothing that it could be tried on."""
+    """False where this machine has nothing to try it on."""
 
     @property
     def name(self) -> str:
@@ -123,64 +123,70 @@ class ProbeResult(msgspec.Struct, frozen=True):
 
     @property
     def is_escape(self) -> bool:
-        """Also if that it failed is not proven."""
+        """True unless it is proven that it failed."""
         return self.is_tried and not self.attempt.works_at and self.has_succeeded is not False
 
+    @property
+    def is_right(self) -> bool:
+        return bool(self.has_succeeded) if self.attempt.works_at else not self.is_escape
+
     def verdict(self, level: Level) -> Verdict:
-        """`warn`: the level is known for it. `skip`: nothing is known, because it was not tried."""
+        """`warn`: a known weakness of the level. `skip`: it was not tried, so nothing is known."""
         if not self.is_tried:
             return "skip"
-        is_right = self.has_succeeded if self.attempt.works_at else not self.is_escape
-        if is_right:
+        if self.is_right:
             return "pass"
         return "fail" if level in self.attempt.fails_at | self.attempt.works_at else "warn"
 
 
 class ProbeLine(msgspec.Struct, frozen=True):
-    """A line of the intruder."""
+    """A line that the intruder prints."""
 
     name: str
     succeeded: bool | None
-    """None: there is nothing here to try it with."""
+    """None: it lacks what it needs to try."""
     detail: str
 
 
 def judge(lines: Iterable[str], canaries: Canaries) -> list[ProbeResult]:
-    """What the intruder wrote, line by line, beside what the canaries show. They have to be there still."""
-    told = {one.name: one for one in map(decode_line, lines) if one is not None}
-    return [_judge_attempt(attempt, told.get(attempt.name), canaries) for attempt in ATTEMPTS]
+    """Compares what the intruder printed with what the canaries show, which must still be planted."""
+    reported = {one.name: one for one in map(decode_line, lines) if one is not None}
+    results: list[ProbeResult] = []
+    for attempt in ATTEMPTS:
+        line = reported.get(attempt.name)
+        shown = _find_evidence(attempt, line, canaries)
+        if line is None and not shown:
+            if canaries.is_missing(attempt.name):
+                results.append(ProbeResult(attempt, None, "there is nothing here to try it on", is_tried=False))
+            else:
+                results.append(ProbeResult(attempt, None, "no answer"))
+            continue
+        claim = line or ProbeLine(attempt.name, False, "")
+        if claim.succeeded is None and not shown:
+            results.append(ProbeResult(attempt, None, claim.detail, is_tried=False))
+        elif shown is None:
+            results.append(ProbeResult(attempt, claim.succeeded, claim.detail))
+        else:
+            idle = " (without effect outside)" if claim.succeeded and not shown else ""
+            results.append(ProbeResult(attempt, shown, claim.detail + idle))
+    return results
 
 
 def decode_line(line: str) -> ProbeLine | None:
-    """None: it is no line of the intruder."""
+    """None: the intruder did not print it."""
     try:
         return msgspec.json.decode(line, type=ProbeLine)
     except msgspec.MsgspecError:
         return None
 
 
-def _judge_attempt(attempt: Attempt, told: ProbeLine | None, canaries: Canaries) -> ProbeResult:
-    shown = _find_evidence(attempt, told, canaries)
-    if told is None and not shown:
-        if canaries.is_missing(attempt.name):
-            return ProbeResult(attempt, None, "there is nothing here to try it on", is_tried=False)
-        return ProbeResult(attempt, None, "no answer")
-    claim = ProbeLine(attempt.name, False, "") if told is None else told
-    if claim.succeeded is None and not shown:
-        return ProbeResult(attempt, None, claim.detail, is_tried=False)
-    if shown is None:
-        return ProbeResult(attempt, claim.succeeded, claim.detail)
-    idle = " (without effect outside)" if claim.succeeded and not shown else ""
-    return ProbeResult(attempt, shown, claim.detail + idle)
-
-
-def _find_evidence(attempt: Attempt, told: ProbeLine | None, canaries: Canaries) -> bool | None:
-    """None: nothing could show it."""
+def _find_evidence(attempt: Attempt, line: ProbeLine | None, canaries: Canaries) -> bool | None:
+    """Whether something outside shows that it succeeded; None: nothing could."""
     match attempt.evidence:
         case "word":
             return None
         case "secret":
-            return told is not None and canaries.is_secret_in(told.detail)
+            return line is not None and canaries.is_secret_in(line.detail)
         case "mark":
             return canaries.is_marked(attempt.name)
         case "heard":
