@@ -115,8 +115,8 @@ LINES = [
     asked("500, again and again", *[Refusal(500)] * 3),
     asked("429", Refusal(429, 20), pause_s=20),
     asked("401", Refusal(401), says="does not know the bot's token .* TELEGRAM_BOT_TOKEN"),
-    asked("409", Refusal(409), says="Another program reads the messages .* a bot of its own"),
-    LineRow("another program asks", ask_as_well, (TELEGRAM,), says="Another program reads the messages"),
+    asked("409", Refusal(409), says="Another program reads .* a bot of its own"),
+    LineRow("another program asks", ask_as_well, (TELEGRAM,), says="Another program reads"),
 ]
 
 

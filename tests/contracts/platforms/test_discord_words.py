@@ -19,7 +19,7 @@ from talaria.platforms.discord.channels import Bookmarks
 from talaria.platforms.discord.config import DiscordSettings, check
 from talaria.platforms.discord.incoming import DiscordAccount, DiscordChannel, DiscordInteraction, DiscordMessage
 from talaria.platforms.discord.render import MAX_CHARS, content, plain, render
-from talaria.platforms.failures import silence
+from talaria.platforms.http_sessions import explain_no_answer
 from talaria.platforms.splitting import units
 from talaria.testing.manual_clock import ManualClock
 
@@ -199,7 +199,7 @@ def test_answer_that_is_not_discords_is_understood(
     ],
 )
 def test_broken_connection_is_understood(error: Exception, failure: type[PlatformFailure]) -> None:
-    assert type(silence("Discord", error)) is failure
+    assert type(explain_no_answer("Discord", error)) is failure
 
 
 def settings(**more: Any) -> DiscordSettings:

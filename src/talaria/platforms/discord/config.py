@@ -4,8 +4,7 @@ import re
 
 from talaria.core.errors import BadConfig
 from talaria.core.secret import Secret
-from talaria.platforms.base import PlatformSettings
-from talaria.platforms.id_settings import IdForm, check_ids
+from talaria.platforms.base import IdForm, PlatformSettings, check_ids
 
 _WHERE = "gateway.platforms.discord"
 _HOW = (

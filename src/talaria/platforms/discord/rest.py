@@ -15,8 +15,15 @@ import msgspec
 from talaria.net.urls import proxy_for
 from talaria.platforms.base import AccessLost, File, NotTaken, PlatformFailure, Refused, Rejected, Unsure
 from talaria.platforms.discord.incoming import read
-from talaria.platforms.failures import pause_s, silence
-from talaria.platforms.http_sessions import PIECE_BYTES, certificates, open_file, open_session, save
+from talaria.platforms.http_sessions import (
+    CHUNK_BYTES,
+    explain_no_answer,
+    load_certificates,
+    open_file,
+    open_session,
+    parse_retry_after,
+    save,
+)
 
 _CONNECT_S = 10.0
 _ANSWER_S = 30.0
@@ -63,7 +70,7 @@ class Rest:
         query: Mapping[str, str] | None = None,
         file: File | None = None,
     ) -> bytes:
-        """The answer's body. Raises what `refusal` and `silence` make of everything else."""
+        """The answer's body. Raises what `refusal` and `explain_no_answer` make of everything else."""
         headers = {"Authorization": f"Bot {self.token}", **_AGENT}
         if body is not None and file is None:
             headers["Content-Type"] = "application/json"
@@ -83,7 +90,7 @@ class Rest:
                 ) as response:
                     content = await response.read()
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                raise silence("Discord", error) from error
+                raise explain_no_answer("Discord", error) from error
         if response.status >= 300:
             raise refusal(response.status, response.headers, content)
         return content
@@ -117,7 +124,7 @@ class Rest:
                     return False
                 if response.status != 200:
                     raise NotTaken(f"Discord's file server answered with {response.status}.")
-                await save(response.content.iter_chunked(PIECE_BYTES), to, max_bytes)
+                await save(response.content.iter_chunked(CHUNK_BYTES), to, max_bytes)
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
             return False
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -127,7 +134,7 @@ class Rest:
 
 @asynccontextmanager
 async def connect(api_url: str, token: str) -> AsyncGenerator[Rest]:
-    async with open_session(await certificates()) as session:
+    async with open_session(await load_certificates()) as session:
         yield Rest(session, api_url, token)
 
 
@@ -147,7 +154,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> PlatformFai
     said = f"{told.message or 'no reason given'} ({told.code or status})"
     if status == 429:
         exact_s = told.retry_after  # the header is all there is when Discord's own servers were not reached
-        wait_s = pause_s(headers.get("Retry-After", "")) if exact_s is None else max(exact_s, 0.0)
+        wait_s = parse_retry_after(headers.get("Retry-After", "")) if exact_s is None else max(exact_s, 0.0)
         return NotTaken("Discord asks to slow down.", retry_after_s=wait_s)
     if status == 401:
         return Refused(f"Discord does not take the bot's token: copy it again from {PORTAL}.")

@@ -6,8 +6,7 @@ from urllib.parse import urlsplit
 
 from talaria.core.errors import BadConfig
 from talaria.core.secret import NO_SECRET, Secret
-from talaria.platforms.base import PlatformSettings
-from talaria.platforms.id_settings import IdForm, check_ids
+from talaria.platforms.base import IdForm, PlatformSettings, check_ids
 
 _WHERE = "gateway.platforms.matrix"
 _PERSON = IdForm(

@@ -16,8 +16,7 @@ from nio.crypto import ENCRYPTION_ENABLED  # pyright: ignore[reportMissingTypeSt
 from talaria.core.aio import in_thread
 from talaria.core.fs import read_bytes, replace_file
 from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Refused, Rejected, Unsure
-from talaria.platforms.failures import format_quote, harmless, silence
-from talaria.platforms.http_sessions import certificates
+from talaria.platforms.http_sessions import explain_no_answer, format_quote, load_certificates, resolve_doubt
 from talaria.platforms.matrix.config import MatrixSettings
 
 TRANSPORT = (aiohttp.ClientError, TimeoutError, OSError)
@@ -108,7 +107,7 @@ async def make_client(settings: MatrixSettings, home: Path) -> MatrixClient:
     config = nio.AsyncClientConfig(
         max_limit_exceeded=0, max_timeouts=0, request_timeout=REQUEST_S, encryption_enabled=is_encrypting
     )
-    trusted: Any = await certificates(settings.homeserver)
+    trusted: Any = await load_certificates(settings.homeserver)
     url = settings.homeserver.rstrip("/")
     return MatrixClient(url, settings.user_id, store_path=str(home), config=config, ssl=trusted)
 
@@ -124,7 +123,7 @@ async def await_answer(work: Awaitable[object], kind: type[A]) -> A:
     try:
         answer = await work
     except TRANSPORT as fault:
-        raise silence(SERVER, fault) from fault
+        raise explain_no_answer(SERVER, fault) from fault
     if isinstance(answer, kind) and _status(answer) < 400:
         return answer
     raise _to_failure(answer)
@@ -135,7 +134,7 @@ async def read(work: Awaitable[object], kind: type[A]) -> A:
     try:
         return await await_answer(work, kind)
     except Unsure as failure:
-        raise harmless(failure) from failure
+        raise resolve_doubt(failure) from failure
 
 
 def _to_failure(answer: object) -> PlatformFailure:

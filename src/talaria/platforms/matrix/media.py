@@ -18,8 +18,7 @@ from Crypto.Cipher import AES
 from Crypto.Util import Counter
 
 from talaria.platforms.base import PICTURES, AccessLost, Attachment, File, Rejected
-from talaria.platforms.failures import harmless, silence
-from talaria.platforms.http_sessions import PIECE_BYTES, save
+from talaria.platforms.http_sessions import CHUNK_BYTES, explain_no_answer, resolve_doubt, save
 from talaria.platforms.matrix import matrix_client
 from talaria.platforms.matrix.incoming import Media
 from talaria.platforms.matrix.matrix_client import API, SERVER, MatrixClient, read
@@ -72,14 +71,14 @@ async def download(client: MatrixClient, attachment: Attachment, to: Path, max_b
     try:
         async with await client.send("GET", path, headers=client.authorization, timeout=0) as answer:
             _check(answer, attachment)
-            pieces = answer.content.iter_chunked(PIECE_BYTES)
+            pieces = answer.content.iter_chunked(CHUNK_BYTES)
             if media.key:
                 async with aclosing(_decrypt(pieces, media, attachment.name)) as opened:
                     await save(opened, to, max_bytes)
             else:
                 await save(pieces, to, max_bytes)
     except matrix_client.TRANSPORT as fault:
-        raise harmless(silence(SERVER, fault)) from fault
+        raise resolve_doubt(explain_no_answer(SERVER, fault)) from fault
 
 
 def _check(answer: aiohttp.ClientResponse, attachment: Attachment) -> None:
@@ -87,7 +86,7 @@ def _check(answer: aiohttp.ClientResponse, attachment: Attachment) -> None:
         return
     if answer.status in {403, 404}:
         raise Rejected(f"{attachment.name} is gone from the Matrix server.")
-    raise harmless(matrix_client.refusal(answer.status, "", "", None))
+    raise resolve_doubt(matrix_client.refusal(answer.status, "", "", None))
 
 
 async def _decrypt(pieces: AsyncIterable[bytes], media: Media, name: str) -> AsyncGenerator[bytes]:

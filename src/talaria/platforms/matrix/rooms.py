@@ -20,7 +20,7 @@ import nio  # pyright: ignore[reportMissingTypeStubs]
 from talaria.core.aio import in_thread
 from talaria.core.fs import read_bytes, replace_file
 from talaria.platforms.base import AccessLost, ChatKind, Kit, PlatformFailure, Refused, Rejected, Sender
-from talaria.platforms.failures import harmless
+from talaria.platforms.http_sessions import resolve_doubt
 from talaria.platforms.matrix import matrix_client
 from talaria.platforms.matrix.incoming import MatrixAccount
 from talaria.platforms.matrix.matrix_client import API, MatrixClient, await_answer, read
@@ -357,5 +357,5 @@ class Rooms:
         headers = {**self._client.authorization, "Content-Type": "application/json"}
         async with await self._client.send("PUT", path, content, headers) as answer:
             if answer.status != 200:
-                raise harmless(matrix_client.refusal(answer.status, "", "", None))
+                raise resolve_doubt(matrix_client.refusal(answer.status, "", "", None))
         return True

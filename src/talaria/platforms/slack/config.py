@@ -8,8 +8,7 @@ import msgspec
 
 from talaria.core.errors import BadConfig
 from talaria.core.secret import NO_SECRET, Secret
-from talaria.platforms.base import PlatformSettings
-from talaria.platforms.id_settings import IdForm, check_ids
+from talaria.platforms.base import IdForm, PlatformSettings, check_ids
 
 API_URL = "https://slack.com/api/"
 

@@ -32,8 +32,7 @@ from talaria.platforms.base import (
     Rejected,
     SentId,
 )
-from talaria.platforms.failures import harmless
-from talaria.platforms.http_sessions import PIECE_BYTES, open_file, save
+from talaria.platforms.http_sessions import CHUNK_BYTES, open_file, resolve_doubt, save
 from talaria.platforms.slack import incoming, render
 from talaria.platforms.slack.config import SlackSettings, check
 from talaria.platforms.slack.history import Marks, Missed
@@ -83,7 +82,7 @@ async def _upload(web: Web, url: str, name: str, content: BinaryIO) -> None:
         ) as answer:
             status = answer.status
     except FAULTS as fault:
-        raise harmless(failure(fault)) from fault
+        raise resolve_doubt(failure(fault)) from fault
     if status != 200:
         raise _make_fetch_failure(status, f"Slack does not take {name}")
 
@@ -100,9 +99,9 @@ async def fetch(web: Web, settings: SlackSettings, attachment: Attachment, to: P
             is_login = answer.content_type == "text/html" and attachment.mime != "text/html"
             if answer.status != 200 or is_login:
                 raise _make_fetch_failure(answer.status, f"Slack does not hand out {attachment.name or 'the file'}")
-            await save(answer.content.iter_chunked(PIECE_BYTES), to, max_bytes)
+            await save(answer.content.iter_chunked(CHUNK_BYTES), to, max_bytes)
     except FAULTS as fault:
-        raise harmless(failure(fault)) from fault
+        raise resolve_doubt(failure(fault)) from fault
 
 
 def _make_fetch_failure(status: int, sentence: str) -> PlatformFailure:

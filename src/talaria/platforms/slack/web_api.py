@@ -14,8 +14,13 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from talaria.net.urls import proxy_for
 from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Refused, Rejected, Unsure
-from talaria.platforms.failures import harmless, pause_s, silence
-from talaria.platforms.http_sessions import certificates, open_session
+from talaria.platforms.http_sessions import (
+    explain_no_answer,
+    load_certificates,
+    open_session,
+    parse_retry_after,
+    resolve_doubt,
+)
 from talaria.platforms.slack.config import SlackSettings
 
 FAULTS = (SlackApiError, aiohttp.ClientError, TimeoutError, OSError, msgspec.ValidationError)
@@ -52,7 +57,7 @@ def failure(fault: Exception) -> PlatformFailure:
         return _to_failure(fault)
     if isinstance(fault, msgspec.ValidationError):
         return Unsure("Slack's answer cannot be read.")
-    return silence("Slack", fault)
+    return explain_no_answer("Slack", fault)
 
 
 def _to_failure(fault: SlackApiError) -> PlatformFailure:
@@ -60,7 +65,9 @@ def _to_failure(fault: SlackApiError) -> PlatformFailure:
     data = getattr(answer, "data", None)
     body = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
     status: int = getattr(answer, "status_code", 0) or getattr(answer, "status", 0)
-    return _by_word(str(body.get("error") or ""), status, body, pause_s(answer.headers.get("Retry-After", "")))
+    return _by_word(
+        str(body.get("error") or ""), status, body, parse_retry_after(answer.headers.get("Retry-After", ""))
+    )
 
 
 def _by_word(word: str, status: int, body: dict[str, Any], retry_after_s: float | None) -> PlatformFailure:
@@ -200,11 +207,11 @@ class Web:
         try:
             return await self.write(method, answer, **arguments)
         except Unsure as lost:
-            raise harmless(lost) from lost
+            raise resolve_doubt(lost) from lost
 
 
 @asynccontextmanager
 async def open_web(settings: SlackSettings) -> AsyncGenerator[Web]:
-    trusted = await certificates()
+    trusted = await load_certificates()
     async with open_session(trusted, _TIMEOUT) as session:
         yield Web(settings, session, trusted)

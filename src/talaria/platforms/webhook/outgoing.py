@@ -14,7 +14,7 @@ from talaria.core.errors import BadConfig, CertificateRefused, ProviderFailure
 from talaria.net.client import HttpClient, Response
 from talaria.net.web_settings import Timeouts
 from talaria.platforms.base import AccessLost, NotTaken, Outbound, PlatformFailure, Refused, Rejected, SentId, Unsure
-from talaria.platforms.failures import NEVER_SENT, pause_s
+from talaria.platforms.http_sessions import NEVER_SENT, parse_retry_after
 from talaria.platforms.webhook import config
 from talaria.platforms.webhook.config import WebhookSettings
 
@@ -48,7 +48,7 @@ def _wait_s(retry_after: str, now: float) -> float | None:
     try:
         return max(0.0, parsedate_to_datetime(retry_after).timestamp() - now)
     except (ValueError, OverflowError):
-        return pause_s(retry_after)
+        return parse_retry_after(retry_after)
 
 
 _TIMEOUTS = Timeouts(connect_s=10.0, first_byte_s=30.0, chunk_s=10.0, total_s=60.0)
