@@ -151,7 +151,7 @@ DOORS = [
     shut(SLACK, "auth.test", "a bad token", SLACK.no_entry, state="refused", says="check SLACK_BOT_TOKEN"),
     shut(SLACK, "auth.test", "500", *[Refusal(500)] * 4, **TROUBLE),
     shut(SLACK, "apps.connections.open", "lost answers", *[LostAnswer()] * 4, **TROUBLE),
-    shut(SLACK, "apps.connections.open", "429", Refusal(429, 60), state="waiting", says="asks to wait", pause_s=60),
+    shut(SLACK, "apps.connections.open", "429", Refusal(429, 60), state="waiting", says="asks us to wait", pause_s=60),
 ]
 
 
