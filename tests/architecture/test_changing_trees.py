@@ -87,7 +87,6 @@ ELSEWHERE = {
     ),
     "reads copies that we have made in our home, to send them": (
         "platforms/http_sessions",
-        "platforms/matrix/media",
         "platforms/telegram/platform",
     ),
     "reads files of the program itself": (

@@ -76,14 +76,7 @@ def _block(node: Node, indent: int) -> Iterator[Element]:
             inner = _merge_sections(element for child in node.children for element in _block(child, 0))
             yield {"type": "rich_text_quote", "elements": [_text(_flat(inner) or " ", {})]}
         case "table":
-            rows = [
-                [
-                    "".join(_words(span) for child in cell.children for span in _spans(child, {}))
-                    for cell in row.children
-                ]
-                for part in node.children
-                for row in part.children
-            ]
+            rows = [[_cell(cell) for cell in row.children] for part in node.children for row in part.children]
             yield _make_code_block(align_table(rows, between="  ", joint="  "), "")
         case _:
             yield _section([_text("———", {})])
