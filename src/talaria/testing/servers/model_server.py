@@ -216,7 +216,22 @@ class ModelServer:
         if isinstance(answer, Failure):
             return _failure_response(answer, wire)
         reply = Reply(answer) if isinstance(answer, str) else answer
-        return _reply_response(reply, wire, cast("dict[str, Any]", body))
+        if reply.faults.duplicate_ids:
+            reply = reply.with_one_call_id()
+        asked = cast("dict[str, Any]", body)
+        model = str(asked.get("model", ""))
+        if not asked.get("stream"):
+            response = _json_response(200, _describe(wire.document(reply, model), reply.faults))
+        else:
+            options: Mapping[str, Any] = asked.get("stream_options") or {}
+            has_usage = wire is not chat_wire or options.get("include_usage")
+            events = wire.events(reply if has_usage else replace(reply, usage=None), model)
+            changed = (
+                (name, data if isinstance(data, str) else _describe(data, reply.faults)) for name, data in events
+            )
+            parts = list(frame_event(changed, reply.faults))
+            response = HttpResponse(200, "text/event-stream; charset=utf-8", parts, is_chunked=True)
+        return _apply_faults(replace(response, headers=reply.headers), reply.faults)
 
 
 class _Closed(Exception):
@@ -235,22 +250,6 @@ def _failure_response(failure: Failure, wire: WireModule) -> HttpResponse:
     content = body if isinstance(body, bytes) else dump(body)
     response = HttpResponse(failure.status, "application/json", [content], headers=failure.headers)
     return _apply_faults(response, failure.faults)
-
-
-def _reply_response(reply: Reply, wire: WireModule, asked: Mapping[str, Any]) -> HttpResponse:
-    model = str(asked.get("model", ""))
-    if reply.faults.duplicate_ids:
-        reply = reply.with_one_call_id()
-    if not asked.get("stream"):
-        response = _json_response(200, _describe(wire.document(reply, model), reply.faults))
-    else:
-        options: Mapping[str, Any] = asked.get("stream_options") or {}
-        has_usage = wire is not chat_wire or options.get("include_usage")
-        events = wire.events(reply if has_usage else replace(reply, usage=None), model)
-        changed = ((name, data if isinstance(data, str) else _describe(data, reply.faults)) for name, data in events)
-        parts = list(frame_event(changed, reply.faults))
-        response = HttpResponse(200, "text/event-stream; charset=utf-8", parts, is_chunked=True)
-    return _apply_faults(replace(response, headers=reply.headers), reply.faults)
 
 
 def _describe(data: JsonObject, faults: Faults) -> JsonObject:
