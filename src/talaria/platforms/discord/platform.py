@@ -270,22 +270,21 @@ class DiscordPlatform:
         kind = _THREAD_IN.get(parent.type)
         if kind is None:
             return None
-        body = {"name": name.strip()[:100] or "…", "auto_archive_duration": _WEEK_MIN}
+        thread_name = name.strip()[:100] or "…"
+        body = {"name": thread_name, "auto_archive_duration": _WEEK_MIN}
         try:
             answer = await self._api.call("POST", f"/channels/{parent.id}/threads", {**body, "type": kind})
         except (AccessLost, Rejected):
-            answer = await self._create_thread_under_message(parent.id, body)
+            messages = f"/channels/{parent.id}/messages"
+            message = {"content": render.content(thread_name), "allowed_mentions": _NO_MENTIONS}
+            sent = decode_answer(await self._api.call("POST", messages, message), ObjectId).id
+            try:
+                answer = await self._api.call("POST", f"{messages}/{sent}/threads", body)
+            except PlatformFailure:
+                with suppress(PlatformFailure):
+                    await self._api.call("DELETE", f"{messages}/{sent}")
+                raise
         return Address("discord", where.chat, decode_answer(answer, DiscordChannel).id)
-
-    async def _create_thread_under_message(self, parent: str, body: dict[str, Any]) -> bytes:
-        message = {"content": render.content(body["name"]), "allowed_mentions": _NO_MENTIONS}
-        sent = decode_answer(await self._api.call("POST", f"/channels/{parent}/messages", message), ObjectId).id
-        try:
-            return await self._api.call("POST", f"/channels/{parent}/messages/{sent}/threads", body)
-        except PlatformFailure:
-            with suppress(PlatformFailure):
-                await self._api.call("DELETE", f"/channels/{parent}/messages/{sent}")
-            raise
 
     async def offer_commands(self, menu: Sequence[tuple[str, str]]) -> None:
         text = {"type": 3, "name": "text", "description": "What follows the command", "required": False}

@@ -294,8 +294,12 @@ class Rooms:
                 await self._memory.save()
             try:
                 await read(self._client.join(room), nio.JoinResponse)
-                if invitation.is_direct:
-                    await self._store_direct(room, invitation.sender)
+                if invitation.is_direct:  # in our account data, for other apps, and in case our own file is lost
+                    kept = await self._fetch_directs()
+                    rooms = tuple({*kept.get(invitation.sender, ()), room})
+                    path = f"/v3/user/{quote(self._client.user_id, safe='')}/account_data/m.direct"
+                    directs = msgspec.json.encode({**kept, invitation.sender: rooms})
+                    await self._client.request("PUT", path, directs)
             except Refused:
                 raise
             except (AccessLost, Rejected) as fault:
@@ -311,10 +315,3 @@ class Rooms:
             return msgspec.convert(kept.rooms, dict[str, tuple[str, ...]])
         except (Rejected, msgspec.ValidationError):  # there are none
             return {}
-
-    async def _store_direct(self, room: str, person: str) -> None:
-        """In our account data, for other apps of the account, and for us in case our own file is lost."""
-        kept = await self._fetch_directs()
-        directs = {**kept, person: tuple({*kept.get(person, ()), room})}
-        path = f"/v3/user/{quote(self._client.user_id, safe='')}/account_data/m.direct"
-        await self._client.request("PUT", path, msgspec.json.encode(directs))

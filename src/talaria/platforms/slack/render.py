@@ -76,7 +76,7 @@ def _block(node: Node, indent: int) -> Iterator[Element]:
             inner = _merge_sections(element for child in node.children for element in _block(child, 0))
             yield {"type": "rich_text_quote", "elements": [_text(_flat(inner) or " ", {})]}
         case "table":
-            rows = [[_cell(cell) for cell in row.children] for part in node.children for row in part.children]
+            rows = [[_plain(cell) for cell in row.children] for part in node.children for row in part.children]
             yield _make_code_block(align_table(rows, between="  ", joint="  "), "")
         case _:
             yield _section([_text("———", {})])
@@ -132,8 +132,12 @@ def _inline(node: Node, style: Mapping[str, bool]) -> Iterator[Element]:
             if _ADDRESS.fullmatch(url) is None:
                 yield from [*_spans(node, style), _text(f" ({url})", style)]
             else:
-                words = "".join(_words(span) for span in _spans(node, {}))
-                yield {"type": "link", "url": url, "text": words or url, **({"style": dict(style)} if style else {})}
+                yield {
+                    "type": "link",
+                    "url": url,
+                    "text": _plain(node) or url,
+                    **({"style": dict(style)} if style else {}),
+                }
         case _:
             more = {_STYLES[node.type]: True} if node.type in _STYLES else {}
             yield from _spans(node, {**style, **more})
@@ -157,8 +161,8 @@ def _merge_sections(elements: Iterable[Element]) -> list[Element]:
     return merged
 
 
-def _cell(node: Node) -> str:
-    return "".join(_words(span) for child in node.children for span in _spans(child, {}))
+def _plain(node: Node) -> str:
+    return "".join(_words(span) for span in _spans(node, {}))
 
 
 def _flat(elements: Iterable[Element]) -> str:

@@ -199,16 +199,16 @@ def _read_message(message: _Message, me: TelegramAccount) -> Arrival | None:
     )
     if message.forward_origin is not None:  # somebody else's words are never a command, and never address us
         return replace(arrival, forwarded=Quoted(said, author=_author(message.forward_origin)), is_continued=True)
-    mentions = tuple(_find_mentions(said, entities, me))
+    text, is_mentioned = _strip_mentions(said, entities, me)
     reply_to = _read_reply(message, me)
     is_bare_command = any(  # one without a bot's name, as apps write it where there is only one bot
         entity.type == "bot_command" and entity.offset == 0 and "@" not in cut_units(said, 0, entity.length)
         for entity in entities
     )
-    is_for_us = bool(mentions) or is_bare_command or (reply_to is not None and reply_to.is_ours)
+    is_for_us = is_mentioned or is_bare_command or (reply_to is not None and reply_to.is_ours)
     return replace(
         arrival,
-        text=_remove_spans(said, mentions),
+        text=text,
         is_addressed=arrival.kind == "group" and is_for_us,
         reply_to=reply_to,
         is_continued=message.media_group_id is not None or units(message.text) >= SPLIT_UNITS,
@@ -298,27 +298,24 @@ def _read_reply(message: _Message, me: TelegramAccount) -> Quoted | None:
     return Quoted(text, author=channel or (_sender(answered.from_).name if answered.from_ is not None else ""))
 
 
-def _find_mentions(said: str, entities: tuple[_Entity, ...], me: TelegramAccount) -> Iterator[tuple[int, int]]:
-    """The spans, in units, that mention us; in a command only the `@` part."""
+def _strip_mentions(said: str, entities: tuple[_Entity, ...], me: TelegramAccount) -> tuple[str, bool]:
+    """The text without the mentions of us, and whether there are any. Of a command, only the `@` part goes."""
+    spans: list[tuple[int, int]] = []  # in units
     us = f"@{me.username}".lower()
     for entity in entities:
         start, end = entity.offset, entity.offset + entity.length
         named = cut_units(said, start, end).lower()
         if entity.type == "bot_command" and named.endswith(us):
-            yield end - len(us), end
+            spans.append((end - len(us), end))
         elif (entity.type == "mention" and named == us) or (
             entity.type == "text_mention" and entity.user is not None and entity.user.id == me.id
         ):
-            yield start, end
-
-
-def _remove_spans(said: str, spans: tuple[tuple[int, int], ...]) -> str:
-    """The text without these spans and the spaces around them."""
+            spans.append((start, end))
     text, at = "", 0
     for start, end in sorted(spans):
         text = _join(text, cut_units(said, at, start))
         at = max(at, end)
-    return _join(text, cut_units(said, at, units(said))).strip() if spans else said.strip()
+    return _join(text, cut_units(said, at, units(said))).strip() if spans else said.strip(), bool(spans)
 
 
 def _join(text: str, more: str) -> str:

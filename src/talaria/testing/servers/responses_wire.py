@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from talaria.testing.servers.chat_wire import error
-from talaria.testing.servers.scripted_replies import JsonObject, Reply, ReplyUsage, SseEvent, Stop
+from talaria.testing.servers.scripted_replies import JsonObject, Reply, SseEvent, Stop
 
 __all__ = ["document", "error", "events"]
 
@@ -16,11 +16,20 @@ _BLANKS: dict[str, JsonObject] = {
 
 
 def document(reply: Reply, model: str) -> JsonObject:
+    counts, usage = reply.usage, None
+    if counts is not None:
+        usage = {
+            "input_tokens": counts.all_input,
+            "input_tokens_details": {"cached_tokens": counts.cache_read, "cache_write_tokens": counts.cache_write},
+            "output_tokens": counts.output,
+            "output_tokens_details": {"reasoning_tokens": counts.reasoning},
+            "total_tokens": counts.all_input + counts.output,
+        }
     reason = _INCOMPLETE.get(reply.stop_reason)
     return {
         **_response(model, "incomplete" if reason else "completed"),
         "output": _output(reply),
-        "usage": _usage(reply.usage) if reply.usage else None,
+        "usage": usage,
         "incomplete_details": {"reason": reason} if reason else None,
     }
 
@@ -113,14 +122,4 @@ def _response(model: str, status: str) -> JsonObject:
         "tools": [],
         "top_p": 1.0,
         "usage": None,
-    }
-
-
-def _usage(usage: ReplyUsage) -> JsonObject:
-    return {
-        "input_tokens": usage.all_input,
-        "input_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},
-        "output_tokens": usage.output,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
-        "total_tokens": usage.all_input + usage.output,
     }
