@@ -85,8 +85,7 @@ ELSEWHERE = {
     ),
     "reads copies that we have made in our home, to send them": (
         "platforms/http_sessions",
-        "platforms/matrix/media",
-        "platforms/telegram/outgoing",
+        "platforms/telegram/platform",
     ),
     "reads files of the program itself": (
         "cli/sessions/page",

@@ -29,7 +29,7 @@ def test_platforms_say_what_they_need(talaria: Talaria) -> None:
     assert "TELEGRAM_BOT_TOKEN" in rows["telegram"]["variables"]
     lines = talaria("gateway", "platforms").stdout
     assert "not set up  telegram  Telegram; reads TELEGRAM_BOT_TOKEN" in lines
-    assert "Write /newbot to @BotFather" in lines
+    assert "Send /newbot to @BotFather" in lines
 
 
 def test_a_platform_without_its_packages_says_how_to_get_them(talaria: Talaria, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""The one HTTP client: one pool per address, one TLS context; and the splitter of event streams.
+"""The HTTP client, with one pool per address and one TLS context; and the splitter of event streams.
 
-Proxies (`HTTPS_PROXY`, `NO_PROXY`) and a corporate CA (`SSL_CERT_FILE`) are honoured. Redirects are
-not followed, so that a key never travels to another host. Besides platforms, aiohttp is imported
-only here and in `exchange.py` (docs/adr/0002).
+Proxies (`HTTPS_PROXY`, `NO_PROXY`) and a corporate CA (`SSL_CERT_FILE`) are honoured. Redirects are not followed, so
+that a key never travels to another host. Apart from platforms, only this module and `exchange.py` import aiohttp
+(docs/adr/0002).
 """
 
 import errno
@@ -66,7 +66,7 @@ class ConnectionPool:
 
 MAX_ERROR_BODY_BYTES = 64 << 10
 _REFUSALS = {errno.ECONNREFUSED, errno.EADDRNOTAVAIL}
-"""Of a loopback address; the second on machines without IPv6."""
+"""From a loopback address; the second occurs on machines without IPv6."""
 
 
 class Response:
@@ -85,7 +85,12 @@ class Response:
                 async with self._watch.limit(self._timeouts.chunk_s):
                     chunk = await content.readany()
             except (aiohttp.ClientError, OSError, TimeoutError) as fault:
-                raise _explain_loss(self._host, fault, self._watch, self._timeouts) from fault
+                reason = f"The connection to {self._host} broke in the middle of an answer."
+                if isinstance(fault, TimeoutError) and self._watch.is_out_of_time:
+                    reason = f"{self._host} had not finished its answer within {self._timeouts.total_s:g} s."
+                elif isinstance(fault, TimeoutError):
+                    reason = f"{self._host} sent nothing for {self._timeouts.chunk_s:g} s in the middle of an answer."
+                raise Disconnected(reason) from fault
             if not chunk:
                 return
             yield chunk
@@ -123,7 +128,7 @@ class HttpClient:
     def post(
         self, url: str, *, body: bytes, headers: Mapping[str, str], timeouts: Timeouts
     ) -> AbstractAsyncContextManager[Response]:
-        """The response, once its head has arrived; leaving the context ends it."""
+        """The response, once its head has arrived. Leaving the context closes it."""
         return self._request("POST", url, body, headers, timeouts)
 
     def get(self, url: str, *, headers: Mapping[str, str], timeouts: Timeouts) -> AbstractAsyncContextManager[Response]:
@@ -158,7 +163,7 @@ class HttpClient:
                 shown = url.rpartition("@")[2]
                 raise BadConfig(f"{shown!r} is not an address: check base_url in config.yaml.") from fault
             except (aiohttp.ClientError, OSError, TimeoutError) as fault:
-                if pool.proxy is None and _is_loopback(url) and _is_refusal(fault):
+                if pool.proxy is None and _is_refused_on_loopback(url, fault):
                     raise Disconnected(f"Nothing is listening on {host}.", kind="not_listening") from fault
                 raise _explain_unreachable(host, fault, timeouts) from fault
             except ValueError as fault:
@@ -176,19 +181,15 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _is_loopback(url: str) -> bool:
+def _is_refused_on_loopback(url: str, fault: Exception) -> bool:
     name = urlsplit(url).hostname or ""
     try:
-        return ip_address(name).is_loopback
+        is_loopback = ip_address(name).is_loopback
     except ValueError:
-        return name == "localhost"
-
-
-def _is_refusal(fault: Exception) -> bool:
-    """`localhost` may have several addresses: then the fault has the number of each only in its
-    text."""
-    if not isinstance(fault, aiohttp.ClientConnectorError):
+        is_loopback = name == "localhost"
+    if not is_loopback or not isinstance(fault, aiohttp.ClientConnectorError):
         return False
+    # `localhost` may have several addresses: then the error number of each is only in the text
     numbers = {fault.os_error.errno} - {None} or set(map(int, re.findall(r"\[Errno (\d+)\]", str(fault.os_error))))
     return bool(numbers) and numbers <= _REFUSALS
 
@@ -213,24 +214,15 @@ def _explain_unreachable(host: str, fault: Exception, timeouts: Timeouts) -> Pro
     return Disconnected(f"Cannot reach {host}: {reason}.")
 
 
-def _explain_loss(host: str, fault: Exception, watch: StallWatch, timeouts: Timeouts) -> Disconnected:
-    if not isinstance(fault, TimeoutError):
-        return Disconnected(f"The connection to {host} broke in the middle of an answer.")
-    if watch.is_out_of_time:
-        return Disconnected(f"{host} had not finished its answer within {timeouts.total_s:g} s.")
-    return Disconnected(f"{host} sent nothing for {timeouts.chunk_s:g} s in the middle of an answer.")
-
-
 MAX_LINE_BYTES = 32 << 20
 _BOM = b"\xef\xbb\xbf"
-"""May come first."""
+"""May come before the first event."""
 
 
 class EventSplitter:
-    """The data of server-sent events, wherever the chunks of the stream are cut.
+    """The data of server-sent events, however the stream is cut into chunks.
 
-    Lines may end in LF or CRLF; names, comments, unknown fields and events without data are
-    skipped.
+    Lines may end in LF or CRLF; names, comments, unknown fields and events without data are skipped.
     """
 
     def __init__(self) -> None:
@@ -240,7 +232,15 @@ class EventSplitter:
         self._data_bytes = 0
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        for line in self._lines(chunk):
+        *lines, rest = chunk.split(b"\n")
+        if lines:  # a long line is kept in pieces and joined once
+            lines[0] = b"".join((*self._rest, lines[0]))
+            self._rest, self._rest_bytes = [], 0
+        self._rest.append(rest)
+        self._rest_bytes += len(rest)
+        if self._rest_bytes > MAX_LINE_BYTES:
+            raise Disconnected("The model server sent an endless line.")
+        for line in lines:
             line = line.removesuffix(b"\r")  # noqa: PLW2901
             if line:
                 field, _, value = line.partition(b":")
@@ -256,17 +256,5 @@ class EventSplitter:
                     yield data
 
     def end(self) -> Iterator[bytes]:
-        """What the last, unterminated lines still complete."""
+        """The event that the last, unterminated lines complete."""
         yield from self.feed(b"\n\n")
-
-    def _lines(self, chunk: bytes) -> list[bytes]:
-        """The lines that this chunk completes. A long one is kept in pieces and joined once."""
-        *lines, rest = chunk.split(b"\n")
-        if lines:
-            lines[0] = b"".join((*self._rest, lines[0]))
-            self._rest, self._rest_bytes = [], 0
-        self._rest.append(rest)
-        self._rest_bytes += len(rest)
-        if self._rest_bytes > MAX_LINE_BYTES:
-            raise Disconnected("The model server sent an endless line.")
-        return lines

@@ -1,11 +1,11 @@
 """The only way out for sandboxed commands and the browser: an HTTP proxy in our process.
 
-It takes tunnels (`CONNECT host:port`) and plain requests (`GET http://host/`). What is asked,
-looked up and dialled is one and the same parsed host, and only the addresses that were checked are
-dialled, so a second reading of its name, or a second answer of a name server, changes nothing.
+It accepts tunnels (`CONNECT host:port`) and plain requests (`GET http://host/`). The same parsed host is admitted,
+looked up and dialled, and only checked addresses are dialled, so neither a second reading of the name nor a second
+answer of a name server changes anything.
 
-Behind a proxy of the environment (`HTTPS_PROXY`), that proxy is dialled and looks names up; what is
-private *here* is refused all the same, before that.
+Behind a proxy from the environment (`HTTPS_PROXY`), that proxy is dialled and resolves names; what is private *here* is
+refused before that.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ import os
 import re
 import socket
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import Self
 from urllib.parse import unquote, urlsplit
 
@@ -39,13 +38,35 @@ from talaria.net.urls import EVERYWHERE, Allowance, Lookup, WebUrl, parse_url, p
 
 ATTEMPT_S = 10.0
 MAX_ATTEMPTS = 6
-"""A host may have many addresses."""
+"""How many of a host's addresses are tried."""
 MAX_ANSWER_BYTES = 16 << 10
-_TAKEN = re.compile(rb"HTTP/1\.[01] 2[0-9][0-9]\b")
+MAX_CONNECTIONS = 64
+"""At the same time; further clients wait in the kernel's queue."""
+MAX_HEAD_BYTES = 32 << 10
+HEAD_S = 15.0
+LOOKUP_S = 15.0
+PAUSE_S = 0.5
+"""After a connection could not be accepted, because others must end first."""
+FORBIDDEN = 403
+_END = b"\r\n\r\n"
+_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_ESTABLISHED_BY_PROXY = re.compile(rb"HTTP/1\.[01] 2[0-9][0-9]\b")
+
+AdmitHost = Callable[[str, int], Awaitable[None]]
+"""Raises `Denied`, with a sentence, if this host and port may not be reached. It may wait for a person, and may be
+called several times at once for the same host."""
+Dial = Callable[[], Awaitable[socket.socket]]
+"""Connects to the host of a request, if its addresses are allowed. Raises `ProxyRefusal`."""
+Serve = Callable[[socket.socket, bytes, Dial], Awaitable[None]]
+"""Answers one client; the bytes are what it has already sent."""
+Intercept = Callable[[ProxyRequest], Serve | None]
+"""What answers a request instead of its host; None to forward the request."""
+
+log = logging.getLogger(__name__)
 
 
 class UpstreamProxy(msgspec.Struct, frozen=True):
-    """One that stands between us and the world."""
+    """A proxy between us and the internet."""
 
     url: WebUrl
     credential: str | None
@@ -54,12 +75,21 @@ class UpstreamProxy(msgspec.Struct, frozen=True):
 async def dial_upstream(
     request: ProxyRequest, addresses: tuple[str, ...], lookup: Lookup, watch: StallWatch
 ) -> socket.socket:
-    """A socket that has sent the request's head: its body is next, or the tunnel. Raises
-    `ToolFailed` and `OSError`."""
+    """A socket on which the request's head has been sent; next is its body, or the tunnel. Raises `ToolFailed` and
+    `OSError`."""
     url = request.url
-    proxy = _proxy(url)
-    if proxy is not None:
-        url = proxy.url
+    try:
+        named = proxy_for(str(url))
+    except BadConfig as fault:
+        raise ToolFailed(str(fault)) from fault
+    proxy = None
+    if named is not None:
+        parts = urlsplit(named)
+        if parts.scheme != "http":
+            raise ToolFailed("The proxy of this machine uses https, which is not supported here.")
+        credential = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else None
+        url = parse_url(f"http://{parts.netloc.rpartition('@')[2]}/")
+        proxy = UpstreamProxy(url, credential)
         async with watch.limit(ATTEMPT_S):
             addresses = await vet_addresses(url, EVERYWHERE, lookup)
     reason = f"There is no host called {url.host}."
@@ -72,83 +102,39 @@ async def dial_upstream(
     raise ToolFailed(reason)
 
 
-def _proxy(url: WebUrl) -> UpstreamProxy | None:
-    try:
-        named = proxy_for(str(url))
-    except BadConfig as fault:
-        raise ToolFailed(str(fault)) from fault
-    if named is None:
-        return None
-    parts = urlsplit(named)
-    if parts.scheme != "http":
-        raise ToolFailed("The proxy of this machine uses https, which is not supported here.")
-    credential = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else None
-    return UpstreamProxy(parse_url(f"http://{parts.netloc.rpartition('@')[2]}/"), credential)
-
-
 async def _dial(
     place: tuple[str, int], request: ProxyRequest, proxy: UpstreamProxy | None, watch: StallWatch
 ) -> socket.socket:
     upstream = socket.socket(socket.AF_INET6 if ":" in place[0] else socket.AF_INET, socket.SOCK_STREAM)
     loop = asyncio.get_running_loop()
-    is_taken = True
+    is_accepted = True
     try:
         upstream.setblocking(False)
         async with watch.limit(ATTEMPT_S):
             await loop.sock_connect(upstream, place)
             if proxy is not None:
                 await loop.sock_sendall(upstream, request.head(proxy.credential, is_for_proxy=True))
-                is_taken = not request.is_tunnel or _TAKEN.match(await _read_head(upstream)) is not None
+                head = bytearray()
+                # byte by byte, because what follows the head of the proxy's answer belongs to the tunnel
+                while request.is_tunnel and not head.endswith(_END) and len(head) < MAX_ANSWER_BYTES:
+                    byte = await loop.sock_recv(upstream, 1)
+                    if not byte:
+                        break
+                    head += byte
+                is_accepted = not request.is_tunnel or _ESTABLISHED_BY_PROXY.match(head) is not None
             elif not request.is_tunnel:
                 await loop.sock_sendall(upstream, request.head())
     except BaseException:
         upstream.close()
         raise
-    if not is_taken:
+    if not is_accepted:
         upstream.close()
         raise ToolFailed(f"The proxy did not allow the request to {request.url.host}.")
     return upstream
 
 
-async def _read_head(upstream: socket.socket) -> bytes:
-    """The head of the proxy's answer, byte by byte: what follows belongs to the tunnel."""
-    loop = asyncio.get_running_loop()
-    head = bytearray()
-    while not head.endswith(b"\r\n\r\n") and len(head) < MAX_ANSWER_BYTES:
-        byte = await loop.sock_recv(upstream, 1)
-        if not byte:
-            break
-        head += byte
-    return bytes(head)
-
-
-MAX_CONNECTIONS = 64
-"""At once; further clients wait in the kernel's queue."""
-MAX_HEAD_BYTES = 32 << 10
-HEAD_S = 15.0
-LOOKUP_S = 15.0
-PAUSE_S = 0.5
-"""After a connection could not be taken: others must end first."""
-FORBIDDEN = 403
-_END = b"\r\n\r\n"
-_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
-
-AdmitHost = Callable[[str, int], Awaitable[None]]
-"""Raises `Denied`, with a sentence, if this host and port may not be reached. May wait for a
-person, and may be called for one host several times at once."""
-Dial = Callable[[], Awaitable[socket.socket]]
-"""Connects to what a request asked for, if its addresses are in bounds. Raises `ProxyRefusal`."""
-Serve = Callable[[socket.socket, bytes, Dial], Awaitable[None]]
-"""Answers one client, with what it has said already."""
-Intercept = Callable[[ProxyRequest], Serve | None]
-"""Who answers a request in place of the host that it names; None: it is passed on."""
-
-log = logging.getLogger(__name__)
-
-
 class Egress:
-    """`async with Egress(…)` serves until the context ends; then its listening socket and all
-    connections close."""
+    """`async with Egress(…)` serves until the context ends, which closes its listening socket and all connections."""
 
     def __init__(
         self,
@@ -164,10 +150,9 @@ class Egress:
         credential: str | None = None,
         intercept: Intercept = lambda _: None,
     ) -> None:
-        """`max_bytes` is for all connections together; with a `credential` (`user:password`) only
-        clients that send it are served. `refused` is called for each host that was refused, with
-        the reason; `unreachable` for each that is allowed and could not be reached. Neither
-        applies to what is intercepted.
+        """`max_bytes` is for all connections together. With a `credential` (`user:password`), only clients that send it
+        are served. `refused` is called with the reason for each host that is refused, `unreachable` for each host that
+        is allowed but cannot be reached; neither is called for intercepted requests.
         """
         self._listening = listening
         self._admit = admit
@@ -208,23 +193,30 @@ class Egress:
                 task.add_done_callback(lambda _, client=client: (client.close(), slots.release()))
 
     async def _serve_connection(self, client: socket.socket) -> None:
-        """A supervised border: whatever goes wrong in one connection affects no other."""
+        """A supervised border: no failure in one connection affects another."""
         try:
             async with StallWatch(self._clock, math.inf) as watch:
                 try:
                     await self._answer(client, watch)
-                except ProxyRefusal as answer:
-                    await _send_refusal(client, answer, watch)
+                except ProxyRefusal as refusal:
+                    loop = asyncio.get_running_loop()
+                    async with watch.limit(HEAD_S):
+                        await loop.sock_sendall(client, refusal.response())
+                        client.shutdown(socket.SHUT_WR)
+                        # read the rest, because closing a socket with unread data would discard our answer
+                        while await loop.sock_recv(client, CHUNK_BYTES):
+                            pass
         except OSError:
             return
         except Exception:
             log.exception("a connection of the egress proxy broke")
 
     async def _answer(self, client: socket.socket, watch: StallWatch) -> None:
-        """Raises `TurnedDown`, and `OSError` where nothing more can be said."""
+        """Raises `ProxyRefusal`, and `OSError` if the client cannot be answered."""
         async with watch.limit(HEAD_S):
-            head, early = await _head(client)
+            head, early = await _read_head(client)
         request = parse_request(head)
+        url = request.url
         if self._credential is not None:
             given = request.credential or ""
             if not hmac.compare_digest(given.encode(), self._credential.encode()):
@@ -242,10 +234,16 @@ class Egress:
                 self._meter.spend(len(head))
             except ByteLimitReached as fault:
                 raise ProxyRefusal(FORBIDDEN, "The limit for network traffic has been reached.") from fault
-            upstream = await self._reach_upstream(request, watch)
-        except ProxyRefusal as answer:
-            tell = self._refused if answer.status == FORBIDDEN else self._unreachable
-            tell(request.url.host, request.url.port, str(answer))
+            if url.literal is not None:
+                await self._vet(url, watch)
+            try:  # a name is looked up only after it is admitted, because the lookup reveals it to a name server
+                await self._admit(url.host, url.port)
+            except Denied as fault:
+                raise ProxyRefusal(FORBIDDEN, str(fault)) from fault
+            upstream = await self._connect(request, watch)
+        except ProxyRefusal as refusal:
+            report = self._refused if refusal.status == FORBIDDEN else self._unreachable
+            report(url.host, url.port, str(refusal))
             raise
         with upstream:
             tunnel = Tunnel(client, upstream, self._clock, self._meter)
@@ -254,17 +252,6 @@ class Egress:
                 await tunnel.join(early)
             else:
                 await tunnel.exchange(early, request.body_bytes or 0)
-
-    async def _reach_upstream(self, request: ProxyRequest, watch: StallWatch) -> socket.socket:
-        """A name is looked up only once it may be reached: looking it up tells it to a name server."""
-        url = request.url
-        if url.literal is not None:
-            await self._vet(url, watch)
-        try:
-            await self._admit(url.host, url.port)
-        except Denied as fault:
-            raise ProxyRefusal(FORBIDDEN, str(fault)) from fault
-        return await self._connect(request, watch)
 
     async def _connect(self, request: ProxyRequest, watch: StallWatch) -> socket.socket:
         url = request.url
@@ -286,8 +273,8 @@ class Egress:
             raise ProxyRefusal(504, f"Looking up {url.host} takes too long.") from fault
 
 
-async def _head(client: socket.socket) -> tuple[bytes, bytes]:
-    """A request's head without the empty line after it, and what came with it."""
+async def _read_head(client: socket.socket) -> tuple[bytes, bytes]:
+    """A request's head without the empty line after it, and what came after that."""
     loop = asyncio.get_running_loop()
     heard = bytearray()
     while (end := heard.find(_END, 0, MAX_HEAD_BYTES)) < 0:
@@ -298,22 +285,3 @@ async def _head(client: socket.socket) -> tuple[bytes, bytes]:
             raise ConnectionResetError
         heard += chunk
     return bytes(heard[:end]), bytes(heard[end + len(_END) :])
-
-
-async def _send_refusal(client: socket.socket, answer: ProxyRefusal, watch: StallWatch) -> None:
-    """Reads the rest of the request, too: closing a socket with unread data would discard our
-    answer."""
-    loop = asyncio.get_running_loop()
-    body = f"{answer}\n".encode()
-    lines = [
-        f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}",
-        *(['Proxy-Authenticate: Basic realm="proxy"'] if answer.status == 407 else []),
-        "Content-Type: text/plain; charset=utf-8",
-        f"Content-Length: {len(body)}",
-        "Connection: close",
-    ]
-    async with watch.limit(HEAD_S):
-        await loop.sock_sendall(client, "\r\n".join([*lines, "", ""]).encode() + body)
-        client.shutdown(socket.SHUT_WR)
-        while await loop.sock_recv(client, CHUNK_BYTES):
-            pass

@@ -1,9 +1,7 @@
-"""One request to addresses that were checked, and its response. No redirects, no cookies, no
-connection is reused.
+"""One request to checked addresses, and its response: without redirects, cookies or reused connections.
 
-The connector gets a resolver that knows only the checked addresses, so that nothing is looked up a
-second time between the check and the use, and sockets that dial nothing else. TLS still verifies
-the name. aiohttp is imported here and in `client.py`; `fetch.py` loads this with the first page.
+The connector's resolver knows only the checked addresses, so nothing is looked up again between the check and the use,
+and its sockets connect to nothing else. TLS still verifies the name. `fetch.py` loads this module with the first page.
 """
 
 import math
@@ -27,7 +25,7 @@ with tls.skip_certificates():
     from aiohttp.abc import AbstractResolver, ResolveResult
 
 MAX_HEADER_BYTES = 32 << 10
-"""Of one header line; pages with long content policies come close."""
+"""For one header line; pages with long content policies come close."""
 MAX_HEADERS = 128
 REDIRECTS = (301, 302, 303, 307, 308)
 
@@ -36,7 +34,7 @@ REDIRECTS = (301, 302, 303, 307, 308)
 class FetchRequest:
     url: WebUrl
     addresses: tuple[str, ...]
-    """Where to dial, unless a proxy does that; none if the host is not known here."""
+    """Where to connect, unless a proxy does that; none if the host is unknown here."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     method: Literal["GET", "POST"] = "GET"
     body: bytes | None = None
@@ -46,9 +44,9 @@ class FetchRequest:
 class FetchResponse:
     status: int
     headers: Mapping[str, str]
-    """By any case."""
+    """Names are case-insensitive."""
     body: bytes = b""
-    """As it came, perhaps packed; of a redirect nothing."""
+    """As received, perhaps compressed; empty for a redirect."""
     is_cut: bool = False
 
     @property
@@ -58,13 +56,12 @@ class FetchResponse:
 
 class Exchange:
     def __init__(self, tls_context: Callable[[], ssl.SSLContext]) -> None:
-        """The context is made, in a thread, when the first address needs it."""
+        """`tls_context` is called, in a thread, when the first address needs it."""
         self._make_tls = tls_context
         self._tls: ssl.SSLContext | None = None
 
     async def ask(self, request: FetchRequest, watch: StallWatch, limit: int) -> FetchResponse:
-        """At most `limit` bytes of the answer. Raises `ToolFailed`, and `TimeoutError` when the
-        watch's time is up."""
+        """At most `limit` bytes of the answer. Raises `ToolFailed`, and `TimeoutError` when the watch's time is up."""
         try:
             proxy = proxy_for(str(request.url))
         except BadConfig as fault:
@@ -76,7 +73,7 @@ class Exchange:
             async with watch.limit(math.inf):
                 context = self._tls = self._tls or await in_thread(self._make_tls)
         async with aiohttp.ClientSession(
-            connector=_connector(request) if proxy is None else aiohttp.TCPConnector(force_close=True),
+            connector=_make_connector(request) if proxy is None else aiohttp.TCPConnector(force_close=True),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             max_line_size=MAX_HEADER_BYTES,
@@ -113,28 +110,24 @@ async def _ask(
         head = FetchResponse(response.status, response.headers)
         if head.location is not None:
             return head
-        body = await _read(response.content, watch, limit + 1)
+        chunks: list[bytes] = []
+        left = limit + 1
+        while left > 0:
+            async with watch.limit(math.inf):
+                chunk = await response.content.readany()
+            if not chunk:
+                break
+            chunks.append(chunk[:left])
+            left -= len(chunk)
+        body = b"".join(chunks)
         return FetchResponse(head.status, head.headers, body[:limit], len(body) > limit)
     finally:
         response.close()
 
 
-async def _read(content: aiohttp.StreamReader, watch: StallWatch, limit: int) -> bytes:
-    pieces: list[bytes] = []
-    left = limit
-    while left > 0:
-        async with watch.limit(math.inf):
-            piece = await content.readany()
-        if not piece:
-            break
-        pieces.append(piece[:left])
-        left -= len(piece)
-    return b"".join(pieces)
-
-
-def _connector(request: FetchRequest) -> aiohttp.TCPConnector:
-    def dial(place: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
-        """The last look: whatever led here, only a checked address is dialled."""
+def _make_connector(request: FetchRequest) -> aiohttp.TCPConnector:
+    def make_socket(place: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
+        """The last check: whatever led here, only a checked address is dialled."""
         family, kind, protocol, _, address = place
         if address[0] not in request.addresses:
             raise OSError("this address was not checked")
@@ -144,12 +137,12 @@ def _connector(request: FetchRequest) -> aiohttp.TCPConnector:
         resolver=_CheckedResolver(request.url.host, request.addresses),
         use_dns_cache=False,
         force_close=True,
-        socket_factory=dial,
+        socket_factory=make_socket,
     )
 
 
 class _CheckedResolver(AbstractResolver):
-    """Knows one host, and only its checked addresses."""
+    """Knows a single host and only its checked addresses."""
 
     def __init__(self, host: str, addresses: tuple[str, ...]) -> None:
         self._host = host

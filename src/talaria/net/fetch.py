@@ -1,13 +1,12 @@
-"""The vetted fetch: pages that a model names, and calls that the operator's settings name.
+"""The vetted fetch, for pages that a model names and for calls that the operator's settings name.
 
-For a page: only http and https; every address of the host is checked, and exactly those are dialled
-(`urls.py`, `exchange.py`), again at every redirect; at most `web.max_bytes` after decompression,
-`web.timeout_s` in all. Behind a proxy (`HTTPS_PROXY`) the proxy looks names up and dials. Addresses
-in the URL, and names that are private *here*, are still refused; where the proxy ends up is for the
-proxy to police.
+For a page: only http and https; every address of the host is checked, and exactly those are dialled (`urls.py`,
+`exchange.py`), again at each redirect; at most `web.max_bytes` after decompression, and `web.timeout_s` in all. Behind
+a proxy (`HTTPS_PROXY`), the proxy resolves names and connects. Private addresses in the URL, and names that are private
+*here*, are still refused; where the proxy connects to is for the proxy to police.
 
-Bytes become text as in browsers: the byte order mark, the header, the page's own declaration, a
-guess. Decompression has a limit, so that a bomb costs no more than the limit.
+Bytes are decoded as in browsers, by the byte order mark, the header, the page's own declaration, or a guess.
+Decompression has a limit, so a bomb costs no more than that.
 """
 
 import codecs
@@ -15,6 +14,7 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 CHUNK_BYTES = 64 << 10
-"""Decoded at once, so that a thread that decodes a bad page lets others run."""
+"""How much is decoded at once, so that decoding a bad page lets other threads run."""
 _HEAD_BYTES = 1024
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _DECLARED = re.compile(
@@ -52,8 +52,7 @@ _DECLARED = re.compile(
 _USUAL = re.compile(
     r"utf-(8|16|16-le|16-be|32|32-le|32-be)|ascii|iso8859-\d+|cp\d+|koi8-[rtu]|mac-\w+|gb\w+|big5\w*|euc_\w+|shift_jis\w*|iso2022_\w+|johab|hz|tis-620"
 )
-"""Python knows more, some of which are programs rather than alphabets (punycode takes quadratic
-time)."""
+"""Python has more codecs, but some are programs rather than alphabets (punycode takes quadratic time)."""
 _WIDER = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
@@ -62,7 +61,7 @@ _WIDER = {
     "shift_jis": "cp932",
     "euc_kr": "cp949",
 }
-"""Browsers read pages that declare the one as the other."""
+"""Browsers read a page that declares the first charset as the second."""
 
 
 def charset_of(body: bytes, said: str | None) -> str:
@@ -72,7 +71,13 @@ def charset_of(body: bytes, said: str | None) -> str:
     declared = _DECLARED.search(body, 0, _HEAD_BYTES)
     inside = (declared[1] or declared[2]).decode("ascii") if declared else None
     known = _find_charset(said) or _find_charset(inside, is_inside=True)
-    return known or ("utf-8" if _is_utf8(body) else "cp1252")
+    if known is not None:
+        return known
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(body)  # incremental: the last character may be cut
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8"
 
 
 def decode_body(body: bytes, charset: str) -> str:
@@ -87,17 +92,8 @@ def _find_charset(said: str | None, *, is_inside: bool = False) -> str | None:
     except (LookupError, ValueError):
         return None
     if is_inside and name.startswith(("utf-16", "utf-32")):
-        return "utf-8"  # it was read as ASCII just now
+        return "utf-8"  # since we could read the declaration as ASCII
     return _WIDER.get(name, name) if _USUAL.fullmatch(name) else None
-
-
-def _is_utf8(body: bytes) -> bool:
-    """The last character may be cut."""
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(body)
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 ACCEPTED = "gzip, deflate"
@@ -106,33 +102,29 @@ _GZIP = zlib.MAX_WBITS | 16
 
 
 def decompress(packed: bytes, codings: str, limit: int) -> tuple[bytes, bool]:
-    """At most `limit` bytes, and whether there was more, or should have been. Raises `ToolFailed`."""
+    """At most `limit` bytes, and whether there was more or the data ended too early. Raises `ToolFailed`."""
     layers = [name for name in (part.strip().lower() for part in codings.split(",")) if name not in ("", "identity")]
     if len(layers) > MAX_LAYERS:
         raise ToolFailed("The page is compressed too many times.")
     is_cut = False
-    for layer in reversed(layers):
-        packed, is_short = _layer(packed, layer, limit)
-        is_cut = is_cut or is_short
+    for coding in reversed(layers):
+        if coding in ("gzip", "x-gzip"):
+            bits = _GZIP
+        elif coding == "deflate":
+            # some servers leave out the header that the standard requires
+            has_header = len(packed) > 1 and packed[0] & 0x0F == 8 and int.from_bytes(packed[:2]) % 31 == 0
+            bits = zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
+        else:
+            raise ToolFailed(f"The page is compressed as {coding[:20]!r}, which was not requested.")
+        inflater = zlib.decompressobj(bits)
+        try:
+            plain = inflater.decompress(packed, limit)
+        except zlib.error as fault:
+            raise ToolFailed(f"The page claims to be compressed as {coding}, but is not.") from fault
+        is_whole = inflater.eof and not inflater.unused_data
+        is_cut = is_cut or (bool(packed) and not is_whole)
+        packed = plain
     return packed[:limit], is_cut or len(packed) > limit
-
-
-def _layer(packed: bytes, coding: str, limit: int) -> tuple[bytes, bool]:
-    if coding in ("gzip", "x-gzip"):
-        bits = _GZIP
-    elif coding == "deflate":
-        # Some servers send it without the head that the standard asks for.
-        has_head = len(packed) > 1 and packed[0] & 0x0F == 8 and int.from_bytes(packed[:2]) % 31 == 0
-        bits = zlib.MAX_WBITS if has_head else -zlib.MAX_WBITS
-    else:
-        raise ToolFailed(f"The page is compressed as {coding[:20]!r}, which was not requested.")
-    inflater = zlib.decompressobj(bits)
-    try:
-        plain = inflater.decompress(packed, limit)
-    except zlib.error as fault:
-        raise ToolFailed(f"The page claims to be compressed as {coding}, but is not.") from fault
-    is_whole = inflater.eof and not inflater.unused_data
-    return plain, bool(packed) and not is_whole
 
 
 MAX_REDIRECTS = 5
@@ -149,15 +141,15 @@ class FetchedPage(msgspec.Struct, frozen=True):
     """After redirects."""
     status: int
     media_type: str
-    """In lower case; empty if the server does not say."""
+    """In lower case; empty if the server does not send one."""
     charset: str
     body: bytes
-    """Unpacked."""
+    """Decompressed."""
     is_cut: bool
-    """There was more than may be fetched."""
+    """The page is longer than may be fetched."""
 
     def text(self) -> str:
-        """For a thread: a large page takes a while."""
+        """Call it in a thread, because a large page takes a while."""
         return decode_body(self.body, self.charset)
 
 
@@ -170,7 +162,7 @@ class Fetch:
         lookup: Lookup = system_lookup,
         tls_context: "Callable[[], ssl.SSLContext] | None" = None,
     ) -> None:
-        """Raises `BadConfig` for an entry of `allow_private` that is none."""
+        """Raises `BadConfig` for an invalid entry of `allow_private`."""
         self._settings = settings
         self._allowance = parse_allowance(settings.allow_private)
         self._clock = clock
@@ -185,7 +177,7 @@ class Fetch:
             for _ in range(MAX_REDIRECTS + 1):
                 answer = await self._ask(here, self._allowance, watch)
                 if answer.location is None:
-                    return await self._decode_page(here, answer)
+                    return await in_thread(partial(_decode_page, here, answer, self._settings.max_bytes))
                 there = here.join(answer.location)
                 if (here.scheme, there.scheme) == ("https", "http"):
                     raise ToolFailed(
@@ -196,15 +188,15 @@ class Fetch:
         raise ToolFailed(f"{here.host} still redirects after {MAX_REDIRECTS} redirects; giving up.")
 
     async def call(self, url: str, *, headers: Mapping[str, str], body: bytes | None = None) -> FetchedPage:
-        """An address from the settings, never from a model: it may be private, and may be sent a
-        key. So redirects are not followed. Raises `ToolFailed`.
+        """For an address from the settings, never from a model. It may be private and be sent a key, so redirects are
+        not followed. Raises `ToolFailed`.
         """
         here = parse_url(url)
         async with StallWatch(self._clock, self._settings.timeout_s) as watch:
             answer = await self._ask(here, EVERYWHERE, watch, headers, body)
         if answer.location is not None:
             raise ToolFailed(f"{here.host} redirects to another address, which this request may not follow.")
-        return await self._decode_page(here, answer)
+        return await in_thread(partial(_decode_page, here, answer, self._settings.max_bytes))
 
     async def _ask(
         self,
@@ -214,7 +206,7 @@ class Fetch:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> "FetchResponse":
-        from talaria.net import tls  # noqa: PLC0415  (100 ms that only the first page pays)
+        from talaria.net import tls  # noqa: PLC0415  (100 ms that only the first page costs)
         from talaria.net.exchange import Exchange, FetchRequest  # noqa: PLC0415
 
         try:
@@ -228,20 +220,15 @@ class Fetch:
         except TimeoutError as fault:
             raise ToolFailed(f"{url.host} did not finish its answer within {self._settings.timeout_s:g} s.") from fault
 
-    async def _decode_page(self, url: WebUrl, answer: "FetchResponse") -> FetchedPage:
-        return await in_thread(lambda: _read(url, answer, self._settings.max_bytes))
 
-
-def _read(url: WebUrl, answer: "FetchResponse", limit: int) -> FetchedPage:
+def _decode_page(url: WebUrl, answer: "FetchResponse", limit: int) -> FetchedPage:
     body, is_short = decompress(answer.body, answer.headers.get("Content-Encoding", ""), limit)
-    media_type, said = _content_type(answer.headers.get("Content-Type", ""))
-    return FetchedPage(str(url), answer.status, media_type, charset_of(body, said), body, answer.is_cut or is_short)
-
-
-def _content_type(header: str) -> tuple[str, str | None]:
-    media_type, *parameters = (part.strip() for part in header.split(";"))
+    media_type, *parameters = (part.strip() for part in answer.headers.get("Content-Type", "").split(";"))
+    said = None
     for parameter in parameters:
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset":
-            return media_type.lower(), value.strip().strip("\"'")
-    return media_type.lower(), None
+            said = value.strip().strip("\"'")
+            break
+    charset = charset_of(body, said)
+    return FetchedPage(str(url), answer.status, media_type.lower(), charset, body, answer.is_cut or is_short)

@@ -1,8 +1,7 @@
 """Requests to the egress proxy, and the tunnels they become.
 
-Requests are parsed strictly. Nothing is repaired: what is malformed or ambiguous is refused, and
-what goes on to the other side is written again from the parts. A tunnel joins two sockets and
-buffers nothing: a slow reader is sent to slowly.
+Requests are parsed strictly: anything malformed or ambiguous is refused, and what is sent to the other side is written
+anew from the parsed parts. A tunnel joins two sockets and buffers nothing, so a slow reader slows the sender down.
 """
 
 import asyncio
@@ -11,6 +10,7 @@ import socket
 import sys
 from base64 import b64decode, b64encode
 from contextlib import suppress
+from http import HTTPStatus
 
 import msgspec
 
@@ -18,6 +18,8 @@ from talaria.core.clock import Clock
 from talaria.core.errors import ToolFailed
 from talaria.net.urls import WebUrl, parse_url
 
+CHUNK_BYTES = 64 << 10
+IDLE_S = 300.0
 _LINE = re.compile(r"([A-Z][A-Z-]{0,19}) ([\x21-\x7e]+) HTTP/1\.[01]")
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
 _AUTHORITY = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+):[0-9]{1,5}")
@@ -28,23 +30,34 @@ _OURS = frozenset(
         *("proxy-connection", "proxy-authorization", "proxy-authenticate"),
     }
 )
-"""Fields that we write ourselves, or that end here."""
+"""Header fields that we write ourselves, or that are not forwarded."""
 
 
 class ProxyRefusal(Exception):
-    """`str()` of it is the sentence that the client is told."""
+    """`str()` gives the sentence that the client receives."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
 
+    def response(self) -> bytes:
+        body = f"{self}\n".encode()
+        lines = [
+            f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}",
+            *(['Proxy-Authenticate: Basic realm="proxy"'] if self.status == 407 else []),
+            "Content-Type: text/plain; charset=utf-8",
+            f"Content-Length: {len(body)}",
+            "Connection: close",
+        ]
+        return "\r\n".join([*lines, "", ""]).encode() + body
+
 
 class ProxyRequest(msgspec.Struct, frozen=True):
     method: str
     url: WebUrl
-    """Of a tunnel only its host and port count."""
+    """For a tunnel, only its host and port matter."""
     fields: tuple[tuple[str, str], ...] = ()
-    """Those that are for the other side."""
+    """The header fields to forward."""
     body_bytes: int | None = None
     credential: str | None = None
     """`user:password`"""
@@ -55,12 +68,12 @@ class ProxyRequest(msgspec.Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """Host and port as a tunnel names them."""
+        """Host and port, as in a CONNECT request."""
         host = f"[{self.url.host}]" if ":" in self.url.host else self.url.host
         return f"{host}:{self.url.port}"
 
     def head(self, proxy_credential: str | None = None, *, is_for_proxy: bool = False) -> bytes:
-        """What is said to the other side, or to another proxy."""
+        """The head to send to the other side, or to another proxy."""
         target = self.authority if self.is_tunnel else str(self.url) if is_for_proxy else self.url.target
         lines = [f"{self.method} {target} HTTP/1.1", f"Host: {self.authority}"]
         lines += [f"{name}: {value}" for name, value in self.fields]
@@ -74,7 +87,7 @@ class ProxyRequest(msgspec.Struct, frozen=True):
 
 
 def parse_request(head: bytes) -> ProxyRequest:
-    """From a request's head, without the empty line at its end. Raises `TurnedDown`."""
+    """Parses a request's head, without the empty line at its end. Raises `ProxyRefusal`."""
     first, *rest = head.decode("latin-1").split("\r\n")
     line = _LINE.fullmatch(first)
     fields: list[tuple[str, str]] = []
@@ -86,15 +99,26 @@ def parse_request(head: bytes) -> ProxyRequest:
     if line is None:
         raise ProxyRefusal(400, "This is not a request for a proxy.")
     method, target = line.groups()
-    url, credential = _url(method, target), _credential(_values(fields, "proxy-authorization"))
+    url = _parse_target(method, target)
+    credential = None
+    scheme, _, encoded = "".join(_values(fields, "proxy-authorization")).partition(" ")
+    if scheme.lower() == "basic":
+        with suppress(ValueError):
+            credential = b64decode(encoded, validate=True).decode()
     if method == "CONNECT":
         return ProxyRequest(method, url, credential=credential)
+    # the end of the body must not be ambiguous
+    if _values(fields, "transfer-encoding"):
+        raise ProxyRefusal(411, "The request must state its length: Transfer-Encoding is not accepted here.")
+    lengths = _values(fields, "content-length")
+    if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
+        raise ProxyRefusal(400, "The length of the request is ambiguous.")
     named = {name.strip().lower() for value in _values(fields, "connection") for name in value.split(",")}
     forwarded = tuple(field for field in fields if field[0].lower() not in _OURS | named)
-    return ProxyRequest(method, url, forwarded, _body_bytes(fields), credential)
+    return ProxyRequest(method, url, forwarded, int(lengths[0]) if lengths else None, credential)
 
 
-def _url(method: str, target: str) -> WebUrl:
+def _parse_target(method: str, target: str) -> WebUrl:
     if method == "CONNECT":
         if not _AUTHORITY.fullmatch(target):
             raise ProxyRefusal(400, "A tunnel needs a host name and a port.")
@@ -112,44 +136,18 @@ def _values(fields: list[tuple[str, str]], name: str) -> list[str]:
     return [value for key, value in fields if key.lower() == name]
 
 
-def _body_bytes(fields: list[tuple[str, str]]) -> int | None:
-    """Where a body ends must not be ambiguous."""
-    if _values(fields, "transfer-encoding"):
-        raise ProxyRefusal(411, "The request must state its length: Transfer-Encoding is not accepted here.")
-    lengths = _values(fields, "content-length")
-    if not lengths:
-        return None
-    if len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0]):
-        raise ProxyRefusal(400, "The length of the request is ambiguous.")
-    return int(lengths[0])
-
-
-def _credential(values: list[str]) -> str | None:
-    scheme, _, encoded = "".join(values).partition(" ")
-    if scheme.lower() != "basic":
-        return None
-    try:
-        return b64decode(encoded, validate=True).decode()
-    except ValueError:
-        return None
-
-
-CHUNK_BYTES = 64 << 10
-IDLE_S = 300.0
-
-
 class ByteLimitReached(Exception):
-    """No more bytes may move."""
+    """No more bytes may be transferred."""
 
 
 class Meter:
-    """What one session may still move, over all its connections and in both directions."""
+    """What one session may still transfer, over all its connections and in both directions."""
 
     def __init__(self, most_bytes: int | None = None) -> None:
         self._left = sys.maxsize if most_bytes is None else most_bytes
 
     def spend(self, size_bytes: int) -> None:
-        """Raises `ByteLimitReached`, and does so ever after."""
+        """Raises `ByteLimitReached` once the limit is passed, and on every later call."""
         self._left -= size_bytes
         if self._left < 0:
             raise ByteLimitReached
@@ -161,17 +159,16 @@ class Tunnel:
         self._upstream = upstream
         self._clock = clock
         self._meter = meter
-        self._moved_at = clock.monotonic()
+        self._active_at = clock.monotonic()
 
     async def join(self, early: bytes) -> None:
-        """Until both sides have said all, one fails, or both are silent for long. `early` is what
-        the client has said already.
+        """Runs until both sides have ended, one fails, or both are silent for `IDLE_S`. `early`: what the client has
+        already sent.
         """
         await self._run(early, sys.maxsize, ends_together=False)
 
     async def exchange(self, early: bytes, body_bytes: int) -> None:
-        """As `join`, for one request: of the client exactly its body is heard, and the end of one
-        side is the end."""
+        """Like `join`, for one request: forwards exactly its body from the client, and ends when either side does."""
         await self._run(early[:body_bytes], body_bytes, ends_together=True)
 
     async def _run(self, early: bytes, most: int, *, ends_together: bool) -> None:
@@ -187,7 +184,16 @@ class Tunnel:
         self, source: socket.socket, target: socket.socket, early: bytes, most: int, ends_together: bool
     ) -> None:
         try:
-            await self._copy(source, target, early, most)
+            loop = asyncio.get_running_loop()
+            left = most
+            chunk = early or await loop.sock_recv(source, CHUNK_BYTES)
+            while chunk and left > 0:
+                self._active_at = self._clock.monotonic()
+                self._meter.spend(len(chunk))
+                await loop.sock_sendall(target, chunk[:left])
+                left -= len(chunk)
+                # after the last byte that counts, still wait for the source to end or to send too much
+                chunk = await loop.sock_recv(source, CHUNK_BYTES)
             if not ends_together:
                 target.shutdown(socket.SHUT_WR)
                 return
@@ -195,25 +201,13 @@ class Tunnel:
             pass
         self._shut()
 
-    async def _copy(self, source: socket.socket, target: socket.socket, early: bytes, left: int) -> None:
-        """Behind the last byte that counts it still waits for the source to end, or to say too
-        much."""
-        loop = asyncio.get_running_loop()
-        chunk = early or await loop.sock_recv(source, CHUNK_BYTES)
-        while chunk and left > 0:
-            self._moved_at = self._clock.monotonic()
-            self._meter.spend(len(chunk))
-            await loop.sock_sendall(target, chunk[:left])
-            left -= len(chunk)
-            chunk = await loop.sock_recv(source, CHUNK_BYTES)
-
     async def _watch(self) -> None:
-        while (left_s := self._moved_at + IDLE_S - self._clock.monotonic()) > 0:
+        while (left_s := self._active_at + IDLE_S - self._clock.monotonic()) > 0:
             await self._clock.expire(left_s)
         self._shut()
 
     def _shut(self) -> None:
-        """Wakes both pumps, wherever they wait."""
+        """Wakes both pumps, whatever they wait for."""
         for side in (self._client, self._upstream):
             with suppress(OSError):
                 side.shutdown(socket.SHUT_RDWR)

@@ -1,7 +1,7 @@
 """Ends a wait for the other side that takes too long.
 
-One timer per exchange: what arrives only moves its deadline. A wait is cut inside `waiting`, never
-between two of them, so that a reader who is slow itself is not cut.
+There is one timer per exchange; whatever arrives only moves its deadline. A wait is cut only inside `limit`, so a slow
+reader on our side is never cut.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ class StallWatch:
         self._end = clock.monotonic() + total_s
         self._due = self._end
         self._aim = self._end
-        """When the timer looks next: never after `_due`."""
+        """When the timer wakes next: never after `_due`."""
         self._wait: asyncio.Timeout | None = None
         self._timer: asyncio.Task[None] | None = None
 
@@ -30,12 +30,11 @@ class StallWatch:
 
     @property
     def is_out_of_time(self) -> bool:
-        """The whole exchange took too long, not only the last wait."""
+        """Whether the whole exchange took too long, not just the last wait."""
         return self._clock.monotonic() >= self._end
 
     def limit(self, seconds: float) -> asyncio.Timeout:
-        """Raises `TimeoutError` when what is awaited inside takes longer than that, or than is left
-        of the total."""
+        """Raises `TimeoutError` if what is awaited inside takes longer than this, or than what is left of the total."""
         now = self._clock.monotonic()
         self._due = min(now + seconds, self._end)
         if self._timer is None or self._timer.done() or self._due < self._aim:
@@ -51,5 +50,5 @@ class StallWatch:
             self._aim = self._due
             await self._clock.expire(left_s)
         if self._wait is not None:
-            with suppress(RuntimeError):  # it has ended
+            with suppress(RuntimeError):  # the wait has ended
                 self._wait.reschedule(asyncio.get_running_loop().time())

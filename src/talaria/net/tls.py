@@ -8,7 +8,7 @@ _READS = "set_default_verify_paths"
 
 
 def make_tls_context() -> ssl.SSLContext:
-    """Reads the certificates: 20 ms, for a thread."""
+    """Reads the certificates, which takes 20 ms: call it in a thread."""
     made = ssl.create_default_context()
     made.set_alpn_protocols(["http/1.1"])
     return made
@@ -16,12 +16,11 @@ def make_tls_context() -> ssl.SSLContext:
 
 @contextmanager
 def skip_certificates() -> Generator[None]:
-    """While aiohttp is imported: it would read all certificates twice, 40 ms, for contexts that we
-    do not use.
+    """For the import of aiohttp, which would read all certificates twice (40 ms) for contexts that we do not use.
 
-    Those contexts trust nobody afterwards, so that using one by mistake fails.
+    Those contexts then trust nobody, so using one by mistake fails.
     """
-    own = vars(ssl.SSLContext).get(_READS)  # inherited in CPython so far: then there is nothing to put back
+    own = vars(ssl.SSLContext).get(_READS)  # CPython inherits it so far: then there is nothing to restore
 
     def read_nothing(_: ssl.SSLContext) -> None:
         return None

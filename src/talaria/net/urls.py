@@ -1,9 +1,8 @@
-"""URLs of pages, and the addresses that may be dialled for them.
+"""URLs, and the addresses that may be dialled for them.
 
-A URL is parsed once; what is checked, dialled and shown is put together from the parts again, so
-that no two readers of one text can disagree about its host. A host name is looked up once, and
-every single address checked against IANA's registries of special ones. Python's `is_global` differs
-from release to release; a list of our own does not.
+A URL is parsed once. What is checked, dialled and shown is put together from its parts, so no two parsers can disagree
+about its host. A host name is looked up once, and every address is checked against IANA's registries of special
+addresses; we have our own list because Python's `is_global` differs from release to release.
 """
 
 import re
@@ -23,21 +22,21 @@ MAX_HOST_CHARS = 253
 _PORTS = {"http": 80, "https": 443}
 
 _URL = re.compile(
-    r"(?P<scheme>[a-z][a-z0-9+.-]*+):(?://(?P<place>[^/?#]*+)(?P<path>[^?#]*+)(?P<query>\?[^#]*+)?)?", re.IGNORECASE
+    r"(?P<scheme>[a-z][a-z0-9+.-]*+):(?://(?P<authority>[^/?#]*+)(?P<path>[^?#]*+)(?P<query>\?[^#]*+)?)?", re.IGNORECASE
 )
-_PLACE = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]++)\]|(?P<name>[^:\[\]@]++))(?::(?P<port>[0-9]{1,5}+)?)?", re.IGNORECASE)
+_AUTHORITY = re.compile(
+    r"(?:\[(?P<v6>[0-9a-f:.]++)\]|(?P<name>[^:\[\]@]++))(?::(?P<port>[0-9]{1,5}+)?)?", re.IGNORECASE
+)
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-"""A last label like this makes the C library read the whole name as an IPv4 address, in forms that
-nobody expects."""
+"""With a last label like this, the C library reads the whole name as an IPv4 address, in unexpected notations."""
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class WebUrl(msgspec.Struct, frozen=True):
     scheme: Literal["http", "https"]
     host: str
-    """A name in lower-case ASCII without a dot at its end, or an address (IPv6 without brackets).
-    """
+    """A name in lower-case ASCII without a trailing dot, or an address (IPv6 without brackets)."""
     port: int
     target: str
     """Path and query, ASCII without spaces."""
@@ -49,7 +48,7 @@ class WebUrl(msgspec.Struct, frozen=True):
 
     @property
     def literal(self) -> IPv4Address | IPv6Address | None:
-        """The address, where the host is one."""
+        """The host, if it is an address."""
         is_one = ":" in self.host or self.host.rpartition(".")[2].isdigit()
         return ip_address(self.host) if is_one else None
 
@@ -72,39 +71,46 @@ def parse_url(text: str) -> WebUrl:
     if parts is None:
         raise ToolFailed(f"{text[:200]!r} is not an address; it must begin with https:// or http://.")
     scheme = parts["scheme"].lower()
-    if scheme not in ("http", "https") or parts["place"] is None:
+    if scheme not in ("http", "https") or parts["authority"] is None:
         raise ToolFailed(f"Only addresses that begin with https:// or http:// can be fetched, not {scheme[:20]}:.")
-    host, port = _place(parts["place"], _PORTS[scheme])
+    if "@" in parts["authority"]:
+        raise ToolFailed("Addresses that contain a user name or password are not fetched.")
+    authority = _AUTHORITY.fullmatch(parts["authority"])
+    if authority is None:
+        raise ToolFailed("The address has no valid host name.")
+    port = int(authority["port"] or _PORTS[scheme])
+    if not 0 < port < 65536:
+        raise ToolFailed(f"{port} is not a valid port.")
+    if not authority["v6"]:
+        host = parse_host(authority["name"])
+    else:
+        try:
+            host = IPv6Address(authority["v6"]).compressed
+        except ValueError as fault:
+            raise ToolFailed(f"{authority['v6'][:80]!r} is not a valid address.") from fault
     path = quote(parts["path"] or "/", safe="/%:@!$&'()*+,;=~")
     query = quote(parts["query"] or "", safe="?/%:@!$&'()*+,;=~")
     return WebUrl(scheme, host, port, path + query)
 
 
 def _encodable(text: str) -> str:
-    """Without lone surrogates, which headers and models can contain."""
+    """Without lone surrogates, which headers and models may contain."""
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
-def _place(text: str, usual_port: int) -> tuple[str, int]:
-    if "@" in text:
-        raise ToolFailed("Addresses that contain a user name or password are not fetched.")
-    parts = _PLACE.fullmatch(text)
-    if parts is None:
-        raise ToolFailed("The address has no valid host name.")
-    port = int(parts["port"] or usual_port)
-    if not 0 < port < 65536:
-        raise ToolFailed(f"{port} is not a valid port.")
-    if not parts["v6"]:
-        return parse_host(parts["name"]), port
-    try:
-        return IPv6Address(parts["v6"]).compressed, port
-    except ValueError as fault:
-        raise ToolFailed(f"{parts['v6'][:80]!r} is not a valid address.") from fault
-
-
 def parse_host(text: str) -> str:
-    """A host name or IPv4 address in its one form. Raises `ToolFailed`."""
-    name = (text if text.isascii() else _a_labels(text)).lower().removesuffix(".")
+    """A host name or IPv4 address in canonical form. Raises `ToolFailed`."""
+    name = text
+    if not text.isascii():
+        if len(text) > MAX_HOST_CHARS:
+            raise ToolFailed("The host name is too long.")
+        import idna  # noqa: PLC0415  (its tables are large; few names need them)
+
+        try:
+            name = idna.encode(text, uts46=True).decode()
+        except UnicodeError as fault:
+            raise ToolFailed(f"{text!r} is not a valid host name.") from fault
+    name = name.lower().removesuffix(".")
     labels = name.split(".")
     if len(name) > MAX_HOST_CHARS or not all(map(_LABEL.fullmatch, labels)):
         raise ToolFailed(f"{text[:80]!r} is not a valid host name.")
@@ -116,23 +122,10 @@ def parse_host(text: str) -> str:
     return name
 
 
-def _a_labels(text: str) -> str:
-    if len(text) > MAX_HOST_CHARS:
-        raise ToolFailed("The host name is too long.")
-    import idna  # noqa: PLC0415  (its tables are large; few names need them)
-
-    try:
-        return idna.encode(text, uts46=True).decode()
-    except UnicodeError as fault:
-        raise ToolFailed(f"{text!r} is not a valid host name.") from fault
-
-
 def proxy_for(url: str) -> str | None:
-    """The proxy that the environment names for this address (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`
-    and so on).
+    """The proxy for this URL in the environment (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY` and so on).
 
-    Raises `BadConfig` for a proxy that we cannot use: bypassing it might not be what its owner
-    wants.
+    Raises `BadConfig` for a proxy that we cannot use, because its owner may not want it bypassed.
     """
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415  (20 ms that only the first request pays)
 
@@ -157,7 +150,7 @@ _SPECIAL_V4 = tuple(
         "10.0.0.0/8",  # private
         "100.64.0.0/10",  # shared; Alibaba's metadata
         "127.0.0.0/8",  # loopback
-        "168.63.129.16/32",  # Azure's host, public only by its number
+        "168.63.129.16/32",  # Azure's host, public only by its address
         "169.254.0.0/16",  # link-local; the metadata of most clouds
         "172.16.0.0/12",  # private
         "192.0.0.0/24",  # protocol assignments; Oracle's metadata
@@ -172,7 +165,7 @@ _SPECIAL_V4 = tuple(
     )
 )
 _GLOBAL_V6 = IPv6Network("2000::/3")
-"""All else is loopback, unspecified, link-local, ULA, multicast, local NAT64, or not given out."""
+"""The rest is loopback, unspecified, link-local, ULA, multicast, local NAT64, or unassigned."""
 _SPECIAL_V6 = tuple(
     IPv6Network(network)
     for network in (
@@ -184,12 +177,12 @@ _SPECIAL_V6 = tuple(
 )
 _NAT64 = IPv6Network("64:ff9b::/96")
 _ISATAP = (0x00005EFE, 0x02005EFE)
-"""The third quarter of an address whose last one is IPv4."""
+"""The third quarter of an address whose last quarter is an IPv4 address."""
 
 
 def is_public(address: Address) -> bool:
-    """An address that embeds another one is judged by that. Teredo and 6to4, where nobody serves,
-    are not public."""
+    """An address that embeds another one is judged by that one. Teredo and 6to4 have no servers, so they are not
+    public."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _SPECIAL_V4)
     if address.scope_id is not None:
@@ -203,7 +196,7 @@ def is_public(address: Address) -> bool:
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """Where a fetch may go: to the public internet, and to what is listed."""
+    """Where a fetch may go: to the public internet, and to what is listed here."""
 
     names: frozenset[str] = frozenset()
     networks: tuple[Network, ...] = ()
@@ -237,12 +230,11 @@ def parse_allowance(entries: tuple[str, ...]) -> Allowance:
 
 
 Lookup = Callable[[str], Awaitable[Sequence[str]]]
-"""The addresses of a host name; none if it is not known."""
+"""Returns the addresses of a host name; none if it is unknown."""
 
 
 async def system_lookup(host: str) -> Sequence[str]:
-    """In a thread that may be abandoned, so that a name server that does not answer blocks nobody
-    else."""
+    """In a thread that may be abandoned, so that an unresponsive name server blocks nothing else."""
 
     def ask() -> list[str]:
         try:
@@ -255,8 +247,8 @@ async def system_lookup(host: str) -> Sequence[str]:
 
 
 async def vet_addresses(url: WebUrl, allowance: Allowance, lookup: Lookup) -> tuple[str, ...]:
-    """The addresses that may be dialled for this host; none if its name is not known here. Raises
-    `ToolFailed` if any of them is not allowed: we do not decide which one is tried first.
+    """The addresses that may be dialled for this host; none if its name is unknown here. Raises `ToolFailed` if any of
+    them is not allowed, because others decide which one is tried first.
     """
     try:
         addresses = [url.literal] if url.literal else [ip_address(found) for found in await lookup(url.host)]

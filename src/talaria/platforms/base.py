@@ -1,25 +1,26 @@
-"""The port of a chat service. A platform translates; it decides nothing: who may speak, what is answered and what is
-sent again is the gateway's."""
+"""The port of a chat service. A platform only translates. The gateway decides who may speak, what is answered and what
+is sent again."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
+from re import Pattern
 from typing import Literal, NewType, Protocol
 from urllib.parse import quote, unquote
 
 import msgspec
 
 from talaria.core.clock import Clock
-from talaria.core.errors import OperatorError, TalariaError, Transient
+from talaria.core.errors import BadConfig, OperatorError, TalariaError, Transient
 
 SentId = NewType("SentId", str)
-"""A message that we sent, as the platform calls it."""
+"""The platform's id of a message that we sent."""
 
 ChatKind = Literal["dm", "group"]
 AttachmentKind = Literal["image", "voice", "audio", "video", "document"]
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where something is said. `str()` of it is `telegram:42` or, in a thread, `telegram:42:7`."""
+    """A chat, or a thread in it. As text: `telegram:42` or, in a thread, `telegram:42:7`."""
 
     platform: str
     chat: str
@@ -38,18 +39,18 @@ class Address(msgspec.Struct, frozen=True):
             case [platform, chat, thread] if platform and chat:
                 return cls(platform, chat, thread)
             case _:
-                raise ValueError(f"{text!r} is no address like telegram:42 or telegram:42:7")
+                raise ValueError(f"{text!r} is not an address like telegram:42 or telegram:42:7")
 
 
 class Sender(msgspec.Struct, frozen=True):
     id: str
     """Immutable: the platform never gives it to anybody else."""
     name: str = ""
-    """A label. Nothing is ever decided by it."""
+    """A label; never used for decisions."""
 
 
 PICTURES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
-"""What people see as a picture in their chat. Other images are files there."""
+"""Images that chats display. Other image types are shown as files."""
 
 
 def attachment_kind(mime: str) -> AttachmentKind:
@@ -61,77 +62,77 @@ def attachment_kind(mime: str) -> AttachmentKind:
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """A file that came with a message; fetched only when the message is answered."""
+    """A file that came with a message. It is downloaded only when the message is answered."""
 
     kind: AttachmentKind
     ref: str
-    """By which the platform finds it again, also after a restart."""
+    """Lets the platform find the file again, even after a restart."""
     name: str = ""
     mime: str = ""
     size_bytes: int | None = None
 
 
 class Quoted(msgspec.Struct, frozen=True):
-    """A message that another one brings along: the one that it replies to, or passes on."""
+    """A message inside another one: the one that it replies to or forwards."""
 
     text: str
     is_ours: bool = False
     author: str = ""
-    """Whose it is: a label. Empty: ours, or not known."""
+    """A label. Empty if the message is ours or the author is unknown."""
 
 
 class Arrival(msgspec.Struct, frozen=True, tag="arrival"):
-    """Something that somebody said."""
+    """An incoming message."""
 
     message_id: str
-    """Unique in its chat; the same when the platform tells of it again."""
+    """Unique in its chat; the same if the platform delivers the message again."""
     where: Address
     kind: ChatKind
     sender: Sender
     text: str = ""
-    """Without the mention of us. A command begins with a slash."""
+    """Without the mention of the bot. A command begins with a slash."""
     is_addressed: bool = False
-    """In a group: it mentions us, replies to us, or is a command for us."""
+    """In a group: the message mentions the bot, replies to it, or is a command for it."""
     attachments: tuple[Attachment, ...] = ()
     reply_to: Quoted | None = None
     forwarded: Quoted | None = None
-    """A message of somebody else that is passed on. Its words are not those of the sender, and never a command."""
+    """The forwarded message. Its text is not the sender's own, and never a command."""
     sent_at: float = 0.0
     maybe_command: str = ""
-    """In a group, of words that are not addressed to us: how they read as a command (`/help` for `!help`). The gateway
-    knows which commands there are, and takes it for one only then."""
+    """For an unaddressed group message: how its text reads as a command (`/help` for `!help`). The gateway treats it as
+    one only if that command exists."""
     is_continued: bool = False
-    """More of the same is likely on its way: the client splits long texts, or it is one picture of an album."""
+    """More is probably coming: a long text that the client split, or one picture of an album."""
 
 
 class ChatInfo(msgspec.Struct, frozen=True):
-    """A chat as the messages in it will come."""
+    """What messages from a chat will say about it."""
 
     where: Address
     kind: ChatKind
     person: str = ""
-    """In a direct chat: the id of whoever is there besides us; empty: that is not known."""
+    """In a direct chat: the id of the other person; empty if unknown."""
 
 
 class Press(msgspec.Struct, frozen=True, tag="press"):
-    """A button of ours was pressed."""
+    """Somebody pressed one of our buttons."""
 
     id: str
-    """To answer it."""
+    """Needed to answer the press."""
     where: Address
     kind: ChatKind
     sender: Sender
     data: str
-    """What the button carries."""
+    """The payload of the button."""
     message_id: str = ""
-    """Of the message that has the button."""
+    """The message that has the button."""
 
 
 class Deleted(msgspec.Struct, frozen=True, tag="deleted"):
-    """A message was deleted by whoever may do that there. If it still waits for its turn it is not answered."""
+    """A message was deleted. If it is still queued, it is not answered."""
 
     where: Address
-    """Of this only the chat counts: some services do not tell in which thread it was."""
+    """Only the chat counts: some services do not say which thread the message was in."""
     message_id: str
 
 
@@ -139,13 +140,13 @@ Item = Arrival | Press | Deleted
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """What arrived together, in order. An empty one says that the line is alive."""
+    """Items that arrived together, in order. An empty batch shows that the connection is alive."""
 
     items: tuple[Item, ...] = ()
     cursor: str | None = None
-    """How far the stream is read with this batch. None: as far as before."""
+    """The position in the stream after this batch. None: unchanged."""
     token: str = ""
-    """By which the platform knows what to acknowledge."""
+    """Tells the platform what to acknowledge."""
 
 
 class Button(msgspec.Struct, frozen=True):
@@ -160,65 +161,65 @@ class File(msgspec.Struct, frozen=True):
     name: str
     mime: str = "application/octet-stream"
     pixels: tuple[int, int] | None = None
-    """Width and height of a picture, if they are known."""
+    """Width and height of a picture, if known."""
 
 
 class Outbound(msgspec.Struct, frozen=True):
-    """One message to send: markdown, at most `max_chars` of it, or a file with `text` as its caption."""
+    """One message to send: markdown of at most `max_chars`, or a file with `text` as its caption."""
 
     where: Address
     text: str
     key: str
-    """The same whenever this message is sent again. Letters, digits, `_`, `-`, `.`, `:`."""
+    """The same whenever this message is sent again. Made of letters, digits, `_`, `-`, `.` and `:`."""
     reply_to: str = ""
-    """The message that this answers."""
+    """The id of the message that this answers."""
     buttons: tuple[Button, ...] = ()
     file: File | None = None
 
 
 class Capabilities(msgspec.Struct, frozen=True):
     max_chars: int
-    """Of one message, counted as `length` counts."""
+    """Per message, as counted by `length`."""
     can_edit: bool = False
     can_delete: bool = False
     can_type: bool = False
     has_buttons: bool = False
     has_threads: bool = False
     dedup_s: float = 0.0
-    """For how long the platform takes a second message with the same key for the same message."""
+    """How long the platform treats a second message with the same key as the same message."""
     edit_every_s: float = 1.0
-    """How often a message may change while it is being written."""
+    """The shortest time between two edits of one message."""
     max_upload_bytes: int = 20 * 2**20
     pulse_s: float = 60.0
-    """`receive` brings something at least this often while the line is alive, be it an empty batch."""
+    """While the connection is alive, `receive` yields at least this often, if only an empty batch."""
     length: Callable[[str], int] = len
 
 
-# What a call of the platform may raise. Anything else is a bug of the adapter.
+# All that a call of a platform may raise. Anything else is a bug in the adapter.
 
 
 class PlatformFailure(TalariaError):
-    """Marks what a chat service did. `str()` of it is one clear sentence."""
+    """A failure of the chat service. `str()` gives one clear sentence."""
 
 
 class NotTaken(PlatformFailure, Transient):
-    """The service surely did not take it; it may later. With `retry_after_s`: not before that."""
+    """The service certainly did not accept it, but may later: not before `retry_after_s`, if that is given."""
 
 
 class Unsure(PlatformFailure, Transient):
-    """The answer was lost: the service may have taken it."""
+    """The response was lost: the service may have accepted it."""
 
 
 class Rejected(PlatformFailure):
-    """The service will never take this one."""
+    """The service will never accept this."""
 
 
 class AccessLost(PlatformFailure):
-    """Nothing can be sent to this chat any more: we were blocked or removed, or it is gone."""
+    """Nothing can be sent to this chat any more: the bot was blocked or removed, or the chat is gone."""
 
 
 class ChatMoved(PlatformFailure):
-    """The chat has another address now; this one surely was not delivered."""
+    """The chat has a new address; the message was certainly not delivered."""
 
     def __init__(self, sentence: str, to: Address) -> None:
         super().__init__(sentence)
@@ -226,11 +227,11 @@ class ChatMoved(PlatformFailure):
 
 
 class Refused(PlatformFailure, OperatorError):
-    """The service does not let us in: the token is wrong, an intent is missing, another program uses the bot."""
+    """The service does not let us in: wrong token, missing intent, or another program uses the bot."""
 
 
 class Platform(Protocol):
-    """A connection to one chat service under one account; open while its context is."""
+    """A connection to one chat service under one account, open as long as its context."""
 
     @property
     def name(self) -> str:
@@ -239,104 +240,127 @@ class Platform(Protocol):
 
     @property
     def account(self) -> str:
-        """Which of the service's accounts we are: immutable."""
+        """The immutable id of our account on the service."""
         ...
 
     @property
     def capabilities(self) -> Capabilities: ...
 
     def receive(self, cursor: str | None) -> AsyncGenerator[Batch]:
-        """What arrives from `cursor` on, with what was missed while we were away.
+        """Everything after `cursor`, including what was missed while we were offline.
 
-        Raises `NotTaken` when the line breaks and `Refused` when somebody must act: the platform is then opened anew.
+        Raises `NotTaken` when the connection breaks and `Refused` when somebody must act; then reopen the platform.
         """
         ...
 
     async def acknowledge(self, batch: Batch) -> None:
-        """It is on our disk."""
+        """The batch is on our disk."""
         ...
 
     async def send(self, message: Outbound) -> SentId:
-        """Raises `NotTaken`, `Unsure`, `Rejected`, `AccessLost`, `ChatMoved`, `Refused`. Never sends twice."""
+        """Makes one attempt. Raises `NotTaken`, `Unsure`, `Rejected`, `AccessLost`, `ChatMoved`, `Refused`."""
         ...
 
     async def edit(self, sent: SentId, message: Outbound) -> None:
-        """The message as it should read now; also its buttons. Nothing happens if it reads so already."""
+        """Replaces the text and the buttons. An edit that changes nothing is not an error."""
         ...
 
     async def delete(self, sent: SentId, where: Address) -> None: ...
     async def show_typing(self, where: Address) -> None:
-        """For a few seconds."""
+        """Lasts for a few seconds."""
         ...
 
     async def react(self, where: Address, message_id: str, emoji: str) -> None: ...
     async def answer(self, press: Press, text: str) -> None:
-        """Told to whoever pressed the button, and to nobody else."""
+        """Shown only to the person who pressed the button."""
         ...
 
     async def fetch(self, attachment: Attachment, to: Path, max_bytes: int) -> None:
-        """Into the file `to`. Raises `Rejected` when it is larger than that, or gone."""
+        """Downloads into the file `to`. Raises `Rejected` if it is larger than `max_bytes`, or gone."""
         ...
 
     async def chat_info(self, where: Address) -> ChatInfo:
-        """What a message in that chat would say of where it is. A chat of which that is not known is a group."""
+        """A chat whose kind is unknown counts as a group."""
         ...
 
     async def create_thread(self, where: Address, name: str) -> Address | None:
-        """A thread of that chat; None: it cannot have one."""
+        """None if the chat cannot have threads."""
         ...
 
     async def offer_commands(self, menu: Sequence[tuple[str, str]]) -> None:
-        """Name and description of each, for the service's own menu."""
+        """Puts these commands, each a name and a description, into the service's own menu."""
         ...
 
 
 class PlatformSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Of every platform, under `gateway.platforms.NAME`; each adds its own."""
+    """The settings under `gateway.platforms.NAME` that all platforms share; each adds its own."""
 
     enabled: bool = True
     allowed_users: tuple[str, ...] = ()
     """Ids of people who may speak to the agent."""
     admin_users: tuple[str, ...] = ()
-    """Ids of people who may do all that the person at the terminal may."""
+    """Ids of people who may do everything that you may do at the terminal."""
     allowed_chats: tuple[str, ...] = ()
     """Ids of groups in which allowed people may speak to the agent."""
     allow_all_users: bool = False
     require_mention: bool = True
     """In groups."""
     home_channel: str = ""
-    """`CHAT` or `CHAT:THREAD`: where to turn to when nobody has asked."""
+    """`CHAT` or `CHAT:THREAD`: where unprompted messages go."""
 
     @property
     def admins(self) -> tuple[str, ...]:
-        """Who names no admins has only people of one kind: all whom the settings name."""
+        """If no admins are listed, all allowed users are admins."""
         return self.admin_users or self.allowed_users
 
 
+class IdForm(msgspec.Struct, frozen=True):
+    pattern: Pattern[str]
+    hint: str
+    """Where to find such an id; ends the error message."""
+
+
+def check_ids(platform: str, settings: PlatformSettings, *, person: IdForm, chat: IdForm, place: IdForm) -> None:
+    """Only ids are accepted, because names can change hands. `place`: a chat, perhaps with a thread.
+
+    Raises `BadConfig`.
+    """
+    for name, ids, form in (
+        ("allowed_users", settings.allowed_users, person),
+        ("admin_users", settings.admin_users, person),
+        ("allowed_chats", settings.allowed_chats, chat),
+        ("home_channel", filter(None, [settings.home_channel]), place),
+    ):
+        for id in ids:
+            if form.pattern.fullmatch(id) is None:
+                where = f"gateway.platforms.{platform}.{name}"
+                raise BadConfig(f"{where}: {id!r} is not an id, and names can change hands: {form.hint}.")
+
+
 class Kit(msgspec.Struct, frozen=True):
-    """What a platform gets besides its settings."""
+    """What a platform is given besides its settings."""
 
     home: Path
-    """A folder of its own, which outlives the process."""
+    """A folder of its own, kept between runs."""
     clock: Clock
     is_allowed: Callable[[Sender], bool]
-    """Whose invitations are followed."""
+    """Whether this person may talk to the bot, and may invite it."""
 
 
 class PlatformManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """`manifest.toml`: all that is known of a platform before its code is loaded."""
+    """`manifest.toml`: what is known about a platform before its code is loaded."""
 
     name: str
     label: str
     extra: str
-    """Of the distribution; empty: nothing more is needed."""
+    """The extra to install; empty if none is needed."""
     modules: tuple[str, ...]
-    """Third-party modules that must be there."""
+    """Third-party modules that must be installed."""
     environment: Mapping[str, str]
     """Which variables fill which settings: `{TELEGRAM_BOT_TOKEN = "token"}`."""
     required: tuple[str, ...]
-    """Settings without which it cannot run."""
+    """Settings that must be set."""
     secrets: tuple[str, ...] = ()
-    """Settings that must never be shown."""
+    """Settings whose values are never shown."""
     how_to: str = ""
-    """Where its token comes from, in one sentence."""
+    """Where to get the token, in one sentence."""

@@ -1,4 +1,4 @@
-"""Which platforms there are, what the settings say of each, and its code, loaded when it is used."""
+"""Lists the platforms, reads their settings, and loads their code when it is needed."""
 
 import importlib
 import importlib.util
@@ -25,7 +25,7 @@ _UNKNOWN = re.compile(r"unknown field `(.*?)`")
 
 
 def manifests() -> Mapping[str, PlatformManifest]:
-    """Of those that come with Talaria, by name."""
+    """The platforms that come with Talaria, by name."""
     files = sorted(Path(__file__).parent.glob("*/manifest.toml"))
     read = [msgspec.convert(tomllib.loads(file.read_text("utf-8")), PlatformManifest) for file in files]
     return {manifest.name: manifest for manifest in read}
@@ -42,14 +42,14 @@ def install_hint(manifest: PlatformManifest) -> str:
 def merge_settings(
     manifest: PlatformManifest, raw: Mapping[str, Any], environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What config.yaml says of a platform and, where that is silent, the environment."""
+    """A platform's settings from config.yaml and, where that does not set them, from the environment."""
     named = {**EVERYWHERE, **manifest.environment}
     from_environment = {setting: environment[name] for name, setting in named.items() if environment.get(name)}
-    return {name: _normal(name, value) for name, value in {**from_environment, **raw}.items()}
+    return {name: _normalize(name, value) for name, value in {**from_environment, **raw}.items()}
 
 
 def is_wanted(manifest: PlatformManifest, raw: Mapping[str, Any] | None, environment: Mapping[str, str]) -> bool:
-    """It is named in config.yaml, or the environment has all that it needs."""
+    """Whether config.yaml names the platform, or the environment sets everything that it requires."""
     if raw is not None:
         return raw.get("enabled", True) is not False
     found = merge_settings(manifest, {}, environment)
@@ -59,7 +59,7 @@ def is_wanted(manifest: PlatformManifest, raw: Mapping[str, Any] | None, environ
 def read_settings(
     manifest: PlatformManifest, raw: Mapping[str, Any], environment: Mapping[str, str]
 ) -> PlatformSettings:
-    """Raises `BadConfig`. The platform's own code is loaded for this."""
+    """Loads the platform's `config` module. Raises `BadConfig`."""
     if missing := missing_modules(manifest):
         raise BadConfig(f"{manifest.label} needs {', '.join(missing)}: {install_hint(manifest)}")
     found = merge_settings(manifest, raw, environment)
@@ -73,18 +73,24 @@ def read_settings(
     try:
         settings: PlatformSettings = msgspec.convert(found, config.SETTINGS, dec_hook=decode_secret, strict=False)
     except msgspec.ValidationError as fault:
-        raise BadConfig(f"{where}: {_explain(str(fault), config.SETTINGS)}") from fault
+        complaint = f"{fault}."
+        if unknown := _UNKNOWN.search(complaint):
+            fields: Sequence[str] = config.SETTINGS.__struct_fields__
+            near = get_close_matches(unknown[1], fields)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(fields)}."
+            complaint = f"there is no setting {unknown[1]}{hint}"
+        raise BadConfig(f"{where}: {complaint}") from fault
     config.check(settings)
     return settings
 
 
 def open_platform(name: str, settings: PlatformSettings, kit: Kit) -> AbstractAsyncContextManager[Platform]:
-    """Each platform's `platform.py` has `open`; `SETTINGS` in its `config.py` is the type of its settings."""
+    """Calls `open` of the platform's `platform.py`. `SETTINGS` in its `config.py` is the type of its settings."""
     return importlib.import_module(f"talaria.platforms.{name}.platform").open(settings, kit)
 
 
-def _normal(name: str, value: Any) -> Any:
-    """Ids are often written as numbers, and lists as one text."""
+def _normalize(name: str, value: Any) -> Any:
+    """People often write ids as numbers, and lists as one string."""
     if name in _LISTS:
         several = isinstance(value, list | tuple)
         listed = value.split(",") if isinstance(value, str) else cast("Sequence[object]", value) if several else [value]
@@ -92,12 +98,3 @@ def _normal(name: str, value: Any) -> Any:
     if name == "allow_all_users" and isinstance(value, str):
         return value.lower() in _YES
     return str(value) if name in _IDS and isinstance(value, int) else value
-
-
-def _explain(fault: str, settings: type[PlatformSettings]) -> str:
-    unknown = _UNKNOWN.search(fault)
-    if unknown is None:
-        return f"{fault}."
-    near = get_close_matches(unknown[1], settings.__struct_fields__)
-    hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(settings.__struct_fields__)}."
-    return f"there is no setting {unknown[1]}{hint}"

@@ -1,4 +1,4 @@
-"""The markdown that is written to chats, and what renderers of several services make of it alike."""
+"""Parsing markdown for chats, and what the renderers of several services share."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ def parser(**options: Any) -> MarkdownIt:
 
 
 def align_table(rows: Sequence[Sequence[str]], between: str = " | ", joint: str = "-+-") -> str:
-    """A table as lines of a fixed-width font; a rule is below its first row."""
+    """A table as lines for a fixed-width font, with a rule below the first row."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=False)]
     lines = [between.join(map(str.ljust, row, widths)).rstrip() for row in rows]
     return "\n".join([lines[0], joint.join("-" * width for width in widths), *lines[1:]])

@@ -1,7 +1,7 @@
-"""For authors of tools, plugins and platforms: real servers on loopback, a clock turned by hand, crashes at named
-moments, power cuts. docs/how-to/test-what-you-write.md shows how they are used.
+"""For authors of tools, plugins and platforms: real servers on loopback, a clock that you advance, crashes at named
+moments, and power cuts. docs/how-to/test-what-you-write.md shows how to use them.
 
-Each name is loaded on first use: a test that scripts a model server does not pay for the store.
+Each name is loaded on first use, so a test that only scripts a model server does not load the store.
 """
 
 from importlib import import_module

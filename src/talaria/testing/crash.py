@@ -1,7 +1,7 @@
-"""Crash points: the ports wrapped so that the process kills itself, by SIGKILL, at a chosen moment.
+"""Crash points: wrappers for the ports, which kill the process with SIGKILL at a chosen moment.
 
-A moment has a name (`before record CallStarted`) and an occurrence. Every moment reached is also written to a
-trace, from which the next plans are made. The product itself has no failpoints.
+A moment has a name (`before record CallStarted`) and an occurrence. Each moment that is reached is also written to a
+trace, from which the next crashes are planned. The product itself has no failpoints.
 """
 
 import os
@@ -31,7 +31,7 @@ class Moment(msgspec.Struct, frozen=True, order=True):
 
 
 class World:
-    """What outlives the process: an append-only file of lines."""
+    """An append-only file of lines, which outlives the process."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -65,7 +65,7 @@ class CrashPoints:
 
 
 def moments(trace: Sequence[str]) -> list[Moment]:
-    """Every moment of a traced run, in its order."""
+    """All moments of a traced run, in order."""
     seen: Counter[str] = Counter()
     found: list[Moment] = []
     for name in trace:
@@ -75,7 +75,7 @@ def moments(trace: Sequence[str]) -> list[Moment]:
 
 
 class _Crashing:
-    """A port with a moment before and a moment after each of its commits."""
+    """A port with a moment before and after each of its commits."""
 
     def __init__(self, port: object, points: CrashPoints, commits: Sequence[str]) -> None:
         self._port = port
@@ -92,7 +92,7 @@ class _Crashing:
 
 
 class _CrashingJournal(_Crashing):
-    """The moments of a record name what is written."""
+    """The moments around `record` name what is written."""
 
     def __init__(self, journal: Journal, points: CrashPoints) -> None:
         super().__init__(journal, points, ("seize", "release"))
@@ -104,7 +104,7 @@ class _CrashingJournal(_Crashing):
 
 
 class _CrashingStore:
-    """A store with some of its ports exchanged."""
+    """A store with some of its ports replaced."""
 
     def __init__(self, store: Store, **ports: object) -> None:
         self._store = store
@@ -115,7 +115,7 @@ class _CrashingStore:
 
 
 def wrap_store(store: Store, points: CrashPoints, journal: Journal | None = None) -> Store:
-    """`journal` stands in for that of the store."""
+    """`journal` replaces that of the store."""
 
     def watch(port: object, *commits: str) -> object:
         return _Crashing(port, points, commits)
@@ -135,7 +135,7 @@ def wrap_store(store: Store, points: CrashPoints, journal: Journal | None = None
 def crashing_store(
     points: CrashPoints, change: Callable[[Journal], Journal] = lambda journal: journal
 ) -> Callable[[Path, Clock], AbstractAsyncContextManager[Store]]:
-    """For `open_application(open_store=…)`. `change` stands closest to the real journal, below the crash points."""
+    """For `open_application(open_store=…)`. `change` wraps the real journal, inside the crash points."""
 
     @asynccontextmanager
     async def open_store(home: Path, clock: Clock) -> AsyncGenerator[Store]:
@@ -146,7 +146,7 @@ def crashing_store(
 
 
 class CrashingPlatform:
-    """Every call that a chat service remembers has a moment before and a moment after it."""
+    """There is a moment before and after every call that a chat service remembers."""
 
     def __init__(self, platform: Platform, points: CrashPoints) -> None:
         self._platform = platform

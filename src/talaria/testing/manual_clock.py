@@ -1,12 +1,12 @@
-"""A clock that is turned by hand."""
+"""A clock that you advance by hand."""
 
 import asyncio
 
 
 class ManualClock:
-    """A sleeper wakes when `advance` has passed its deadline; with `auto`, sleeping itself moves the time.
+    """A sleeper wakes when `advance` passes its deadline. With `auto`, sleeping itself advances the time.
 
-    A time limit (`expire`) never moves it: it is reached only by `advance`, or by the sleep of somebody else.
+    A time limit (`expire`) never advances it: only `advance` or another sleep reaches the limit.
     """
 
     def __init__(self, at: float = 1_800_000_000.0, *, auto: bool = False) -> None:
@@ -15,7 +15,7 @@ class ManualClock:
         self.auto = auto
         self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
         self.slept: list[float] = []
-        """The duration of every sleep, in the order they began."""
+        """The durations of all sleeps, in the order in which they began."""
 
     def now(self) -> float:
         return self._now

@@ -1,6 +1,6 @@
-"""How long tests wait for what must happen. Only tests that fail wait so long; a busy machine may need much of it.
+"""How long tests wait for what must happen. Only failing tests wait that long; a busy machine may need much of it.
 
-Deliberate mistakes keep it from happening: where they are tried out, `TEST_PATIENCE_S` is lower.
+Mutants keep it from happening, so `TEST_PATIENCE_S` is lower when they are tried.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Power cuts, simulated. A VFS writes down what SQLite asks of the disk; a `Disk` forgets what was never synced.
+"""Simulated power cuts. A VFS records what SQLite asks of the disk; a `Disk` forgets what was never synced.
 
 One recorded run can be cut after any of its operations, as often as you like:
 
@@ -51,7 +51,7 @@ Operation: TypeAlias = Change | FileSynced | FileDeleted
 
 
 class DiskRecorder:
-    """While entered, connections that name its `vfs` work on the real files and leave their operations here."""
+    """While entered, connections that name its `vfs` work on the real files, and their operations are recorded."""
 
     def __init__(self) -> None:
         self.vfs = f"recorder-{os.urandom(6).hex()}"
@@ -73,7 +73,7 @@ class _Vfs(apsw.VFS):
         self._operations = operations
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
-        if name is None:  # a temporary file, which nobody looks for after a power cut
+        if name is None:  # a temporary file, which does not matter after a power cut
             return apsw.VFSFile("", name, flags)
         return _File(name, flags, self._operations)
 
@@ -83,7 +83,7 @@ class _Vfs(apsw.VFS):
 
 
 class _File(apsw.VFSFile):
-    """Shared memory is passed through by apsw itself; a power cut loses it whole."""
+    """apsw itself handles shared memory; a power cut loses all of it."""
 
     def __init__(self, name: str | apsw.URIFilename, flags: list[int], operations: list[Operation]) -> None:
         super().__init__("", name, flags)
@@ -111,10 +111,10 @@ class _Content:
 
 
 class Disk:
-    """Keeps what was synced; of the rest, chance decides: there, not there, or torn between sectors.
+    """Keeps what was synced. For the rest, chance decides: written, lost, or torn between sectors.
 
-    Names follow the order of an ordinary journaling file system: a deletion is safe after the next sync of any file.
-    A disk that is not honest ignores syncs, as some do.
+    As in an ordinary journaling file system, a deletion is safe after the next sync of any file. A disk that is not
+    honest ignores syncs, as some do.
     """
 
     def __init__(self, *, is_honest: bool = True) -> None:
@@ -130,22 +130,19 @@ class Disk:
                 content.pending.append(operation)
             case FileSynced(name):
                 if self._is_honest:
-                    self._sync(name)
+                    self._files = {name: kept for name, kept in self._files.items() if not kept.is_deleted}
+                    if name in self._files:
+                        content = self._files[name]
+                        _apply(content.safe, content.pending)
+                        content.pending.clear()
             case FileDeleted(name):
                 if name in self._files:
                     self._files[name].is_deleted = True
             case _:
                 assert_never(operation)
 
-    def _sync(self, name: str) -> None:
-        self._files = {name: content for name, content in self._files.items() if not content.is_deleted}
-        if name in self._files:
-            content = self._files[name]
-            _apply(content.safe, content.pending)
-            content.pending.clear()
-
     def cut(self, chance: Random, folder: Path) -> None:
-        """Write into `folder` what a power cut at this moment leaves behind."""
+        """Writes into `folder` what a power cut at this moment leaves behind."""
         folder.mkdir(parents=True)
         luck = chance.choice((0.0, 0.5, 0.9, 1.0))
         for name, content in self._files.items():
@@ -173,12 +170,9 @@ def _survivors(pending: Iterable[Change], luck: float, chance: Random) -> Iterab
         if chance.random() < luck:
             yield change
         elif isinstance(change, FileWritten) and chance.random() < 0.5:
-            yield from (sector for sector in _sectors(change) if chance.random() < 0.5)
-
-
-def _sectors(write: FileWritten) -> Iterable[FileWritten]:
-    start = 0
-    while start < len(write.data):
-        end = start + SECTOR_BYTES - (write.offset + start) % SECTOR_BYTES
-        yield FileWritten(write.file, write.offset + start, write.data[start:end])
-        start = end
+            start = 0
+            while start < len(change.data):
+                end = start + SECTOR_BYTES - (change.offset + start) % SECTOR_BYTES
+                if chance.random() < 0.5:
+                    yield FileWritten(change.file, change.offset + start, change.data[start:end])
+                start = end

@@ -115,8 +115,8 @@ LINES = [
     asked("500, again and again", *[Refusal(500)] * 3),
     asked("429", Refusal(429, 20), pause_s=20),
     asked("401", Refusal(401), says="does not know the bot's token .* TELEGRAM_BOT_TOKEN"),
-    asked("409", Refusal(409), says="Another program reads the messages .* a bot of its own"),
-    LineRow("another program asks", ask_as_well, (TELEGRAM,), says="Another program reads the messages"),
+    asked("409", Refusal(409), says="Another program reads .* a bot of its own"),
+    LineRow("another program asks", ask_as_well, (TELEGRAM,), says="Another program reads"),
 ]
 
 
@@ -151,7 +151,7 @@ DOORS = [
     shut(SLACK, "auth.test", "a bad token", SLACK.no_entry, state="refused", says="check SLACK_BOT_TOKEN"),
     shut(SLACK, "auth.test", "500", *[Refusal(500)] * 4, **TROUBLE),
     shut(SLACK, "apps.connections.open", "lost answers", *[LostAnswer()] * 4, **TROUBLE),
-    shut(SLACK, "apps.connections.open", "429", Refusal(429, 60), state="waiting", says="asks to wait", pause_s=60),
+    shut(SLACK, "apps.connections.open", "429", Refusal(429, 60), state="waiting", says="asks us to wait", pause_s=60),
 ]
 
 

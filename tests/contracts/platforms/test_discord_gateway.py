@@ -14,8 +14,7 @@ from aiohttp import WSMsgType, web
 
 from talaria.platforms.base import NotTaken, Refused
 from talaria.platforms.discord import gateway_socket, rest
-from talaria.platforms.discord.channels import Channels
-from talaria.platforms.discord.gateway_socket import DiscordSocket, SocketEvent
+from talaria.platforms.discord.gateway_socket import Channels, DiscordSocket, SocketEvent
 from talaria.testing.patience import PATIENCE_S
 
 TOKEN = "discord-token"
@@ -141,7 +140,7 @@ async def events(socket: DiscordSocket, count: int) -> list[Any]:
     """The next ones that are no heartbeats."""
     found: list[Any] = []
     while len(found) < count:
-        found += [msgspec.json.decode(each.body) for each in await socket.take() if each.kind != "beat"]
+        found += [msgspec.json.decode(each.body) for each in await socket.take() if each.kind != "heartbeat"]
     return found
 
 
@@ -205,13 +204,13 @@ async def test_a_line_is_resumed_only_if_it_has_worked(gateway: ScriptedGateway,
             await line.tell(HELLO, {"heartbeat_interval": LONG_MS})
             await line.hear(RESUME)
             await line.socket.close(code=4000)  # nothing was told in between
-        with pytest.raises(NotTaken, match="closed the line"):
+        with pytest.raises(NotTaken, match="closed the connection"):
             await events(socket, 1)
 
 
 @pytest.mark.parametrize(
     ("code", "failure", "words"),
-    [(4000, NotTaken, "closed the line"), (4004, Refused, "token"), (4012, Refused, "update Talaria")],
+    [(4000, NotTaken, "closed the connection"), (4004, Refused, "token"), (4012, Refused, "update Talaria")],
 )
 async def test_a_line_that_is_closed_while_it_is_opened_says_why(
     gateway: ScriptedGateway, code: int, failure: type[Exception], words: str
@@ -278,7 +277,7 @@ async def send_a_giant(line: Line) -> None:
     ("send", "words"),
     [
         (send_a_bomb, "more than 4,096 bytes"),
-        (send_rubbish, "cannot be unpacked"),
+        (send_rubbish, "cannot be decompressed"),
         (send_a_giant, "cannot be read"),
     ],
 )
@@ -314,7 +313,7 @@ class Heard:
     def __init__(self, *events: tuple[str, Any]) -> None:
         self.channels = Channels(rest=None, account=ME)  # pyright: ignore[reportArgumentType]  (nothing is asked)
         for event, body in events:
-            self.channels.hear(event, msgspec.Raw(msgspec.json.encode(body)))
+            self.channels.apply(event, msgspec.Raw(msgspec.json.encode(body)))
 
     @property
     def known(self) -> list[str]:

@@ -15,11 +15,11 @@ from talaria.core.errors import BadConfig
 from talaria.core.secret import Secret
 from talaria.platforms.base import NotTaken, PlatformFailure, Refused, Rejected, Unsure
 from talaria.platforms.discord import incoming, rest
-from talaria.platforms.discord.channels import Bookmarks
 from talaria.platforms.discord.config import DiscordSettings, check
 from talaria.platforms.discord.incoming import DiscordAccount, DiscordChannel, DiscordInteraction, DiscordMessage
+from talaria.platforms.discord.platform import Bookmarks
 from talaria.platforms.discord.render import MAX_CHARS, content, plain, render
-from talaria.platforms.failures import silence
+from talaria.platforms.http_sessions import explain_no_answer
 from talaria.platforms.splitting import units
 from talaria.testing.manual_clock import ManualClock
 
@@ -182,7 +182,7 @@ def test_time_is_read_from_ids() -> None:
 def test_answer_that_is_not_discords_is_understood(
     status: int, headers: dict[str, str], body: bytes, failure: type[PlatformFailure], pause_s: float | None
 ) -> None:
-    found = rest.refusal(status, headers, body)
+    found = rest.explain_refusal(status, headers, body)
     assert type(found) is failure
     assert getattr(found, "retry_after_s", None) == pause_s
 
@@ -199,7 +199,7 @@ def test_answer_that_is_not_discords_is_understood(
     ],
 )
 def test_broken_connection_is_understood(error: Exception, failure: type[PlatformFailure]) -> None:
-    assert type(silence("Discord", error)) is failure
+    assert type(explain_no_answer("Discord", error)) is failure
 
 
 def settings(**more: Any) -> DiscordSettings:

@@ -387,6 +387,6 @@ async def test_the_token_never_goes_to_another_host(server: SlackServer, slack: 
             await slack.fetch(attachment, tmp_path / "a", 1000)
         for url in (str(trap.make_url("/direct")), "http://files.slack.com/x", "https://slack.com.evil.example/x"):
             server.move_file("a.bin", url)
-            with pytest.raises(Rejected, match="not kept by Slack"):
+            with pytest.raises(Rejected, match="not stored by Slack"):
                 await slack.fetch(attachment, tmp_path / "a", 1000)
     assert heard == []

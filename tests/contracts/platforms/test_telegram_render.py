@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from talaria.platforms.splitting import units
 from talaria.platforms.telegram.render import MAX_UNITS, plain, render
-from talaria.testing.servers.telegram_markup import CannotParse, parse_html
+from talaria.testing.servers.telegram_chats import CannotParse, parse_html
 
 LINK = '<a href="https://e.org/?a=1&amp;b=%22">'
 

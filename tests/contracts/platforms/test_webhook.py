@@ -158,7 +158,7 @@ async def test_what_is_not_on_the_disk_is_not_confirmed(line: Line) -> None:
     batch = await line.batches.get()
     line.clock.advance(20)
     status, said = await posting
-    assert (status, said) == (503, {"error": "The message could not be kept. Try again later."})
+    assert (status, said) == (503, {"error": "The message could not be stored. Try again later."})
     await line.platform.acknowledge(batch)  # too late: nobody waits any more
 
 
@@ -187,7 +187,7 @@ async def test_a_request_that_comes_twice_is_heard_once(line: Line) -> None:
     headers = line.signed(body)
     assert (await line.post(body, headers))[0] == 202
     for path in ("/webhook/ci", "/webhook/ci?again"):
-        assert await line.post(body, headers, path) == (409, {"error": "This very request came before."})
+        assert await line.post(body, headers, path) == (409, {"error": "This exact request was already received."})
     line.clock.advance(299)
     assert (await line.post(body, headers))[0] == 409
     line.clock.advance(2)
@@ -520,7 +520,7 @@ async def test_a_line_that_nobody_can_reach_is_not_alive(tmp_path: Path) -> None
         while not beat.done():
             line.clock.advance(30)
             await asyncio.sleep(0)
-        with pytest.raises(NotTaken, match="does not hear itself"):
+        with pytest.raises(NotTaken, match="cannot reach itself"):
             await beat
 
 

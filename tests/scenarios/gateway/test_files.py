@@ -256,7 +256,7 @@ async def test_a_file_that_the_chat_service_refuses_is_told_in_the_chat(house: H
     async with house.open():
         await house.telegram.say("send it")
         (only,) = await house.said(1)
-    assert only.text.startswith("(a.txt was not sent: Telegram does not take this")
+    assert only.text.startswith("(a.txt was not sent: Telegram does not accept this")
 
 
 async def test_while_an_answer_is_written_the_names_of_files_are_not_shown(house: House) -> None:

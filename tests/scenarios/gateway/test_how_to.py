@@ -254,7 +254,7 @@ async def test_a_program_speaks_as_the_how_to_and_the_reference_say(somebody: So
     receiver = await somebody.starts(*shlex.split(receive.removesuffix(" &")))
     await somebody.does(start)
     assert await somebody.does(post) == '{"status": "accepted"}'
-    assert await somebody.does(post) in ('{"status": "known"}', '{"error": "This very request came before."}')
+    assert await somebody.does(post) in ('{"status": "known"}', '{"error": "This exact request was already received."}')
     assert receiver.stdout is not None
     async with asyncio.timeout(PATIENCE_S):
         assert (await receiver.stdout.readline()).decode() == f"{ANSWER}\n"

@@ -1,11 +1,10 @@
-"""What can be set for Discord, under `gateway.platforms.discord`."""
+"""The settings under `gateway.platforms.discord`, and their validation."""
 
 import re
 
 from talaria.core.errors import BadConfig
 from talaria.core.secret import Secret
-from talaria.platforms.base import PlatformSettings
-from talaria.platforms.id_settings import IdForm, check_ids
+from talaria.platforms.base import IdForm, PlatformSettings, check_ids
 
 _WHERE = "gateway.platforms.discord"
 _HOW = (
@@ -18,17 +17,17 @@ _PLACE = IdForm(re.compile(r"[0-9]{1,20}(:[0-9]{1,20})?"), _HOW)
 
 class DiscordSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     token: Secret
-    """Of the bot, from the developer portal."""
+    """The bot's token, from the developer portal."""
     api_url: str = "https://discord.com/api/v10"
     gateway_url: str = ""
-    """Empty: the one that the API names."""
+    """If empty, Discord's API names it."""
 
 
 SETTINGS = DiscordSettings
 
 
 def is_snowflake(text: str) -> bool:
-    """An id of Discord's: it is never given to anybody else."""
+    """Whether this is an id of Discord's."""
     return _ONE.pattern.fullmatch(text) is not None
 
 
@@ -36,7 +35,7 @@ def check(settings: DiscordSettings) -> None:
     """Raises `BadConfig`."""
     check_ids("discord", settings, person=_ONE, chat=_ONE, place=_PLACE)
     if not settings.token.reveal().isascii() or not settings.token.reveal().isprintable():
-        raise BadConfig(f"{_WHERE}.token holds signs that no token has: copy it again from the developer portal.")
+        raise BadConfig(f"{_WHERE}.token is not a token: copy it again from the developer portal.")
     if not settings.api_url.startswith(("https://", "http://")):
         raise BadConfig(f"{_WHERE}.api_url must begin with https://.")
     if settings.gateway_url and not settings.gateway_url.startswith(("wss://", "ws://")):

@@ -1,4 +1,5 @@
-"""What Discord tells, as arrivals and presses. Pure, and never raises: what cannot be read is nobody's message."""
+"""Reads Discord's messages and interactions as arrivals and presses. Pure, and never raises: what cannot be decoded is
+ignored."""
 
 import re
 from collections.abc import Sequence
@@ -22,12 +23,12 @@ Snowflake = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,20}\Z")]
 
 _EPOCH_MS = 1_420_070_400_000
 _DIRECT = 1
-"""A chat of two. One of several without a server (3) is a group."""
+"""A DM between two. A group DM (3) is a group."""
 _THREADS = {10, 11, 12}
-_SAID, _REPLIED = 0, 19
-_COMMAND, _COMPONENT = 2, 3
-_SLASH, _BUTTON = 1, 2
-_IS_VOICE = 1 << 13
+_DEFAULT, _REPLY = 0, 19
+_APPLICATION_COMMAND, _MESSAGE_COMPONENT = 2, 3
+_CHAT_INPUT, _BUTTON = 1, 2
+_IS_VOICE_MESSAGE = 1 << 13
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ class DiscordChannel(msgspec.Struct, frozen=True):
     guild_id: Snowflake | None = None
     last_message_id: Snowflake | None = None
     recipients: "tuple[DiscordUser, ...]" = ()
-    """Of a direct chat, as far as it is told."""
+    """The other people in a DM, if Discord included them."""
     thread_metadata: ThreadState = ThreadState()
 
     @property
@@ -66,13 +67,13 @@ class DiscordRole(msgspec.Struct, frozen=True):
     tags: RoleTags = RoleTags()
 
 
-class ToldRole(msgspec.Struct, frozen=True):
+class RoleChange(msgspec.Struct, frozen=True):
     guild_id: Snowflake
     role: DiscordRole
 
 
 class DiscordGuild(msgspec.Struct, frozen=True):
-    """A server, with those of its channels that we may see."""
+    """A server, with the channels that we can see."""
 
     id: Snowflake
     unavailable: bool = False
@@ -82,7 +83,7 @@ class DiscordGuild(msgspec.Struct, frozen=True):
 
 
 class ThreadList(msgspec.Struct, frozen=True):
-    """Threads of channels that we may see from now on."""
+    """Threads that we can see from now on."""
 
     guild_id: Snowflake
     threads: tuple[msgspec.Raw, ...] = ()
@@ -91,7 +92,7 @@ class ThreadList(msgspec.Struct, frozen=True):
 class DiscordAccount(msgspec.Struct, frozen=True):
     id: str
     role: str = ""
-    """Discord gives every bot a role of its own in a server; people pick it when they mean the bot."""
+    """In each server, every bot has a role of its own, which people may mention instead of the bot."""
 
 
 class DiscordUser(msgspec.Struct, frozen=True):
@@ -106,7 +107,7 @@ class DiscordUser(msgspec.Struct, frozen=True):
         return Sender(self.id, self.global_name or self.username)
 
 
-class DiscordUpload(msgspec.Struct, frozen=True):
+class DiscordAttachment(msgspec.Struct, frozen=True):
     id: Snowflake
     url: str
     filename: str = ""
@@ -115,10 +116,10 @@ class DiscordUpload(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A forwarded message as it was."""
+    """A copy of a forwarded message."""
 
     content: str = ""
-    attachments: tuple[DiscordUpload, ...] = ()
+    attachments: tuple[DiscordAttachment, ...] = ()
 
 
 class Forwarded(msgspec.Struct, frozen=True):
@@ -142,12 +143,12 @@ class DiscordMessage(msgspec.Struct, frozen=True):
     webhook_id: Snowflake | None = None
     mentions: tuple[DiscordUser, ...] = ()
     mention_roles: tuple[Snowflake, ...] = ()
-    attachments: tuple[DiscordUpload, ...] = ()
+    attachments: tuple[DiscordAttachment, ...] = ()
     referenced_message: Referenced | None = None
     message_snapshots: tuple[Forwarded, ...] = ()
 
     @property
-    def uploads(self) -> Sequence[DiscordUpload]:
+    def all_attachments(self) -> Sequence[DiscordAttachment]:
         return [
             *self.attachments,
             *(each for forward in self.message_snapshots for each in forward.message.attachments),
@@ -155,7 +156,7 @@ class DiscordMessage(msgspec.Struct, frozen=True):
 
 
 class DiscordDeletion(msgspec.Struct, frozen=True):
-    """Of one message, or of many at once."""
+    """The deletion of one message, or of many at once."""
 
     channel_id: Snowflake
     id: Snowflake | None = None
@@ -172,15 +173,15 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class InteractionData(msgspec.Struct, frozen=True):
-    type: int = _SLASH
+    type: int = _CHAT_INPUT
     name: str = ""
     options: tuple[Option, ...] = ()
     custom_id: str = ""
     component_type: int = 0
 
 
-class Named(msgspec.Struct, frozen=True):
-    """A message of which no more than its id matters."""
+class ObjectId(msgspec.Struct, frozen=True):
+    """Any object of which only the id matters."""
 
     id: Snowflake
 
@@ -197,11 +198,15 @@ class DiscordInteraction(msgspec.Struct, frozen=True):
     data: InteractionData = InteractionData()
     member: DiscordMember | None = None
     user: DiscordUser | None = None
-    message: Named | None = None
+    message: ObjectId | None = None
+
+    @property
+    def author(self) -> DiscordUser | None:
+        return self.member.user if self.member else self.user
 
 
 def read(body: str | bytes | msgspec.Raw, form: type[T]) -> T | None:
-    """None when it is something else."""
+    """None if the body does not have this form."""
     try:
         return msgspec.json.decode(body, type=form)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -213,108 +218,91 @@ def parse_timestamp(snowflake: str) -> float:
 
 
 def snowflake_at(seconds: float) -> int:
-    """As if something had happened then."""
+    """The smallest id of that moment."""
     return max(int(seconds * 1000) - _EPOCH_MS, 0) << 22
 
 
 def arrival(message: DiscordMessage, channel: DiscordChannel, me: DiscordAccount) -> Arrival | None:
-    """None: not said by a person."""
-    if message.type not in (_SAID, _REPLIED) or message.webhook_id or message.author.bot or message.author.system:
+    """None if it does not come from a person."""
+    if message.type not in (_DEFAULT, _REPLY) or message.webhook_id or message.author.bot or message.author.system:
         return None
+    attachments: list[Attachment] = []
+    for each in message.all_attachments:
+        mime = (each.content_type or "").partition(";")[0]
+        kind = attachment_kind(mime)
+        if kind == "audio" and message.flags & _IS_VOICE_MESSAGE:
+            kind = "voice"
+        ref = f"{message.channel_id}/{message.id}/{each.id} {each.url}"
+        attachments.append(Attachment(kind, ref, each.filename, mime, each.size))
+    replied = message.referenced_message
+    is_reply_to_us = replied is not None and replied.author.id == me.id
+    reply_to = None
+    if replied is not None and not message.message_snapshots:
+        author = "" if is_reply_to_us else replied.author.sender.name
+        reply_to = Quoted(replied.content, is_ours=is_reply_to_us, author=author)
+    is_mentioned = any(user.id == me.id for user in message.mentions) or (
+        me.role != "" and me.role in message.mention_roles
+    )
     return Arrival(
         message_id=message.id,
         where=channel.address,
         kind=channel.kind,
         sender=message.author.sender,
-        text=_text(message, me),
-        is_addressed=_is_addressed(message, me),
-        attachments=tuple(_attachment(each, message) for each in message.uploads),
-        reply_to=_read_quote(message, me),
+        text=_read_text(message, me),
+        is_addressed=is_mentioned or is_reply_to_us,
+        attachments=tuple(attachments),
+        reply_to=reply_to,
         forwarded=Quoted(message.message_snapshots[0].message.content) if message.message_snapshots else None,
         sent_at=parse_timestamp(message.id),
     )
 
 
-def command(told: DiscordInteraction) -> Arrival | None:
-    """A slash command as if it had been typed."""
-    author = _author(told)
-    if told.type != _COMMAND or told.data.type != _SLASH or author is None:
+def command(interaction: DiscordInteraction) -> Arrival | None:
+    """A slash command, as if it had been typed."""
+    data, author = interaction.data, interaction.author
+    if interaction.type != _APPLICATION_COMMAND or data.type != _CHAT_INPUT or author is None:
         return None
     return Arrival(
-        message_id=told.id,
-        where=told.channel.address,
-        kind=told.channel.kind,
+        message_id=interaction.id,
+        where=interaction.channel.address,
+        kind=interaction.channel.kind,
         sender=author.sender,
-        text=" ".join([f"/{told.data.name}", *_values(told.data.options)]),
+        text=" ".join([f"/{data.name}", *_values(data.options)]),
         is_addressed=True,
-        sent_at=parse_timestamp(told.id),
+        sent_at=parse_timestamp(interaction.id),
     )
 
 
-def press(told: DiscordInteraction) -> Press | None:
-    author = _author(told)
-    if told.type != _COMPONENT or told.data.component_type != _BUTTON or author is None:
+def press(interaction: DiscordInteraction) -> Press | None:
+    data, author = interaction.data, interaction.author
+    if interaction.type != _MESSAGE_COMPONENT or data.component_type != _BUTTON or author is None:
         return None
     return Press(
-        id=f"{told.id}:{told.token}",
-        where=told.channel.address,
-        kind=told.channel.kind,
+        id=f"{interaction.id}:{interaction.token}",
+        where=interaction.channel.address,
+        kind=interaction.channel.kind,
         sender=author.sender,
-        data=told.data.custom_id,
-        message_id=told.message.id if told.message else "",
+        data=data.custom_id,
+        message_id=interaction.message.id if interaction.message else "",
     )
-
-
-def _author(told: DiscordInteraction) -> DiscordUser | None:
-    return told.member.user if told.member else told.user
 
 
 def _values(options: Sequence[Option]) -> list[str]:
-    """A subcommand is an option without a value that has options."""
+    """A subcommand is an option that has options instead of a value."""
     words: list[str] = []
     for option in options:
         words += [option.name, *_values(option.options)] if option.value is None else [str(option.value)]
     return words
 
 
-def _text(message: DiscordMessage, me: DiscordAccount) -> str:
+def _read_text(message: DiscordMessage, me: DiscordAccount) -> str:
     """Without the mention of us, and with names in place of other people's ids."""
     names = {user.id: user.sender.name for user in message.mentions}
 
     def replace_mention(match: re.Match[str]) -> str:
-        sign, id = match.groups()
-        if (sign == "&" and id == me.role) or (sign != "&" and id == me.id):
+        prefix, id = match.groups()
+        if id == (me.role if prefix == "&" else me.id):
             return ""
-        return f"@{names[id]}" if sign != "&" and names.get(id) else match[0]
+        return f"@{names[id]}" if prefix != "&" and names.get(id) else match[0]
 
     return re.sub(r"<@([!&]?)([0-9]{1,20})>", replace_mention, message.content).strip()
-
-
-def _is_addressed(message: DiscordMessage, me: DiscordAccount) -> bool:
-    replied = message.referenced_message
-    return (
-        any(user.id == me.id for user in message.mentions)
-        or (me.role != "" and me.role in message.mention_roles)
-        or (replied is not None and replied.author.id == me.id)
-    )
-
-
-def _read_quote(message: DiscordMessage, me: DiscordAccount) -> Quoted | None:
-    replied = message.referenced_message
-    if replied is None or message.message_snapshots:
-        return None
-    if replied.author.id == me.id:
-        return Quoted(replied.content, is_ours=True)
-    return Quoted(replied.content, author=replied.author.sender.name)
-
-
-def _attachment(upload: DiscordUpload, message: DiscordMessage) -> Attachment:
-    mime = (upload.content_type or "").partition(";")[0]
-    kind = attachment_kind(mime)
-    return Attachment(
-        kind="voice" if kind == "audio" and message.flags & _IS_VOICE else kind,
-        ref=f"{message.channel_id}/{message.id}/{upload.id} {upload.url}",
-        name=upload.filename,
-        mime=mime,
-        size_bytes=upload.size,
-    )

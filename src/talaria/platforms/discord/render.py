@@ -1,5 +1,5 @@
-"""Markdown as Discord shows it. Discord has a markdown of its own: no tables, no rules, no pictures, three headings,
-`__` underlines, `||` hides, and names of people and channels are links."""
+"""Renders markdown for Discord, whose own dialect has no tables, rules or images and three levels of headings; `__`
+underlines, `||` hides, and mentions of people and channels become links."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -20,11 +20,11 @@ _OPENINGS = re.compile(r"^([ \t]*)(#{1,3}|-#|[-+]|>{1,3})(?=[ \t])", re.MULTILIN
 _NUMBERS = re.compile(r"^([ \t]*\d+)\.(?=[ \t])", re.MULTILINE)
 _LANGUAGE = re.compile(r"[\w+#-]{1,20}")
 _JOINT = "\u200b"
-"""Takes no room and parts what must not be read as one."""
+"""A zero-width space: separates what Discord must not read as one."""
 
 
 def content(text: str) -> str:
-    """What is sent for a text: as rendered if it fits, else as it was written, and never too long."""
+    """The message content for a text: rendered if that fits, otherwise as written, and cut if that is too long."""
     for form in (render(text), plain(text)):
         if units(form) <= MAX_CHARS:
             return form
@@ -32,7 +32,7 @@ def content(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """As it was written, but calling nobody."""
+    """The text as written, but without working mentions."""
     return _REFERENCES.sub("<" + _JOINT, _CALLS.sub("@" + _JOINT, text))
 
 
@@ -60,7 +60,8 @@ def _block(node: SyntaxTreeNode) -> str:
         case "fence" | "code_block":
             return _fence(node.content, node.info)
         case "table":
-            return _fence(_table(node))
+            rows = [[_words(cell) for cell in row.children] for part in node.children for row in part.children]
+            return _fence(align_table(rows, joint="-|-"))
         case "hr":
             return "───"
         case _:
@@ -71,9 +72,9 @@ def _list(node: SyntaxTreeNode, marker: Callable[[int], str]) -> str:
     is_loose = any(not part.hidden for item in node.children for part in item.children if part.type == "paragraph")
     items: list[str] = []
     for at, item in enumerate(node.children):
-        sign = marker(at)
+        mark = marker(at)
         lines = _blocks(item.children, "\n").split("\n")
-        items.append("\n".join([sign + lines[0], *(f"{' ' * len(sign)}{line}" for line in lines[1:])]))
+        items.append("\n".join([mark + lines[0], *(f"{' ' * len(mark)}{line}" for line in lines[1:])]))
     return ("\n\n" if is_loose and len(items) > 1 else "\n").join(items)
 
 
@@ -83,13 +84,8 @@ def _fence(code: str, info: str = "") -> str:
     return f"```{language[0] if language else ''}\n{body}\n```"
 
 
-def _table(node: SyntaxTreeNode) -> str:
-    rows = [[_words(cell) for cell in row.children] for part in node.children for row in part.children]
-    return align_table(rows, joint="-|-")
-
-
 def _words(node: SyntaxTreeNode) -> str:
-    """Without markup."""
+    """The text without markup."""
     match node.type:
         case "text" | "code_inline":
             return node.content
@@ -110,7 +106,9 @@ def _span(node: SyntaxTreeNode) -> str:
         case "softbreak" | "hardbreak":
             return "\n"
         case "code_inline":
-            return _code(node.content)
+            if "`" not in node.content:
+                return f"`{node.content}`"
+            return f"`` {node.content.replace('``', f'`{_JOINT}`')} ``"
         case "strong":
             return f"**{_inline(node.children)}**"
         case "em":
@@ -131,16 +129,9 @@ def _link(label: str, address: str) -> str:
     return f"[{label}](<{address}>)" if label and label != address else f"<{address}>"
 
 
-def _code(text: str) -> str:
-    if "`" not in text:
-        return f"`{text}`"
-    return f"`` {text.replace('``', f'`{_JOINT}`')} ``"
-
-
 def _escape(text: str) -> str:
-    """Addresses stay as they are: Discord would take the backslashes for part of them."""
-    return "".join(part if at % 2 else _disarm(part) for at, part in enumerate(_ADDRESS.split(text)))
-
-
-def _disarm(text: str) -> str:
-    return _REFERENCES.sub(r"\\<", _CALLS.sub("@" + _JOINT, _MARKS.sub(r"\\\1", text)))
+    """URLs are not escaped: Discord would take the backslashes for part of them."""
+    parts = _ADDRESS.split(text)
+    for at in range(0, len(parts), 2):
+        parts[at] = _REFERENCES.sub(r"\\<", _CALLS.sub("@" + _JOINT, _MARKS.sub(r"\\\1", parts[at])))
+    return "".join(parts)

@@ -1,9 +1,8 @@
-"""What reaches us: each answer of the server's long poll becomes a batch, and its token the cursor.
+"""Syncing, encryption and sending. Each sync response becomes a batch, and its token the cursor.
 
-Encrypted rooms: our keys are tended between two syncs, shared before a message, and others' used to read theirs.
-
-A device is trusted when it is first seen; nio refuses one whose keys change later. Who is in a room may read it.
-What we put into a room: encrypted where the room is, under a transaction id that makes it one event.
+Encryption: our keys are maintained between two syncs and shared before a message is sent. A device is trusted when it
+is first seen; nio refuses one whose keys change later. Every member of a room may read it. What we send to a room is
+encrypted if the room is; its transaction id makes repeated requests one event.
 """
 
 import asyncio
@@ -32,31 +31,29 @@ from talaria.platforms.base import (
     Rejected,
     Sender,
 )
-from talaria.platforms.matrix import incoming, render, rooms
-from talaria.platforms.matrix import matrix_client as wire
-from talaria.platforms.matrix.incoming import NAME
+from talaria.platforms.matrix import room_events, rooms
 from talaria.platforms.matrix.matrix_client import MatrixClient, await_answer, read
+from talaria.platforms.matrix.room_events import NAME
 from talaria.platforms.matrix.rooms import RoomMemory, Rooms
 
-IS_INSTALLED = ENCRYPTION_ENABLED
 NOT_INSTALLED = (
-    "This room is encrypted, and I cannot read encrypted messages: the package for it is not installed where I run "
-    "(pip install 'talaria-agent[matrix-e2e]'). Until it is, talk to me in a room without encryption."
+    "This room is encrypted, and I cannot read encrypted messages: the package for that is not installed where I run "
+    "(pip install 'talaria-agent[matrix-e2e]'). Until then, talk to me in a room without encryption."
 )
 TURNED_OFF = (
     "This room is encrypted, and I do not read encrypted messages: encryption is off in my settings "
     "(gateway.platforms.matrix.encryption). Talk to me in a room without encryption."
 )
 UNREADABLE = (
-    "I could not read an encrypted message here: its key has not reached me. Say it once more; if that does not help, "
-    "turn off the option of your app that encrypts to verified devices only."
+    "I could not read an encrypted message here: its key has not reached me. Please send it again. If that does not "
+    "help, turn off the option in your app that encrypts to verified devices only."
 )
 
 log = logging.getLogger(__name__)
 
 
-async def tend(client: MatrixClient) -> None:
-    """What fails is due again at the next call. Raises `Refused`."""
+async def maintain_keys(client: MatrixClient) -> None:
+    """What fails is tried again at the next call."""
     if client.olm is None:
         return
     if client.should_upload_keys:
@@ -73,11 +70,11 @@ async def _read_or_warn(work: Awaitable[object], kind: type[object]) -> None:
     try:
         await read(work, kind)
     except PlatformFailure as fault:
-        log.warning("the keys for encrypted Matrix rooms: %s", fault)
+        log.warning("the keys for encrypted Matrix rooms could not be updated: %s", fault)
 
 
-async def share(client: MatrixClient, room_id: str) -> None:
-    """Everybody in the room can read what we say next. Raises `NotTaken`, `AccessLost`, `Refused`."""
+async def share_keys(client: MatrixClient, room_id: str) -> None:
+    """Lets everybody in the room read our next message. Raises `NotTaken`, `AccessLost`, `Refused`."""
     room = client.rooms[room_id]
     if not room.members_synced:
         await read(client.joined_members(room_id), nio.JoinedMembersResponse)
@@ -89,23 +86,19 @@ async def share(client: MatrixClient, room_id: str) -> None:
         shared = await read(
             client.share_group_session(room_id, ignore_unverified_devices=True), nio.ShareGroupSessionResponse
         )
-        if _reachable(client, room) - cast("Any", shared).users_shared_with:
+        reachable = {  # devices in the room that we have a secure channel to
+            (user, device.id)
+            for user in room.users
+            for device in client.device_store.active_user_devices(user)
+            if device.id != client.device_id and client.olm.session_store.get(device.curve25519)
+        }
+        if reachable - cast("Any", shared).users_shared_with:
             client.invalidate_outbound_session(room_id)
             raise NotTaken("The keys of an encrypted Matrix room could not be shared with everybody in it.")
 
 
-def _reachable(client: MatrixClient, room: nio.MatrixRoom) -> set[tuple[str, str]]:
-    """Devices in the room to which there is a secure channel."""
-    return {
-        (user, device.id)
-        for user in room.users
-        for device in client.device_store.active_user_devices(user)
-        if device.id != client.device_id and client.olm is not None and client.olm.session_store.get(device.curve25519)
-    }
-
-
-def readable(client: MatrixClient, room: str, event: nio.Event) -> nio.Event | None:
-    """The event itself, if it was not encrypted or can be read; None if it cannot be read (yet)."""
+def decrypt(client: MatrixClient, room: str, event: nio.Event) -> nio.Event | None:
+    """The event in plain text; None if it cannot be decrypted (yet)."""
     if isinstance(event, nio.RedactedEvent):
         return event
     if isinstance(event, nio.MegolmEvent):
@@ -116,43 +109,40 @@ def readable(client: MatrixClient, room: str, event: nio.Event) -> nio.Event | N
             return None
     if not event.decrypted:
         return None if event.source.get("type") == "m.room.encrypted" else event
-    return event if _is_genuine(client, event) else None
-
-
-def _is_genuine(client: MatrixClient, event: nio.Event) -> bool:
-    """Whether the key that opened it belongs to a device of whoever is said to have sent it."""
-    return event.sender == client.user_id or (
-        client.device_store.device_from_sender_key(event.sender, event.sender_key or "") is not None
-    )
+    # the key must belong to a device of the person who is named as the sender
+    if event.sender == client.user_id:
+        return event
+    device = client.device_store.device_from_sender_key(event.sender, event.sender_key or "")
+    return event if device is not None else None
 
 
 Content = dict[str, object]
 
 
-class Speaker:
+class RoomSender:
     def __init__(self, client: MatrixClient, rooms: Rooms) -> None:
         self._client = client
         self._rooms = rooms
 
     async def is_encrypted(self, room: str) -> bool:
-        return (await self._rooms.know(room)).encrypted
+        return (await self._rooms.get(room)).encrypted
 
-    async def put(self, room: str, content: Content, txn: str, type_: str = "m.room.message") -> str:
-        """The event's id. Raises as a send does."""
+    async def send(self, room: str, content: Content, txn: str, type_: str = "m.room.message") -> str:
+        """Returns the event's id. Raises like `Platform.send`."""
         if await self.is_encrypted(room):
             if self._client.olm is None:
-                raise Rejected("The Matrix room is encrypted, and nothing is sent there that is not.")
-            await share(self._client, room)
+                raise Rejected("The Matrix room is encrypted, and we cannot encrypt.")
+            await share_keys(self._client, room)
         return await self._send(room, content, txn, type_)
 
-    async def put_in_clear(self, room: str, content: Content, txn: str) -> str:
-        """Also into an encrypted room, if we cannot encrypt."""
-        await self._rooms.know(room)
+    async def send_in_clear(self, room: str, content: Content, txn: str) -> str:
+        """Sends in plain text, even to an encrypted room."""
+        await self._rooms.get(room)
         return await self._send(room, content, txn, "m.room.message")
 
     async def _send(self, room: str, content: Content, txn: str, type_: str) -> str:
         if type_ == "m.room.message":
-            content = render.without_previews(content)
+            content = room_events.without_previews(content)
         sending = self._client.room_send(room, type_, content, txn, ignore_unverified_devices=True)
         try:
             return (await await_answer(sending, nio.RoomSendResponse)).event_id
@@ -160,8 +150,7 @@ class Speaker:
             successor = self._client.rooms[room].replacement_room
             if not successor or successor not in self._client.rooms:
                 raise
-            to = Address(NAME, successor)
-        raise ChatMoved(f"The Matrix room {room} has become {successor}.", to)
+        raise ChatMoved(f"The Matrix room {room} has become {successor}.", Address(NAME, successor))
 
 
 SYNC_S = 30.0
@@ -172,86 +161,88 @@ _TIMELINE = 50
 
 
 class MatrixListener:
-    def __init__(self, client: MatrixClient, kit: Kit, memory: RoomMemory, rooms: Rooms, speaker: Speaker) -> None:
+    def __init__(self, client: MatrixClient, kit: Kit, memory: RoomMemory, rooms: Rooms, sender: RoomSender) -> None:
         self._client = client
         self._kit = kit
         self._memory = memory
         self._rooms = rooms
-        self._speaker = speaker
+        self._sender = sender
         self._threads: OrderedDict[str, bool] = OrderedDict()
-        """Whether we began them."""
+        """Whether we started each thread."""
         self._unread: OrderedDict[str, tuple[str, nio.Event]] = OrderedDict()
-        """Encrypted messages whose keys may still come, by id, with their rooms."""
+        """Encrypted messages whose keys may still arrive: by id, with their rooms."""
 
     async def batches(self, cursor: str | None) -> AsyncGenerator[Batch]:
         """Raises `NotTaken`, `Refused`."""
         await self._rooms.load()
-        self._client.has_stumbled = True  # as yet nothing is known of the rooms
+        self._client.needs_full_state = True
         while True:
-            news = await self._news(cursor)
+            news = await self._sync(cursor)
             if news is None:
                 cursor = None
                 continue
-            self._rooms.note(news.rooms)
-            await tend(self._client)
-            items = () if cursor is None else await self._items(news, cursor)
+            self._rooms.apply(news.rooms)
+            await maintain_keys(self._client)
+            found: list[Item | None] = []
+            if cursor is not None:
+                late = [self._unread.pop(key) for key in list(self._unread)]
+                found += [await self._read_event(room, event, is_late=True) for room, event in late]
+                now = self._kit.clock.now()
+                for room, joined in news.rooms.join.items():
+                    events = await rooms.fetch_events(self._client, room, joined.timeline, cursor, now)
+                    found += [await self._read_event(room, event) for event in events]
+            items = tuple(item for item in found if item is not None)
             await self._rooms.follow_invitations()
             await self._memory.save()
             cursor = news.next_batch
             yield Batch(items, cursor)
 
-    async def _news(self, cursor: str | None) -> nio.SyncResponse | None:
-        """None: the server does not know the cursor."""
-        wants_all, self._client.has_stumbled = self._client.has_stumbled, False
-        self._client.next_batch = ""  # nio drops an answer whose token it knows, and with it the state of the rooms
+    async def _sync(self, cursor: str | None) -> nio.SyncResponse | None:
+        """None if the server does not know the cursor."""
+        wants_all, self._client.needs_full_state = self._client.needs_full_state, False
+        self._client.next_batch = ""  # nio drops a response with a token that it knows, and so the rooms' state
+        nothing: dict[str, object] = {"types": []}
+        timeline = {"limit": _TIMELINE if cursor else 1}
         asking = self._client.sync(
             timeout=int(SYNC_S * 1000),
-            sync_filter=_filter(_TIMELINE if cursor else 1),
+            sync_filter={"presence": nothing, "room": {"timeline": timeline, "ephemeral": nothing}},
             since=cursor,
             full_state=wants_all,
         )
         try:
-            return await wire.read(asking, nio.SyncResponse)
+            return await read(asking, nio.SyncResponse)
         except Rejected as fault:
             if cursor is None:
                 raise NotTaken(str(fault)) from fault
-            log.warning("the Matrix server does not know how far we had read (%s): we go on from now", fault)
-            self._client.has_stumbled = True
+            log.warning("the Matrix server does not know how far we had read (%s): we continue from now", fault)
+            self._client.needs_full_state = True
             return None
-
-    async def _items(self, news: nio.SyncResponse, since: str) -> tuple[Item, ...]:
-        late = [self._unread.pop(key) for key in list(self._unread)]
-        heard: list[Item | None] = [await self._read_event(room, event, is_late=True) for room, event in late]
-        for room, joined in news.rooms.join.items():
-            events = await rooms.fetch_events(self._client, room, joined.timeline, since, self._kit.clock.now())
-            heard += [await self._read_event(room, event) for event in events]
-        return tuple(item for item in heard if item is not None)
 
     async def _read_event(self, room: str, event: nio.Event, *, is_late: bool = False) -> Arrival | Deleted | None:
-        if (deleted := incoming.read_deletion(event.source, room)) is not None:
+        if (deleted := room_events.read_deletion(event.source, room)) is not None:
             self._unread.pop(deleted.message_id, None)
             return deleted
-        read = readable(self._client, room, event)
-        if read is None:
-            await self._miss(room, event, is_late=is_late)
+        plain = decrypt(self._client, room, event)
+        if plain is None:
+            await self._note_unread(room, event, is_late=is_late)
             return None
         me = self._rooms.me(room)
-        said = incoming.message(read.source, me)
+        said = room_events.message(plain.source, me)
         if said is None:
             return None
-        if read.decrypted:
-            self._memory.tell(room, "")  # the next that cannot be read is told of again
-        is_wanted = self._kit.is_allowed(Sender(said.sender))  # for others nothing is looked up
-        return incoming.arrival(
+        if plain.decrypted:
+            self._memory.note_notice(room, "")  # the next unreadable message causes a new notice
+        is_wanted = self._kit.is_allowed(Sender(said.sender))  # nothing is looked up for strangers
+        return room_events.arrival(
             said,
-            incoming.JoinedRoom(room, await self._rooms.kind_for(room, said.sender)),
+            room_events.JoinedRoom(room, await self._rooms.kind_for(room, said.sender)),
             me,
             name=self._rooms.name_of(said.sender, room),
             quoted=await self._quote(room, said.reply_to) if is_wanted and said.reply_to else None,
-            is_our_thread=is_wanted and said.thread != "" and await self._is_ours(room, said.thread),
+            is_our_thread=is_wanted and said.thread != "" and await self._is_our_thread(room, said.thread),
         )
 
-    async def _is_ours(self, room: str, thread: str) -> bool:
+    async def _is_our_thread(self, room: str, thread: str) -> bool:
         if thread not in self._threads:
             root = await self._quote(room, thread)
             if root is None:
@@ -264,49 +255,38 @@ class MatrixListener:
     async def _quote(self, room: str, event_id: str) -> Quoted | None:
         asking = asyncio.wait_for(self._client.room_get_event(room, event_id), QUOTE_S)
         try:
-            found = await wire.read(asking, nio.RoomGetEventResponse)
+            found = await read(asking, nio.RoomGetEventResponse)
         except Refused:
             raise
         except PlatformFailure:
             return None
-        event = readable(self._client, room, found.event)
+        event = decrypt(self._client, room, found.event)
         if event is None:
             return None
         name = self._rooms.name_of(str(event.source.get("sender", "")), room)
-        return incoming.read_quote(event.source, self._rooms.me(room), name)
+        return room_events.read_quote(event.source, self._rooms.me(room), name)
 
-    async def _miss(self, room: str, event: nio.Event, *, is_late: bool) -> None:
-        """What cannot be read is tried again later, and is told of in the room, once."""
+    async def _note_unread(self, room: str, event: nio.Event, *, is_late: bool) -> None:
+        """Tries the event again later, and tells the room once that it cannot be read."""
         sender = str(event.source.get("sender", ""))
         if sender == self._client.user_id or not self._kit.is_allowed(Sender(sender)):
             return
         self._unread[str(event.source.get("event_id", ""))] = (room, event)
         while len(self._unread) > MAX_UNREAD:
             self._unread.popitem(last=False)
-        if not is_late:
-            await self._tell(room, self._why())
-
-    def _why(self) -> str:
         if self._client.olm is not None:
-            return UNREADABLE
-        return TURNED_OFF if IS_INSTALLED else NOT_INSTALLED
-
-    async def _tell(self, room: str, words: str) -> None:
-        if self._memory.find_notice(room) == words:
+            notice, send = UNREADABLE, self._sender.send
+        else:
+            notice, send = TURNED_OFF if ENCRYPTION_ENABLED else NOT_INSTALLED, self._sender.send_in_clear
+        if is_late or self._memory.find_notice(room) == notice:
             return
-        log.warning("an encrypted message in the Matrix room %s cannot be read; that is told there: %s", room, words)
-        content: dict[str, object] = {"msgtype": "m.notice", "body": words, "m.mentions": {}}
-        put = self._speaker.put_in_clear if self._client.olm is None else self._speaker.put
+        log.warning("an encrypted message in the Matrix room %s cannot be read; we send: %s", room, notice)
+        content: Content = {"msgtype": "m.notice", "body": notice, "m.mentions": {}}
         try:
-            await put(room, content, f"notice.{secrets.token_hex(8)}")
+            await send(room, content, f"notice.{secrets.token_hex(8)}")
         except Refused:
             raise
         except PlatformFailure as fault:
-            log.warning("nothing could be told in the Matrix room %s: %s", room, fault)
+            log.warning("the notice could not be sent to the Matrix room %s: %s", room, fault)
             return
-        self._memory.tell(room, words)
-
-
-def _filter(limit: int) -> dict[str, Any]:
-    nothing: dict[str, Any] = {"types": []}
-    return {"presence": nothing, "room": {"timeline": {"limit": limit}, "ephemeral": nothing}}
+        self._memory.note_notice(room, notice)

@@ -1,15 +1,15 @@
-"""The rooms that we are in: which are direct chats, and how we come into new ones.
+"""Our rooms: which are direct chats, what was said while we were offline, and how we join new ones.
 
-A room is a direct chat only while its members are known, and are exactly us and the person who opened it. A room whose
+A room is a direct chat only while its members are known to be exactly us and the person who opened it. A room whose
 members are not known is a group.
 
-What was said while we were away, or between an invitation and our coming: read backwards, within bounds.
-What must not be forgotten about rooms: who invited us, which are for two, what was told there. One small file.
+One small file keeps what must not be forgotten: pending invitations, direct chats, and the notices that we sent.
 """
 
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard, cast
 from urllib.parse import quote
@@ -20,14 +20,17 @@ import nio  # pyright: ignore[reportMissingTypeStubs]
 from talaria.core.aio import in_thread
 from talaria.core.fs import read_bytes, replace_file
 from talaria.platforms.base import AccessLost, ChatKind, Kit, PlatformFailure, Refused, Rejected, Sender
-from talaria.platforms.failures import harmless
-from talaria.platforms.matrix import matrix_client
-from talaria.platforms.matrix.incoming import MatrixAccount
-from talaria.platforms.matrix.matrix_client import API, MatrixClient, await_answer, read
+from talaria.platforms.matrix.matrix_client import MatrixClient, read
+from talaria.platforms.matrix.room_events import MatrixAccount
 
 MAX_EVENTS = 200
 MAX_AGE_S = 24 * 3600.0
+MAX_INVITATIONS = 200
+"""Anybody can invite us; the oldest invitations are forgotten."""
+MEMBERS_S = 10.0
+"""How long the server may take to list the members of a room."""
 _PAGE = 100
+_MAX_MEMORY_BYTES = 8 << 20
 
 log = logging.getLogger(__name__)
 
@@ -43,20 +46,27 @@ class Timeline(Protocol):
 async def fetch_events(
     client: MatrixClient, room: str, timeline: Timeline, since: str, now: float
 ) -> Sequence[nio.Event]:
-    """The events of a room since then, oldest first; of one that we have entered meanwhile, since we were invited.
+    """The events of a room after `since`, oldest first; if we joined the room since then, those after the invitation.
 
     Raises `NotTaken`, `Refused`.
     """
-    events = timeline.events
-    is_new = any(_has_come(event, client.user_id) for event in events)
-    is_whole = not timeline.limited or any(_is_invitation(event, client.user_id) for event in events)
+    us = client.user_id
+    events: Sequence[nio.Event] = timeline.events
+    is_new = any(_is_our_join(event, us) for event in events)
+    is_whole = not timeline.limited or any(_is_invitation(event, us) for event in events)
     if timeline.prev_batch and not is_whole:
-        earlier = await _before(client, room, timeline.prev_batch, None if is_new else since, now)
+        earlier = await _fetch_earlier(client, room, timeline.prev_batch, None if is_new else since, now)
         events = [*earlier, *events]
-    return _since_invited(events, client.user_id)
+    for at in range(len(events) - 1, -1, -1):
+        event = events[at]
+        if _is_invitation(event, us) or (_is_our_join(event, us) and event.prev_membership != "invite"):
+            return events[at:]
+    return events
 
 
-async def _before(client: MatrixClient, room: str, start: str, since: str | None, now: float) -> Sequence[nio.Event]:
+async def _fetch_earlier(
+    client: MatrixClient, room: str, start: str, since: str | None, now: float
+) -> Sequence[nio.Event]:
     found: list[nio.Event] = []  # newest first
     at: str | None = start
     while at and len(found) < MAX_EVENTS:
@@ -65,41 +75,24 @@ async def _before(client: MatrixClient, room: str, start: str, since: str | None
         except AccessLost:
             break
         chunk = cast("list[nio.Event]", page.chunk)
-        young = [event for event in chunk if _read_timestamp(event) >= now - MAX_AGE_S]
+        oldest_ms = (now - MAX_AGE_S) * 1000
+        young = [event for event in chunk if float(getattr(event, "server_timestamp", 0)) >= oldest_ms]
         found += young
         is_enough = len(young) < len(chunk) or any(_is_invitation(event, client.user_id) for event in young)
         at = None if is_enough or not chunk else page.end
     if at:
-        log.warning("more was said in the Matrix room %s than is read after an absence; the oldest is left out", room)
+        log.warning("the Matrix room %s has more missed messages than are read; the oldest are left out", room)
     return found[:MAX_EVENTS][::-1]
-
-
-def _since_invited(events: Sequence[nio.Event], us: str) -> Sequence[nio.Event]:
-    """All of them, if we were invited, or came, before."""
-    for at in range(len(events) - 1, -1, -1):
-        event = events[at]
-        if _is_invitation(event, us) or (_has_come(event, us) and event.prev_membership != "invite"):
-            return events[at:]
-    return events
 
 
 def _is_invitation(event: nio.Event, us: str) -> bool:
     return isinstance(event, nio.RoomMemberEvent) and event.state_key == us and event.membership == "invite"
 
 
-def _has_come(event: nio.Event, us: str) -> TypeGuard[nio.RoomMemberEvent]:
+def _is_our_join(event: nio.Event, us: str) -> TypeGuard[nio.RoomMemberEvent]:
     if not isinstance(event, nio.RoomMemberEvent) or event.state_key != us:
         return False
     return event.membership == "join" and event.prev_membership != "join"
-
-
-def _read_timestamp(event: nio.Event) -> float:
-    return float(getattr(event, "server_timestamp", 0)) / 1000  # some are no events at all
-
-
-MAX_INVITATIONS = 200
-"""Anybody can invite; the oldest are forgotten."""
-_MAX_BYTES = 8 << 20
 
 
 class Invitation(msgspec.Struct, frozen=True):
@@ -110,9 +103,9 @@ class Invitation(msgspec.Struct, frozen=True):
 class _Content(msgspec.Struct):
     invitations: dict[str, Invitation] = {}
     directs: dict[str, str] = {}
-    """Rooms that somebody opened to speak with us alone, and who."""
+    """Direct chats, and who opened each."""
     told: dict[str, str] = {}
-    """What was told in a room about its encryption, last."""
+    """The last notice about encryption that we sent to each room."""
 
 
 class RoomMemory:
@@ -144,16 +137,16 @@ class RoomMemory:
         self._is_changed = True
 
     def drop_invitation(self, room: str) -> None:
-        """The invitation is followed, or is none any more."""
+        """The invitation was accepted or withdrawn."""
         if self._content.invitations.pop(room, None) is not None:
             self._is_changed = True
 
     def direct_person(self, room: str) -> str:
-        """Who opened it to speak with us alone; empty: nobody did."""
+        """Who opened the room as a direct chat; empty if nobody did."""
         return self._content.directs.get(room, "")
 
-    def direct(self, room: str, person: str) -> None:
-        """Whoever was first stays: what was said there before is theirs."""
+    def note_direct(self, room: str, person: str) -> None:
+        """The first person stays, because what was said there before is theirs."""
         if room not in self._content.directs:
             self._content.directs[room] = person
             self._is_changed = True
@@ -161,26 +154,22 @@ class RoomMemory:
     def find_notice(self, room: str) -> str:
         return self._content.told.get(room, "")
 
-    def tell(self, room: str, what: str) -> None:
-        if self.find_notice(room) != what:
-            self._content.told[room] = what
+    def note_notice(self, room: str, notice: str) -> None:
+        if self.find_notice(room) != notice:
+            self._content.told[room] = notice
             self._is_changed = True
 
     def _read(self) -> _Content:
         try:
-            return msgspec.json.decode(read_bytes(self._file, _MAX_BYTES), type=_Content)
+            return msgspec.json.decode(read_bytes(self._file, _MAX_MEMORY_BYTES), type=_Content)
         except (OSError, msgspec.MsgspecError):
             return _Content()
-
-
-MEMBERS_S = 10.0
-"""How long the server may take to tell who is in a room."""
 
 
 class RoomInfo(msgspec.Struct, frozen=True):
     kind: ChatKind
     person: str = ""
-    """Of a direct chat: who is in it besides us."""
+    """In a direct chat: the other person."""
 
 
 class _MemberContent(msgspec.Struct, frozen=True):
@@ -196,87 +185,67 @@ class _Members(msgspec.Struct, frozen=True):
     chunk: tuple[_MemberEvent, ...]
 
 
-class _Complaint(msgspec.Struct, frozen=True):
-    errcode: str = ""
-    error: str = ""
-
-
 class Rooms:
     def __init__(self, client: MatrixClient, kit: Kit, memory: RoomMemory) -> None:
         self._client = client
         self._kit = kit
         self._memory = memory
         self._members: dict[str, frozenset[str]] = {}
-        """Who has joined or is invited, of direct chats that were asked about since the last change there."""
+        """The joined and invited members of direct chats, until the next change there."""
         self._changes = 0
-        """How often something in `_members` was dropped."""
+        """How often entries of `_members` were dropped."""
 
     async def load(self) -> None:
-        """The direct chats that the server has kept for us. Raises `NotTaken`, `Refused`."""
+        """Loads the direct chats from our account data. Raises `NotTaken`, `Refused`."""
         self._forget(*self._members)
         for person, rooms in (await self._fetch_directs()).items():
             for room in rooms:
-                self._memory.direct(room, person)
+                self._memory.note_direct(room, person)
 
-    async def know(self, room: str) -> nio.MatrixRoom:
-        """At least whether it is encrypted. Raises `NotTaken`, `AccessLost`, `Refused`."""
+    async def get(self, room: str) -> nio.MatrixRoom:
+        """A room of which at least `encrypted` is known. Raises `NotTaken`, `AccessLost`, `Refused`."""
         if room not in self._client.rooms:
-            is_encrypted = room in self._client.encrypted_rooms or await self._is_encrypted(room)
+            is_encrypted = room in self._client.encrypted_rooms
+            if not is_encrypted:
+                with suppress(Rejected):
+                    asking = self._client.room_get_state_event(room, "m.room.encryption")
+                    await read(asking, nio.RoomGetStateEventResponse)
+                    is_encrypted = True
             self._client.rooms[room] = nio.MatrixRoom(room, self._client.user_id, is_encrypted)
         return self._client.rooms[room]
 
-    async def _is_encrypted(self, room: str) -> bool:
-        asking = self._client.room_get_state_event(room, "m.room.encryption")
-        try:
-            await read(asking, nio.RoomGetStateEventResponse)
-        except Rejected:
-            return False
-        return True
-
     async def describe(self, room: str) -> RoomInfo:
-        """What is known now; the server is asked who is there if that is not known. Raises `Refused`."""
+        """Asks the server for the members if they are not known. Raises `Refused`."""
         person = self._memory.direct_person(room)
         if person and await self._find_members(room) == frozenset({self._client.user_id, person}):
             return RoomInfo("dm", person)
         return RoomInfo("group")
 
     async def kind_for(self, room: str, sender: str) -> ChatKind:
-        """What a message of `sender` is said in: a direct chat is one only for the person who opened it."""
+        """The kind of chat for a message from `sender`: a direct chat is one only for the person who opened it."""
         if sender != self._memory.direct_person(room):
             return "group"
         return (await self.describe(room)).kind
 
     async def _find_members(self, room: str) -> frozenset[str] | None:
-        """Who has joined or is invited; None: the server does not tell."""
+        """The joined and invited members; None if the server does not list them."""
         if room in self._members:
             return self._members[room]
         before = self._changes
         try:
             async with asyncio.timeout(MEMBERS_S):
-                found = await read(self._ask_members(room), _Members)
+                path = f"/v3/rooms/{quote(room, safe='')}/members?not_membership=leave"
+                found = msgspec.json.decode(await self._client.request("GET", path), type=_Members)
         except Refused:
             raise
-        except (PlatformFailure, TimeoutError) as fault:
-            why = fault or "it took too long"
-            log.warning("who is in the Matrix room %s is not known, so it counts as a group: %s", room, why)
+        except (PlatformFailure, TimeoutError, msgspec.MsgspecError) as fault:
+            why = str(fault) or "it took too long"
+            log.warning("the members of the Matrix room %s are not known, so it counts as a group: %s", room, why)
             return None
         members = frozenset(one.state_key for one in found.chunk if one.content.membership in ("join", "invite"))
         if before == self._changes:
             self._members[room] = members
         return members
-
-    async def _ask_members(self, room: str) -> _Members:
-        path = f"{API}/v3/rooms/{quote(room, safe='')}/members?not_membership=leave"
-        async with await self._client.send("GET", path, None, self._client.authorization) as answer:
-            body = await answer.read()
-            status = answer.status
-        try:
-            if status != 200:
-                complaint = msgspec.json.decode(body, type=_Complaint)
-                raise matrix_client.refusal(status, complaint.errcode, complaint.error, None)
-            return msgspec.json.decode(body, type=_Members)
-        except msgspec.MsgspecError as fault:
-            raise matrix_client.refusal(status, "", "", None) from fault
 
     def _forget(self, *rooms: str) -> None:
         for room in rooms:
@@ -288,18 +257,18 @@ class Rooms:
         return MatrixAccount(us, self.name_of(us, room_id))
 
     def name_of(self, user_id: str, room_id: str) -> str:
-        """What somebody is called there."""
+        """The person's display name in the room."""
         room = self._client.rooms.get(room_id)
         return room.users[user_id].name if room is not None and user_id in room.users else ""
 
-    def note(self, news: nio.Rooms) -> None:
-        """Invitations that came, and those that are none any more; whose members have changed."""
+    def apply(self, news: nio.Rooms) -> None:
+        """Notes new and withdrawn invitations, and forgets the members of rooms where they changed."""
         for room, invited in news.invite.items():
             for event in cast("Any", invited).invite_state:
                 if isinstance(event, nio.InviteMemberEvent) and event.state_key == self._client.user_id:
                     is_direct = cast("Any", event).content.get("is_direct") is True
                     known = self._memory.invitations
-                    is_new = room not in known and len(known) < MAX_INVITATIONS  # else the log would grow with them
+                    is_new = room not in known and len(known) < MAX_INVITATIONS  # else strangers could fill the log
                     if is_new and not self._kit.is_allowed(Sender(event.sender)):
                         log.info("invitation refused: person=matrix:%s room=%s", event.sender, room)
                     self._memory.note_invitation(room, Invitation(event.sender, is_direct))
@@ -308,54 +277,41 @@ class Rooms:
         for room, joined in news.join.items():
             timeline = cast("Timeline", joined.timeline)
             events = [*cast("list[nio.Event]", cast("Any", joined).state), *timeline.events]
-            # by its type: nio has another class for an event that it finds malformed
+            # by type, because nio has another class for events that it finds malformed
             if timeline.limited or any(event.source.get("type") == "m.room.member" for event in events):
                 self._forget(room)
         self._forget(*news.leave)
 
     async def follow_invitations(self) -> None:
-        """Of people who are allowed. Others are not answered at all, and remembered: they may be allowed later.
-
-        Raises `Refused`.
+        """Joins the rooms that allowed people invited us to. Other invitations are only remembered: their senders
+        may be allowed later. Raises `Refused`.
         """
         for room, invitation in self._memory.invitations.items():
-            if self._kit.is_allowed(Sender(invitation.sender)):
-                await self._follow(room, invitation)
-
-    async def _follow(self, room: str, invitation: Invitation) -> None:
-        if invitation.is_direct:
-            self._memory.direct(room, invitation.sender)
-            await self._memory.save()
-        try:
-            await read(self._client.join(room), nio.JoinResponse)
+            if not self._kit.is_allowed(Sender(invitation.sender)):
+                continue
             if invitation.is_direct:
-                await self._keep_direct(room, invitation.sender)
-        except Refused:
-            raise
-        except (AccessLost, Rejected) as fault:
-            log.warning("an invitation to the Matrix room %s could not be followed: %s", room, fault)
-        except PlatformFailure as fault:
-            log.warning("an invitation to the Matrix room %s is followed later: %s", room, fault)
-            return
-        self._memory.drop_invitation(room)
+                self._memory.note_direct(room, invitation.sender)
+                await self._memory.save()
+            try:
+                await read(self._client.join(room), nio.JoinResponse)
+                if invitation.is_direct:  # in our account data, for other apps, and in case our own file is lost
+                    kept = await self._fetch_directs()
+                    rooms = tuple({*kept.get(invitation.sender, ()), room})
+                    path = f"/v3/user/{quote(self._client.user_id, safe='')}/account_data/m.direct"
+                    directs = msgspec.json.encode({**kept, invitation.sender: rooms})
+                    await self._client.request("PUT", path, directs)
+            except Refused:
+                raise
+            except (AccessLost, Rejected) as fault:
+                log.warning("the Matrix room %s could not be joined: %s", room, fault)
+            except PlatformFailure as fault:
+                log.warning("the Matrix room %s is joined later: %s", room, fault)
+                continue
+            self._memory.drop_invitation(room)
 
     async def _fetch_directs(self) -> Mapping[str, tuple[str, ...]]:
         try:
             kept = await read(self._client.list_direct_rooms(), nio.DirectRoomsResponse)
             return msgspec.convert(kept.rooms, dict[str, tuple[str, ...]])
-        except (Rejected, msgspec.ValidationError):  # there never was one
+        except (Rejected, msgspec.ValidationError):  # there are none
             return {}
-
-    async def _keep_direct(self, room: str, person: str) -> None:
-        """Where other apps of the account look for it, and we, should our own memory be lost."""
-        kept = await self._fetch_directs()
-        directs = {**kept, person: tuple({*kept.get(person, ()), room})}
-        path = f"{API}/v3/user/{quote(self._client.user_id, safe='')}/account_data/m.direct"
-        await await_answer(self._put(path, msgspec.json.encode(directs)), bool)
-
-    async def _put(self, path: str, content: bytes) -> bool:
-        headers = {**self._client.authorization, "Content-Type": "application/json"}
-        async with await self._client.send("PUT", path, content, headers) as answer:
-            if answer.status != 200:
-                raise harmless(matrix_client.refusal(answer.status, "", "", None))
-        return True

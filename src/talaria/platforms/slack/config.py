@@ -1,4 +1,4 @@
-"""The settings of Slack, and what is wrong with them."""
+"""The settings under `gateway.platforms.slack`, and their validation."""
 
 import re
 from typing import Annotated
@@ -8,12 +8,11 @@ import msgspec
 
 from talaria.core.errors import BadConfig
 from talaria.core.secret import NO_SECRET, Secret
-from talaria.platforms.base import PlatformSettings
-from talaria.platforms.id_settings import IdForm, check_ids
+from talaria.platforms.base import IdForm, PlatformSettings, check_ids
 
 API_URL = "https://slack.com/api/"
 
-_IN_DETAILS = "a channel's begins with C, G or D; it is at the foot of the channel's details"
+_IN_DETAILS = "a channel's begins with C, G or D; it is at the bottom of the channel's details"
 _PERSON = IdForm(
     re.compile(r"[UW][A-Z0-9]+"), "a person's begins with U or W; it is in their profile under ⋮, Copy member ID"
 )
@@ -23,12 +22,12 @@ _PLACE = IdForm(re.compile(r"[CGD][A-Z0-9]+(:\d+\.\d+)?"), _IN_DETAILS)
 
 class SlackSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     bot_token: Secret = NO_SECRET
-    """`xoxb-…`, to act."""
+    """`xoxb-…`, for the Web API."""
     app_token: Secret = NO_SECRET
-    """`xapp-…`, to be told what happens."""
+    """`xapp-…`, for Socket Mode."""
     api_url: str = API_URL
     ping_s: Annotated[float, msgspec.Meta(gt=0)] = 10.0
-    """How often the line is tested."""
+    """The interval between pings."""
 
 
 SETTINGS = SlackSettings
@@ -41,7 +40,7 @@ def check(settings: SlackSettings) -> None:
     check_ids("slack", settings, person=_PERSON, chat=_CHANNEL, place=_PLACE)
     address = urlsplit(settings.api_url)
     if address.scheme not in {"http", "https"} or not address.netloc:
-        raise BadConfig(f"gateway.platforms.slack.api_url: {settings.api_url!r} is no address like {API_URL}.")
+        raise BadConfig(f"gateway.platforms.slack.api_url: {settings.api_url!r} is not an address like {API_URL}.")
 
 
 def _check_token(name: str, token: Secret, prefix: str) -> None:

@@ -1,7 +1,7 @@
-"""What Slack tells → what somebody said or pressed. Pure; never raises, whatever it is told."""
+"""Reads Slack's payloads as arrivals, presses and deletions. Pure, and never raises, whatever the payload contains."""
 
 import re
-from collections.abc import Callable, Container
+from collections.abc import Container
 from html import unescape
 from typing import Any, TypeVar, cast
 
@@ -20,8 +20,8 @@ from talaria.platforms.base import (
     attachment_kind,
 )
 
-_SAID = frozenset({None, "file_share", "thread_broadcast", "me_message"})
-"""Subtypes of what a person has just written; edits, joins and the like have others."""
+_NEW_MESSAGE = frozenset({None, "file_share", "thread_broadcast", "me_message"})
+"""Subtypes of new messages from people; edits, joins and the like have others."""
 _UNREADABLE = frozenset({"tombstone", "hidden_by_limit"})
 _TIMESTAMP = re.compile(r"\d{1,12}\.\d{1,9}", re.ASCII)
 _TOKEN = re.compile(r"<([^<>|\n]+)(?:\|([^<>\n]*))?>")
@@ -39,7 +39,7 @@ class SlackUpload(msgspec.Struct, frozen=True):
 
 
 class SlackMessage(msgspec.Struct, frozen=True):
-    """In an event or in the history."""
+    """From an event or from the history."""
 
     type: str
     ts: str
@@ -53,14 +53,14 @@ class SlackMessage(msgspec.Struct, frozen=True):
     hidden: bool | None = None
     files: tuple[SlackUpload, ...] | None = None
     attachments: Any = None
-    """Of many kinds; read one by one."""
+    """Of many forms, so they are decoded one by one."""
 
     @property
     def thread(self) -> str:
         return self.thread_ts if self.thread_ts and self.thread_ts != self.ts else ""
 
 
-class Callback(msgspec.Struct, frozen=True):
+class MessageCallback(msgspec.Struct, frozen=True):
     event: SlackMessage
 
 
@@ -74,8 +74,8 @@ class DeletionCallback(msgspec.Struct, frozen=True):
     event: SlackDeletion
 
 
-class Shared(msgspec.Struct, frozen=True):
-    """An attachment that is a message which somebody passes on."""
+class SharedMessage(msgspec.Struct, frozen=True):
+    """An attachment that is a forwarded message."""
 
     is_share: bool = False
     text: str | None = None
@@ -116,7 +116,7 @@ class SlackInteraction(msgspec.Struct, frozen=True):
 class Us(msgspec.Struct, frozen=True):
     user: str
     threads: Container[str]
-    """Those in which we take part, as `conversation` names them."""
+    """The threads that we take part in, as named by `conversation`."""
 
 
 def is_timestamp(text: str) -> bool:
@@ -127,36 +127,79 @@ def conversation(channel: str, thread: str) -> str:
     return f"{channel}:{thread}" if thread else channel
 
 
-def decode(told: str | msgspec.Raw | dict[str, Any], type: type[T]) -> T | None:
-    """None: it is something else, and not for us."""
+def decode(raw: str | msgspec.Raw | dict[str, Any], type: type[T]) -> T | None:
+    """None if it does not have this form."""
     try:
-        if isinstance(told, dict):
-            return msgspec.convert(told, type)
-        return msgspec.json.decode(told, type=type)
+        if isinstance(raw, dict):
+            return msgspec.convert(raw, type)
+        return msgspec.json.decode(raw, type=type)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
 
 
 def items(kind: str, payload: msgspec.Raw, us: Us) -> tuple[Item, ...]:
-    """Of an envelope of that type."""
-    found = _READERS[kind](payload, us) if kind in _READERS else None
+    """`kind`: the type of the envelope."""
+    found: Item | None = None
+    match kind:
+        case "events_api":
+            if deletion := decode(payload, DeletionCallback):
+                event = deletion.event
+                is_deletion = event.subtype == "message_deleted"
+                found = Deleted(Address("slack", event.channel), event.deleted_ts) if is_deletion else None
+            elif callback := decode(payload, MessageCallback):
+                found = arrival(callback.event, us)
+        case "slash_commands":
+            if command := decode(payload, SlackCommand):
+                found = Arrival(
+                    command.trigger_id,
+                    Address("slack", command.channel_id),
+                    chat_kind(command.channel_id),
+                    Sender(command.user_id, command.user_name or ""),
+                    "/" + (_words(command.text or "", "").lstrip("/") or "help"),
+                    is_addressed=True,
+                )
+        case "interactive":
+            interaction = decode(payload, SlackInteraction)
+            if interaction is not None and interaction.actions:
+                place, action = interaction.container, interaction.actions[0]
+                thread = place.thread_ts if place.thread_ts and place.thread_ts != place.message_ts else ""
+                found = Press(
+                    action.action_ts,
+                    Address("slack", place.channel_id, thread),
+                    chat_kind(place.channel_id),
+                    Sender(interaction.user.id, interaction.user.username or ""),
+                    action.value,
+                    place.message_ts,
+                )
+        case _:
+            pass
     return () if found is None else (found,)
 
 
 def arrival(message: SlackMessage, us: Us) -> Arrival | None:
-    """None: nobody said that, or a bot, or we."""
-    is_said = message.type in {"message", "app_mention"} and message.subtype in _SAID and not message.hidden
-    if not is_said or message.bot_id or message.user in {us.user, "USLACKBOT"} or not is_timestamp(message.ts):
+    """None if it is not a new message from a person."""
+    is_new = message.type in {"message", "app_mention"} and message.subtype in _NEW_MESSAGE and not message.hidden
+    if not is_new or message.bot_id or message.user in {us.user, "USLACKBOT"} or not is_timestamp(message.ts):
         return None
     text = message.text or ""
+    attachments: list[Attachment] = []
+    for file in message.files or ():
+        mime = file.mimetype or ""
+        kind = "voice" if file.subtype == "slack_audio" else attachment_kind(mime)
+        if file.mode not in _UNREADABLE:
+            attachments.append(Attachment(kind, file.id, file.name or "", mime, file.size))
+    is_mentioned = message.type == "app_mention" or f"<@{us.user}>" in text or f"<@{us.user}|" in text
+    # a reply in a thread of ours is for us, unless it begins by mentioning somebody else
+    is_ours = message.parent_user_id == us.user or conversation(message.channel, message.thread) in us.threads
+    is_reply_to_us = bool(message.thread) and is_ours and not text.lstrip().startswith("<@")
     return Arrival(
         message.ts,
         Address("slack", message.channel, message.thread),
         chat_kind(message.channel),
         Sender(message.user),
         _words(text, us.user),
-        is_addressed=message.type == "app_mention" or _is_addressed(message, text, us),
-        attachments=tuple(_attachment(file) for file in message.files or () if file.mode not in _UNREADABLE),
+        is_addressed=is_mentioned or is_reply_to_us,
+        attachments=tuple(attachments),
         forwarded=_find_forwarded(message),
         sent_at=float(message.ts),
     )
@@ -165,74 +208,18 @@ def arrival(message: SlackMessage, us: Us) -> Arrival | None:
 def _find_forwarded(message: SlackMessage) -> Quoted | None:
     given: object = message.attachments
     for one in cast("list[object]", given) if isinstance(given, list) else ():
-        shared = decode(cast("dict[str, Any]", one), Shared) if isinstance(one, dict) else None
+        shared = decode(cast("dict[str, Any]", one), SharedMessage) if isinstance(one, dict) else None
         if shared is not None and shared.is_share:
             return Quoted(_words(shared.text or "", ""), author=shared.author_name or shared.author_subname or "")
     return None
-
-
-def _happening(payload: msgspec.Raw, us: Us) -> Arrival | Deleted | None:
-    deletion = decode(payload, DeletionCallback)
-    if deletion is not None:
-        event = deletion.event
-        return (
-            Deleted(Address("slack", event.channel), event.deleted_ts) if event.subtype == "message_deleted" else None
-        )
-    callback = decode(payload, Callback)
-    return callback and arrival(callback.event, us)
-
-
-def _command(payload: msgspec.Raw, _us: Us) -> Arrival | None:
-    command = decode(payload, SlackCommand)
-    if command is None:
-        return None
-    return Arrival(
-        command.trigger_id,
-        Address("slack", command.channel_id),
-        chat_kind(command.channel_id),
-        Sender(command.user_id, command.user_name or ""),
-        "/" + (_words(command.text or "", "").lstrip("/") or "help"),
-        is_addressed=True,
-    )
-
-
-def _press(payload: msgspec.Raw, _us: Us) -> Press | None:
-    interaction = decode(payload, SlackInteraction)
-    if interaction is None or not interaction.actions:
-        return None
-    place, action = interaction.container, interaction.actions[0]
-    thread = place.thread_ts if place.thread_ts and place.thread_ts != place.message_ts else ""
-    return Press(
-        action.action_ts,
-        Address("slack", place.channel_id, thread),
-        chat_kind(place.channel_id),
-        Sender(interaction.user.id, interaction.user.username or ""),
-        action.value,
-        place.message_ts,
-    )
-
-
-_READERS: dict[str, Callable[[msgspec.Raw, Us], Item | None]] = {
-    "events_api": _happening,
-    "slash_commands": _command,
-    "interactive": _press,
-}
 
 
 def chat_kind(channel: str) -> ChatKind:
     return "dm" if channel.startswith("D") else "group"
 
 
-def _is_addressed(message: SlackMessage, text: str, us: Us) -> bool:
-    """A reply in a thread of ours is for us, unless it begins with the name of somebody else."""
-    if f"<@{us.user}>" in text or f"<@{us.user}|" in text:
-        return True
-    is_ours = message.parent_user_id == us.user or conversation(message.channel, message.thread) in us.threads
-    return bool(message.thread) and is_ours and not text.lstrip().startswith("<@")
-
-
 def _words(text: str, us: str) -> str:
-    """As a person reads it, without the mention of us."""
+    """The text as a person reads it, without the mention of us."""
     mention = re.compile(rf"[ \t]*<@{re.escape(us)}(?:\|[^<>]*)?>[:,]?[ \t]*")
     return unescape(_TOKEN.sub(_format_token, mention.sub(" ", text) if us else text)).strip()
 
@@ -245,9 +232,3 @@ def _format_token(token: re.Match[str]) -> str:
         return label or "@" + what[1:].partition("^")[0]
     target = what.removeprefix("mailto:").removeprefix("tel:")
     return f"{label} ({target})" if label and label not in {what, target} else target
-
-
-def _attachment(file: SlackUpload) -> Attachment:
-    mime = file.mimetype or ""
-    kind = "voice" if file.subtype == "slack_audio" else attachment_kind(mime)
-    return Attachment(kind, file.id, file.name or "", mime, file.size)

@@ -1,14 +1,11 @@
-"""Slack behind the port of a chat service.
-
-Files, both ways. Our token goes to Slack's own hosts only.
-"""
+"""Slack as a `Platform`. Our token is sent only to Slack's own hosts."""
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -32,97 +29,36 @@ from talaria.platforms.base import (
     Rejected,
     SentId,
 )
-from talaria.platforms.failures import harmless
-from talaria.platforms.http_sessions import PIECE_BYTES, open_file, save
+from talaria.platforms.http_sessions import CHUNK_BYTES, open_file, resolve_doubt, save
 from talaria.platforms.slack import incoming, render
 from talaria.platforms.slack.config import SlackSettings, check
 from talaria.platforms.slack.history import Marks, Missed
 from talaria.platforms.slack.incoming import Us, conversation
-from talaria.platforms.slack.socket import Envelope, SlackSocket, open_line
-from talaria.platforms.slack.web_api import (
+from talaria.platforms.slack.slack_api import (
     FAULTS,
     Done,
     FoundChannel,
     FoundFile,
-    FoundPerson,
+    FoundMember,
     Identity,
     NotUnderstood,
     Posted,
-    Ticket,
-    Web,
-    failure,
-    open_web,
+    SlackSocket,
+    UploadUrl,
+    WebApi,
+    open_socket,
+    open_web_api,
+    to_failure,
 )
 
 _HOSTS = ("slack.com", "slack-gov.com")
-_TIMEOUT = aiohttp.ClientTimeout(total=600, sock_connect=10, sock_read=30)
-
-
-async def share(web: Web, message: Outbound, file: File) -> str:
-    """The file's id. Only the last of the three steps is seen by anybody."""
-    async with open_file(file) as content:
-        size = os.fstat(content.fileno()).st_size
-        ticket = await web.read("files_getUploadURLExternal", Ticket, filename=file.name, length=size)
-        await _upload(web, ticket.upload_url, file.name, content)
-    await web.write(
-        "files_completeUploadExternal",
-        Done,
-        files=[{"id": ticket.file_id, "title": file.name}],
-        channel_id=message.where.chat,
-        thread_ts=message.where.thread or None,
-        initial_comment=render.plain(message.text) or None,
-    )
-    return ticket.file_id
-
-
-async def _upload(web: Web, url: str, name: str, content: BinaryIO) -> None:
-    headers = {"Content-Type": "application/octet-stream"}
-    try:
-        async with web.session.post(
-            url, data=content, headers=headers, allow_redirects=False, proxy=proxy_for(url), timeout=_TIMEOUT
-        ) as answer:
-            status = answer.status
-    except FAULTS as fault:
-        raise harmless(failure(fault)) from fault
-    if status != 200:
-        raise _make_fetch_failure(status, f"Slack does not take {name}")
-
-
-async def fetch(web: Web, settings: SlackSettings, attachment: Attachment, to: Path, max_bytes: int) -> None:
-    url = (await web.read("files_info", FoundFile, file=attachment.ref)).file.url
-    if not _is_slacks(url, settings.api_url):
-        raise Rejected(f"{attachment.name or 'The file'} is not kept by Slack.")
-    headers = {"Authorization": f"Bearer {settings.bot_token.reveal()}", "Accept-Encoding": "identity"}
-    try:
-        async with web.session.get(
-            url, headers=headers, allow_redirects=False, proxy=proxy_for(url), timeout=_TIMEOUT
-        ) as answer:
-            is_login = answer.content_type == "text/html" and attachment.mime != "text/html"
-            if answer.status != 200 or is_login:
-                raise _make_fetch_failure(answer.status, f"Slack does not hand out {attachment.name or 'the file'}")
-            await save(answer.content.iter_chunked(PIECE_BYTES), to, max_bytes)
-    except FAULTS as fault:
-        raise harmless(failure(fault)) from fault
-
-
-def _make_fetch_failure(status: int, sentence: str) -> PlatformFailure:
-    if status == 429 or status >= 500:
-        return NotTaken(f"{sentence} now ({status}).")
-    return Rejected(f"{sentence} ({status}).")
-
-
-def _is_slacks(url: str, api_url: str) -> bool:
-    there, api = urlsplit(url), urlsplit(api_url)
-    if (there.scheme, there.netloc) == (api.scheme, api.netloc):
-        return True
-    host = there.hostname or ""
-    return there.scheme == "https" and any(host == known or host.endswith(f".{known}") for known in _HOSTS)
+_TRANSFER_TIMEOUT = aiohttp.ClientTimeout(total=600, sock_connect=10, sock_read=30)
 
 
 CAPABILITIES = Capabilities(
     max_chars=3900, can_edit=True, can_delete=True, has_buttons=True, has_threads=True, edit_every_s=1.2, pulse_s=60.0
 )
-MOST_NAMES = 1000
+MAX_NAMES = 1000
 NAME_S = 2.0
 REACTIONS = {
     "👀": "eyes", "✅": "white_check_mark", "❌": "x", "👍": "+1", "👎": "-1", "⏳": "hourglass_flowing_sand",
@@ -134,13 +70,13 @@ class Slack:
     name = "slack"
     capabilities = CAPABILITIES
 
-    def __init__(self, settings: SlackSettings, kit: Kit, web: Web, line: SlackSocket, *, team: str, user: str) -> None:
-        self.account = f"{team}:{user}"
+    def __init__(self, settings: SlackSettings, kit: Kit, web: WebApi, socket: SlackSocket, identity: Identity) -> None:
+        self.account = f"{identity.team_id}:{identity.user_id}"
         self._settings = settings
         self._kit = kit
         self._web = web
-        self._line = line
-        self._user = user
+        self._socket = socket
+        self._user = identity.user_id
         self._marks = Marks(None, kit.clock.now())
         self._names: dict[str, str] = {}
 
@@ -148,33 +84,29 @@ class Slack:
         self._marks = Marks(cursor, self._kit.clock.now())
         missed = Missed(self._web, self._marks, self._kit.clock)
         if self._marks.is_first:
-            yield Batch(cursor=self._marks.cursor())  # from now on nothing is missed
+            yield Batch(cursor=self._marks.cursor())  # from here on, nothing is missed
         while True:
             if missed.is_due and (batch := await self._fetch_missed(missed)).items:
                 yield batch
-            envelopes = await self._line.take(0 if missed.is_due else self._settings.ping_s)
+            envelopes = await self._socket.take(0 if missed.is_due else self._settings.ping_s)
             if envelopes:
-                items = self._items(envelopes, missed)
+                us = Us(self._user, self._marks)
+                items: list[Item] = []
+                for envelope in envelopes:
+                    for item in incoming.items(envelope.type, envelope.payload, us):
+                        self._follow(item, missed)
+                        items.append(item)
                 for key in dict.fromkeys(map(_conversation, items)):
                     if key in missed and missed.is_due and (batch := await self._fetch_missed(missed, key)).items:
                         yield batch
                 yield await self._batch(items, missed, " ".join(filter(None, (one.envelope_id for one in envelopes))))
-            elif self._line.is_proven_anew():
+            elif self._socket.was_just_proven():
                 yield Batch()
-
-    def _items(self, envelopes: Iterable[Envelope], missed: Missed) -> list[Item]:
-        us = Us(self._user, self._marks)
-        items: list[Item] = []
-        for one in envelopes:
-            for item in incoming.items(one.type, one.payload, us):
-                self._follow(item, missed)
-                items.append(item)
-        return items
 
     async def _fetch_missed(self, missed: Missed, key: str | None = None) -> Batch:
         us = Us(self._user, self._marks)
         items: list[Arrival] = []
-        for message in await missed.next(key):
+        for message in await missed.fetch_next(key):
             arrival = incoming.arrival(message, us)
             if arrival is not None:
                 self._follow(arrival, missed)
@@ -182,51 +114,45 @@ class Slack:
         return await self._batch(items, missed, "")
 
     def _follow(self, item: Item, missed: Missed) -> None:
-        """Whoever speaks to us in a thread makes us part of it: what comes next there is for us, too."""
+        """A message to us in a thread makes us part of the thread: later replies there are for us, too."""
         key = _conversation(item)
         if isinstance(item, Arrival) and item.is_addressed and item.where.thread and key not in missed:
             self._marks.join(key, item.message_id)
 
     async def _batch(self, items: Sequence[Item], missed: Missed, token: str) -> Batch:
         for item in items:
-            self._mark(item, missed)
+            if isinstance(item, Arrival) and incoming.is_timestamp(item.message_id):
+                key = _conversation(item)
+                is_followed = not item.where.thread or item.kind == "dm" or key in self._marks
+                if is_followed and key not in missed:
+                    self._marks.advance(key, item.message_id)
         named = [await self._add_name(item) if isinstance(item, Arrival) else item for item in items]
         return Batch(tuple(named), self._marks.cursor(), token)
 
-    def _mark(self, item: Item, missed: Missed) -> None:
-        if not isinstance(item, Arrival) or not incoming.is_timestamp(item.message_id):
-            return
-        key = _conversation(item)
-        is_followed = not item.where.thread or item.kind == "dm" or key in self._marks
-        if is_followed and key not in missed:
-            self._marks.advance(key, item.message_id)
-
     async def _add_name(self, arrival: Arrival) -> Arrival:
-        """With the sender's name; strangers are not asked about."""
+        """Adds the sender's name, which is not looked up for strangers."""
         sender = arrival.sender
         if sender.name or not self._kit.is_allowed(sender):
             return arrival
         if sender.id not in self._names:
-            if len(self._names) >= MOST_NAMES:
+            try:
+                async with asyncio.timeout(NAME_S):
+                    person = (await self._web.read("users_info", FoundMember, user=sender.id)).user
+                name = person.profile.display_name or person.real_name or person.name
+            except (PlatformFailure, TimeoutError):
+                name = ""  # it is only a label
+            if len(self._names) >= MAX_NAMES:
                 self._names.clear()
-            self._names[sender.id] = await self._name_of(sender.id)
+            self._names[sender.id] = name
         return msgspec.structs.replace(arrival, sender=msgspec.structs.replace(sender, name=self._names[sender.id]))
-
-    async def _name_of(self, user: str) -> str:
-        try:
-            async with asyncio.timeout(NAME_S):
-                person = (await self._web.read("users_info", FoundPerson, user=user)).user
-        except (PlatformFailure, TimeoutError):
-            return ""  # a label only
-        return person.profile.display_name or person.real_name or person.name
 
     async def acknowledge(self, batch: Batch) -> None:
         for envelope_id in batch.token.split():
-            await self._line.acknowledge(envelope_id)
+            await self._socket.acknowledge(envelope_id)
 
     async def send(self, message: Outbound) -> SentId:
         if message.file is not None:
-            return SentId(await share(self._web, message, message.file))
+            return SentId(await self._share_file(message, message.file))
         more = {
             "thread_ts": message.where.thread or None,
             "unfurl_links": False,
@@ -237,13 +163,44 @@ class Slack:
         self._join(message.where, answer.ts)
         return SentId(answer.ts)
 
+    async def _share_file(self, message: Outbound, file: File) -> str:
+        """Returns the file's id. Only the last of the three steps is visible."""
+        headers = {"Content-Type": "application/octet-stream"}
+        async with open_file(file) as content:
+            size = os.fstat(content.fileno()).st_size
+            upload = await self._web.read("files_getUploadURLExternal", UploadUrl, filename=file.name, length=size)
+            url = upload.upload_url
+            try:
+                async with self._web.session.post(
+                    url,
+                    data=content,
+                    headers=headers,
+                    allow_redirects=False,
+                    proxy=proxy_for(url),
+                    timeout=_TRANSFER_TIMEOUT,
+                ) as answer:
+                    status = answer.status
+            except FAULTS as fault:
+                raise resolve_doubt(to_failure(fault)) from fault
+            if status != 200:
+                raise _to_transfer_failure(status, f"Slack does not accept {file.name}")
+        await self._web.write(
+            "files_completeUploadExternal",
+            Done,
+            files=[{"id": upload.file_id, "title": file.name}],
+            channel_id=message.where.chat,
+            thread_ts=message.where.thread or None,
+            initial_comment=render.plain(message.text) or None,
+        )
+        return upload.file_id
+
     async def edit(self, sent: SentId, message: Outbound) -> None:
         if _is_file(sent):
             raise Rejected("A file on Slack cannot be changed.")
         await self._say("chat_update", message, ts=sent, parse="none")
 
     async def _say(self, method: str, message: Outbound, **more: Any) -> Posted:
-        """As rich text or, where that is surely refused, as plain text."""
+        """Sends rich text or, if Slack certainly refused that, plain text."""
         common = {"channel": message.where.chat, "text": render.plain(message.text), **more}
         try:
             return await self._web.write(method, Posted, blocks=render.blocks(message.text, message.buttons), **common)
@@ -263,7 +220,7 @@ class Slack:
             await self._web.write("chat_delete", Done, channel=where.chat, ts=sent)
 
     async def show_typing(self, where: Address) -> None:
-        """Slack shows that of people only."""
+        """Bots cannot do that on Slack."""
 
     async def react(self, where: Address, message_id: str, emoji: str) -> None:
         name = REACTIONS.get(emoji.rstrip("\ufe0f"), emoji.strip(":"))
@@ -274,7 +231,7 @@ class Slack:
                 raise
 
     async def answer(self, press: Press, text: str) -> None:
-        if not text:  # Slack takes no message without words, and shows that the press was heard by itself
+        if not text:  # Slack accepts no empty message, and itself shows that the press was received
             return
         await self._web.write(
             "chat_postEphemeral",
@@ -286,7 +243,22 @@ class Slack:
         )
 
     async def fetch(self, attachment: Attachment, to: Path, max_bytes: int) -> None:
-        await fetch(self._web, self._settings, attachment, to, max_bytes)
+        url = (await self._web.read("files_info", FoundFile, file=attachment.ref)).file.url
+        if not _is_slack_url(url, self._settings.api_url):
+            raise Rejected(f"{attachment.name or 'The file'} is not stored by Slack.")
+        headers = {"Authorization": f"Bearer {self._settings.bot_token.reveal()}", "Accept-Encoding": "identity"}
+        try:
+            async with self._web.session.get(
+                url, headers=headers, allow_redirects=False, proxy=proxy_for(url), timeout=_TRANSFER_TIMEOUT
+            ) as answer:
+                is_login = answer.content_type == "text/html" and attachment.mime != "text/html"
+                if answer.status != 200 or is_login:
+                    raise _to_transfer_failure(
+                        answer.status, f"Slack does not hand out {attachment.name or 'the file'}"
+                    )
+                await save(answer.content.iter_chunked(CHUNK_BYTES), to, max_bytes)
+        except FAULTS as fault:
+            raise resolve_doubt(to_failure(fault)) from fault
 
     async def chat_info(self, where: Address) -> ChatInfo:
         kind = incoming.chat_kind(where.chat)
@@ -296,28 +268,42 @@ class Slack:
         return ChatInfo(where, kind, found.channel.user)
 
     async def create_thread(self, where: Address, name: str) -> Address:
-        """Under a message of ours with that name."""
+        """A thread under a message with that name."""
         parent = await self._web.write("chat_postMessage", Posted, channel=where.chat, text=render.plain(name))
         thread = Address(where.platform, where.chat, parent.ts)
         self._join(thread, thread.thread)
         return thread
 
     async def offer_commands(self, menu: Sequence[tuple[str, str]]) -> None:
-        """`/talaria` is declared in the app's manifest; Slack takes no others from us."""
+        """`/talaria` is declared in the app's manifest; Slack accepts no others from us."""
 
 
 @asynccontextmanager
-async def open(settings: SlackSettings, kit: Kit) -> AsyncGenerator[Slack]:  # noqa: A001  (as every platform calls it)
+async def open(settings: SlackSettings, kit: Kit) -> AsyncGenerator[Slack]:  # noqa: A001  (the loader calls it)
     """Raises `BadConfig`, `NotTaken`, `Refused`."""
     check(settings)
-    async with open_web(settings) as web:
-        us = await web.read("auth_test", Identity)
-        async with open_line(settings, web) as line:
-            yield Slack(settings, kit, web, line, team=us.team_id, user=us.user_id)
+    async with open_web_api(settings) as web:
+        identity = await web.read("auth_test", Identity)
+        async with open_socket(settings, web) as socket:
+            yield Slack(settings, kit, web, socket, identity)
 
 
 def _conversation(item: Item) -> str:
     return conversation(item.where.chat, item.where.thread)
+
+
+def _to_transfer_failure(status: int, sentence: str) -> PlatformFailure:
+    if status == 429 or status >= 500:
+        return NotTaken(f"{sentence} now ({status}).")
+    return Rejected(f"{sentence} ({status}).")
+
+
+def _is_slack_url(url: str, api_url: str) -> bool:
+    parts, api = urlsplit(url), urlsplit(api_url)
+    if (parts.scheme, parts.netloc) == (api.scheme, api.netloc):
+        return True
+    host = parts.hostname or ""
+    return parts.scheme == "https" and any(host == known or host.endswith(f".{known}") for known in _HOSTS)
 
 
 def _is_file(sent: SentId) -> bool:

@@ -1,5 +1,5 @@
-"""Our markdown → Slack's rich text. That is a tree, not markup: what the model writes cannot become a mention, an image
-or a preview, and nothing in it needs to be escaped."""
+"""Renders markdown as Slack's rich text. That is a tree, not markup, so the model's text cannot become a mention, an
+image or a preview, and needs no escaping."""
 
 import html
 import re
@@ -12,7 +12,7 @@ from talaria.platforms.base import Button
 from talaria.platforms.markdown import align_table, parser
 
 Element = dict[str, Any]
-"""Of Block Kit."""
+"""An element of Block Kit."""
 
 _STYLES = {"strong": "bold", "em": "italic", "s": "strike"}
 _BUTTON_STYLES = {"good": {"style": "primary"}, "bad": {"style": "danger"}, "plain": {}}
@@ -24,7 +24,7 @@ _LABEL_CHARS = 75
 _SECTION_CHARS = 3000
 
 _markdown = parser().disable("reference")
-"""A link's address stays where it was written, so that a part of a text is whole without the others."""
+"""Without link reference definitions, so that each part of a long text is complete by itself."""
 
 
 def blocks(text: str, buttons: Sequence[Button] = ()) -> list[Element]:
@@ -33,12 +33,12 @@ def blocks(text: str, buttons: Sequence[Button] = ()) -> list[Element]:
 
 
 def plain(text: str) -> str:
-    """For notifications, and where the blocks are not understood; what Slack would read in it is escaped."""
+    """For notifications, and as a fallback for the blocks. Escaped, so that Slack finds no markup in it."""
     return html.escape(_flat(_merge_sections(_rich(text))) or text, quote=False)
 
 
 def plain_blocks(text: str, buttons: Sequence[Button]) -> list[Element]:
-    """What carries the buttons where the usual blocks are not understood; without buttons none is needed."""
+    """A fallback for the blocks, needed only to carry buttons."""
     words = _flat(_merge_sections(_rich(text))) or text
     parts = (words[start : start + _SECTION_CHARS] for start in range(0, len(words), _SECTION_CHARS))
     sections = [{"type": "section", "text": {"type": "plain_text", "text": part}} for part in parts if part.strip()]
@@ -48,13 +48,13 @@ def plain_blocks(text: str, buttons: Sequence[Button]) -> list[Element]:
 def _actions(buttons: Sequence[Button]) -> Iterator[Element]:
     for start in range(0, len(buttons), _MOST_BUTTONS):
         group = buttons[start : start + _MOST_BUTTONS]
-        yield {"type": "actions", "elements": [_button(number, one) for number, one in enumerate(group, start)]}
-
-
-def _button(number: int, button: Button) -> Element:
-    label = {"type": "plain_text", "text": button.label[:_LABEL_CHARS] or " ", "emoji": True}
-    look = _BUTTON_STYLES[button.style]
-    return {"type": "button", "action_id": f"talaria-{number}", "text": label, "value": button.data, **look}
+        elements: list[Element] = []
+        for number, button in enumerate(group, start):
+            label = {"type": "plain_text", "text": button.label[:_LABEL_CHARS] or " ", "emoji": True}
+            style = _BUTTON_STYLES[button.style]
+            id = f"talaria-{number}"
+            elements.append({"type": "button", "action_id": id, "text": label, "value": button.data, **style})
+        yield {"type": "actions", "elements": elements}
 
 
 def _rich(text: str) -> Iterator[Element]:
@@ -76,7 +76,8 @@ def _block(node: Node, indent: int) -> Iterator[Element]:
             inner = _merge_sections(element for child in node.children for element in _block(child, 0))
             yield {"type": "rich_text_quote", "elements": [_text(_flat(inner) or " ", {})]}
         case "table":
-            yield _make_code_block(_table(node), "")
+            rows = [[_plain(cell) for cell in row.children] for part in node.children for row in part.children]
+            yield _make_code_block(align_table(rows, between="  ", joint="  "), "")
         case _:
             yield _section([_text("———", {})])
 
@@ -92,7 +93,7 @@ def _make_code_block(content: str, info: str) -> Element:
 
 
 def _lists(node: Node, indent: int) -> Iterator[Element]:
-    """One list, or several where something else stands between two items."""
+    """One list, or several if there is other content between two items."""
     style = "ordered" if node.type == "ordered_list" else "bullet"
     number = int(node.attrs.get("start", 1))
     items: list[Element] = []
@@ -126,20 +127,20 @@ def _inline(node: Node, style: Mapping[str, bool]) -> Iterator[Element]:
         case "softbreak" | "hardbreak":
             yield _text("\n", {})
         case "link" | "image":
-            yield from _link(node, style)
+            # an image becomes a link, so that nothing is fetched before somebody clicks
+            url = str(node.attrs.get("href") or node.attrs.get("src") or "")
+            if _ADDRESS.fullmatch(url) is None:
+                yield from [*_spans(node, style), _text(f" ({url})", style)]
+            else:
+                yield {
+                    "type": "link",
+                    "url": url,
+                    "text": _plain(node) or url,
+                    **({"style": dict(style)} if style else {}),
+                }
         case _:
             more = {_STYLES[node.type]: True} if node.type in _STYLES else {}
             yield from _spans(node, {**style, **more})
-
-
-def _link(node: Node, style: Mapping[str, bool]) -> Iterator[Element]:
-    """An image is a link, too: nothing is fetched before somebody clicks."""
-    url = str(node.attrs.get("href") or node.attrs.get("src") or "")
-    if _ADDRESS.fullmatch(url) is None:
-        yield from [*_spans(node, style), _text(f" ({url})", style)]
-    else:
-        words = "".join(_words(span) for span in _spans(node, {}))
-        yield {"type": "link", "url": url, "text": words or url, **({"style": dict(style)} if style else {})}
 
 
 def _text(text: str, style: Mapping[str, bool]) -> Element:
@@ -147,7 +148,7 @@ def _text(text: str, style: Mapping[str, bool]) -> Element:
 
 
 def _merge_sections(elements: Iterable[Element]) -> list[Element]:
-    """Sections that follow each other as one: Slack puts no space between them."""
+    """Merges adjacent sections, because Slack shows no space between them."""
     merged: list[Element] = []
     for element in elements:
         if not element["elements"]:
@@ -160,13 +161,8 @@ def _merge_sections(elements: Iterable[Element]) -> list[Element]:
     return merged
 
 
-def _table(node: Node) -> str:
-    rows = [[_cell(cell) for cell in row.children] for part in node.children for row in part.children]
-    return align_table(rows, between="  ", joint="  ")
-
-
-def _cell(node: Node) -> str:
-    return "".join(_words(span) for child in node.children for span in _spans(child, {}))
+def _plain(node: Node) -> str:
+    return "".join(_words(span) for span in _spans(node, {}))
 
 
 def _flat(elements: Iterable[Element]) -> str:

@@ -1,6 +1,6 @@
-"""Telegram's Bot API over aiohttp: one attempt per call, for each a clear end, and what its refusals mean.
+"""Telegram's Bot API over aiohttp: one attempt per call, with a clear outcome, and what its refusals mean.
 
-No client library is in between: theirs drop the status of a refusal, or repeat a call (docs/adr/0045).
+No client library is used: they drop the status of a refusal, or repeat a call (docs/adr/0045).
 """
 
 import json
@@ -23,8 +23,14 @@ from talaria.platforms.base import (
     Rejected,
     Unsure,
 )
-from talaria.platforms.failures import format_quote, harmless, silence
-from talaria.platforms.http_sessions import PIECE_BYTES, certificates, open_session
+from talaria.platforms.http_sessions import (
+    CHUNK_BYTES,
+    explain_no_answer,
+    format_quote,
+    load_certificates,
+    open_session,
+    resolve_doubt,
+)
 
 with tls.skip_certificates():
     import aiohttp
@@ -50,13 +56,13 @@ _GONE = (
     "topic_deleted",
     "topic_closed",
 )
-"""Words of a 400 that is about the chat and not about the message."""
+"""Found in the description of a 400 that is about the chat, not the message."""
 
 T = TypeVar("T")
 
 
 class Declined(Exception):
-    """Telegram answered, and said no."""
+    """Telegram answered with an error."""
 
     def __init__(
         self, status: int, words: str, *, retry_after_s: float | None = None, moved_to: int | None = None
@@ -67,17 +73,17 @@ class Declined(Exception):
         self.retry_after_s = retry_after_s
         self.moved_to = moved_to
 
-    def mentions(self, *signs: str) -> bool:
+    def mentions(self, *phrases: str) -> bool:
         said = self.words.lower()
-        return any(sign in said for sign in signs)
+        return any(phrase in said for phrase in phrases)
 
 
 FAULTS = (Declined, PlatformFailure)
-"""All that a call may raise."""
+"""What a call may raise."""
 
 
 class Upload(msgspec.Struct, frozen=True):
-    """A file that goes with a call."""
+    """A file sent with a call."""
 
     field: str
     content: BinaryIO
@@ -99,7 +105,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class BotApi:
-    """The Bot API for one bot, over a pool of connections."""
+    """The Bot API for one bot, over pooled connections."""
 
     def __init__(self, session: aiohttp.ClientSession, base_url: str, token: str, timeout_s: float) -> None:
         self._session = session
@@ -116,23 +122,44 @@ class BotApi:
         upload: Upload | None = None,
         timeout_s: float | None = None,
     ) -> msgspec.Raw:
-        """The result, not read yet. Parameters that are None are left out. Raises `Declined` and `PlatformFailure`."""
+        """The result, not decoded. Parameters that are None are left out. Raises `Declined` and `PlatformFailure`."""
         limit_s = timeout_s or (UPLOAD_S if upload else self._timeout_s)
         timeout = aiohttp.ClientTimeout(total=limit_s, sock_connect=min(CONNECT_S, limit_s / 2))
-        data = _form(parameters or {}, upload)
+        data: dict[str, str] | aiohttp.FormData = {
+            name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            for name, value in (parameters or {}).items()
+            if value is not None
+        }
+        if upload is not None:
+            form = aiohttp.FormData(quote_fields=False)
+            for name, value in data.items():
+                form.add_field(name, value)
+            form.add_field(upload.field, upload.content, filename=upload.name, content_type=upload.mime)
+            data = form
         try:
             async with self._session.post(
                 self._calls_url + method, data=data, timeout=timeout, **self._options
             ) as response:
                 status, body = response.status, await response.read()
         except _BROKEN as fault:
-            raise silence("Telegram", fault) from None  # it names the address, which has the token in it
-        return _result(status, body)
+            raise explain_no_answer("Telegram", fault) from None  # the cause would show the URL, which has the token
+        answer = _read(body) or _read(replace_lone_surrogates(body))
+        is_good = 200 <= status < 300
+        if answer is None:
+            raise _unclear() if is_good else Declined(status, f"HTTP {status}")
+        if answer.ok and is_good:
+            return answer.result
+        raise Declined(
+            answer.error_code if is_good else status,
+            answer.description,
+            retry_after_s=answer.parameters.retry_after,
+            moved_to=answer.parameters.migrate_to_chat_id,
+        )
 
     async def ask(
         self, form: type[T], method: str, parameters: Mapping[str, Any] | None = None, *, upload: Upload | None = None
     ) -> T:
-        """As `call`; the result as a `form`."""
+        """Like `call`, with the result decoded as `form`."""
         result = await self.call(method, parameters, upload=upload)
         try:
             return msgspec.json.decode(result, type=form)
@@ -140,73 +167,40 @@ class BotApi:
             raise _unclear() from None
 
     async def download(self, path: str) -> AsyncGenerator[bytes]:
-        """The pieces of a file. Raises `Declined` and `PlatformFailure`."""
+        """The contents of a file in chunks. Raises `Declined` and `PlatformFailure`."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=self._timeout_s)
         try:
             async with self._session.get(self._files_url + quote(path), timeout=timeout, **self._options) as response:
                 if response.status != 200:
                     raise Declined(response.status, "no such file")
-                async for piece in response.content.iter_chunked(PIECE_BYTES):
-                    yield piece
+                async for chunk in response.content.iter_chunked(CHUNK_BYTES):
+                    yield chunk
         except _BROKEN as fault:
-            raise silence("Telegram", fault) from None  # it names the address, which has the token in it
+            raise explain_no_answer("Telegram", fault) from None  # the cause would show the URL, which has the token
 
 
 @asynccontextmanager
 async def connect(base_url: str, token: str, timeout_s: float) -> AsyncGenerator[BotApi]:
-    async with open_session(await certificates(base_url)) as session:
+    async with open_session(await load_certificates(base_url)) as session:
         yield BotApi(session, base_url, token, timeout_s)
 
 
 def replace_lone_surrogates(body: bytes) -> bytes:
-    """One half of a sign is legal in JSON, but nobody here can read it: a question mark takes its place."""
+    """A lone surrogate is legal in JSON, but cannot be decoded here: a question mark replaces it."""
     try:
         return json.dumps(json.loads(body), ensure_ascii=False).encode("utf-8", "replace")
     except (RecursionError, ValueError):
         return body
 
 
-def interruption(error: Declined | PlatformFailure) -> NotTaken | Refused:
-    """Of the line itself: it is opened anew, at once or after somebody has acted."""
-    what = harmless(refusal(error) if isinstance(error, Declined) else error)
-    return what if isinstance(what, NotTaken | Refused) else Refused(str(what))
-
-
-def _form(parameters: Mapping[str, Any], upload: Upload | None) -> dict[str, str] | aiohttp.FormData:
-    """Texts as they are, everything else as JSON."""
-    fields = {
-        name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        for name, value in parameters.items()
-        if value is not None
-    }
-    if upload is None:
-        return fields
-    form = aiohttp.FormData(quote_fields=False)
-    for name, value in fields.items():
-        form.add_field(name, value)
-    form.add_field(upload.field, upload.content, filename=upload.name, content_type=upload.mime)
-    return form
-
-
-def _result(status: int, body: bytes) -> msgspec.Raw:
-    """Raises `Declined` or, when nobody knows what was answered, `Unsure`."""
-    answer = _read(body) or _read(replace_lone_surrogates(body))
-    is_good = 200 <= status < 300
-    if answer is None:
-        raise _unclear() if is_good else Declined(status, f"HTTP {status}")
-    if answer.ok and is_good:
-        return answer.result
-    told = answer.parameters
-    raise Declined(
-        answer.error_code if is_good else status,
-        answer.description,
-        retry_after_s=told.retry_after,
-        moved_to=told.migrate_to_chat_id,
-    )
+def to_connection_failure(error: Declined | PlatformFailure) -> NotTaken | Refused:
+    """For calls that no message depends on: reconnect, at once or after somebody has acted."""
+    failure = resolve_doubt(explain_refusal(error) if isinstance(error, Declined) else error)
+    return failure if isinstance(failure, NotTaken | Refused) else Refused(str(failure))
 
 
 def _unclear() -> Unsure:
-    return Unsure("Telegram did not answer: what came back is not an answer.")
+    return Unsure("Telegram's answer cannot be read.")
 
 
 def _read(body: bytes) -> _Answer | None:
@@ -216,12 +210,12 @@ def _read(body: bytes) -> _Answer | None:
         return None
 
 
-def refusal(error: Declined, where: Address | None = None) -> PlatformFailure:
+def explain_refusal(error: Declined, where: Address | None = None) -> PlatformFailure:
     """`where`: the chat that the call was about."""
     said = format_quote(str(error.status), error.words)
     match error.status:
         case 429:
-            return NotTaken(f"Telegram asks to slow down ({said}).", retry_after_s=error.retry_after_s)
+            return NotTaken(f"Telegram asks us to slow down ({said}).", retry_after_s=error.retry_after_s)
         case 401 | 404:
             return Refused(
                 f"Telegram does not know the bot's token ({said}). @BotFather shows the right one; "
@@ -229,22 +223,22 @@ def refusal(error: Declined, where: Address | None = None) -> PlatformFailure:
             )
         case 409 if error.mentions("webhook"):
             return Refused(
-                f"The messages of this Telegram bot go to a webhook ({said}). Stop the program that set it, or give "
-                "this one a bot of its own."
+                f"This Telegram bot's messages go to a webhook ({said}). Stop the program that set it, or give this "
+                "one a bot of its own."
             )
         case 409:
             return Refused(
-                f"Another program reads the messages of this Telegram bot ({said}). Stop it, or give this one a bot "
-                "of its own: two with the same token take them from each other."
+                f"Another program reads this Telegram bot's messages ({said}). Stop it, or give this one a bot of its "
+                "own: two programs with the same token take messages from each other."
             )
         case status if status < 400:
-            return Refused(f"Telegram is not found there ({said}). Check gateway.platforms.telegram.base_url.")
+            return Refused(f"Telegram was not found there ({said}). Check gateway.platforms.telegram.base_url.")
         case status if status >= 500:
-            return Unsure(f"Telegram is in trouble ({said}).")
+            return Unsure(f"Telegram failed ({said}).")
         case status:
             if where is not None and error.moved_to is not None:
                 to = Address(where.platform, str(error.moved_to), where.thread)
                 return ChatMoved(f"The group {where} has become {to}.", to)
             if where is not None and (status == 403 or error.mentions(*_GONE)):
                 return AccessLost(f"Nothing can be sent to {where} any more ({said}).")
-            return Rejected(f"Telegram does not take this ({said}).")
+            return Rejected(f"Telegram does not accept this ({said}).")

@@ -1,4 +1,4 @@
-"""The settings of `gateway.platforms.telegram`, and what is wrong with them."""
+"""The settings under `gateway.platforms.telegram`, and their validation."""
 
 import re
 from typing import Annotated
@@ -7,8 +7,7 @@ import msgspec
 
 from talaria.core.errors import BadConfig
 from talaria.core.secret import NO_SECRET, Secret
-from talaria.platforms.base import PlatformSettings
-from talaria.platforms.id_settings import IdForm, check_ids
+from talaria.platforms.base import IdForm, PlatformSettings, check_ids
 
 _WHERE = "gateway.platforms.telegram"
 _TOKEN = re.compile(r"\d+:[\w-]+", re.ASCII)
@@ -19,11 +18,11 @@ _PLACE = IdForm(re.compile(r"-?\d+(:\d+)?", re.ASCII), "/sethome in a chat sets 
 
 
 class TelegramWebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Telegram comes to us: to `url`, behind which somebody with a certificate passes it on to where we listen."""
+    """Telegram posts updates to `url`, where a proxy with a certificate forwards them to the address we listen on."""
 
     url: str
     secret_token: Secret
-    """Only who knows it is heard."""
+    """Requests without it are refused."""
     listen_host: str = "127.0.0.1"
     listen_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8443
 
@@ -31,13 +30,13 @@ class TelegramWebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields
 class TelegramSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     token: Secret = NO_SECRET
     base_url: str = "https://api.telegram.org"
-    """Of the Bot API; a server of one's own works as well."""
+    """The Bot API; your own Bot API server works, too."""
     poll_s: Annotated[int, msgspec.Meta(ge=1, le=50)] = 50
-    """How long Telegram may hold a question for news before it answers that there are none."""
+    """How long Telegram may hold a `getUpdates` call open while there are no updates."""
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
-    """How long to wait for any other answer."""
+    """How long to wait for the answer to any other call."""
     webhook: TelegramWebhookSettings | None = None
-    """In place of asking for news."""
+    """Receive updates through a webhook rather than by long polling."""
 
 
 SETTINGS = TelegramSettings
@@ -46,7 +45,7 @@ SETTINGS = TelegramSettings
 def check(settings: TelegramSettings) -> None:
     """Raises `BadConfig`."""
     if not _TOKEN.fullmatch(settings.token.reveal()):
-        raise BadConfig(f"{_WHERE}.token is not what @BotFather gives out, which looks like 123456:ABC-def.")
+        raise BadConfig(f"{_WHERE}.token is not a token from @BotFather, which looks like 123456:ABC-def.")
     if not settings.base_url.startswith(("https://", "http://")):
         raise BadConfig(f"{_WHERE}.base_url must begin with https://.")
     check_ids("telegram", settings, person=_PERSON, chat=_CHAT, place=_PLACE)

@@ -1,6 +1,6 @@
-"""What Telegram tells: its updates become arrivals and presses. Pure, and never raises, whatever comes.
+"""Reads Telegram's updates as arrivals and presses. Pure, and never raises, whatever the update contains.
 
-Edits, other bots, messages in the name of a channel and notices of the service itself become nothing.
+Edits, messages from other bots or on behalf of a channel, and service messages are ignored.
 """
 
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from talaria.platforms.splitting import cut_units, units
 
 NAME = "telegram"
 GENERAL = "1"
-"""The first topic of a forum: it is typed in under this id, but written to, and read, without any."""
+"""The General topic of a forum: chat actions need this id, but messages to and from it carry none."""
 SPLIT_UNITS = 4000
-"""A text of this length is likely the first part of a longer one: people's apps split at 4096."""
+"""A text this long is probably the first part of a longer one: apps split at 4096."""
 _PICTURES = ("image/jpeg", "image/png", "image/webp", "image/gif")
 _UNREADABLE = (msgspec.MsgspecError, RecursionError, ValueError)
 
 
 class TelegramAccount(msgspec.Struct, frozen=True):
-    """The bot that we are."""
+    """Our bot."""
 
     id: int
     username: str = ""
@@ -51,7 +51,7 @@ class _Entity(msgspec.Struct):
 
 
 class _File(msgspec.Struct):
-    """A photo, a document, a voice note: all have these fields, or lack them."""
+    """A photo, document, voice note or the like; each has some of these fields."""
 
     file_id: str
     file_name: str = ""
@@ -82,7 +82,7 @@ class _Contact(msgspec.Struct):
 
 
 class _Origin(msgspec.Struct):
-    """Of a forwarded message: a person, one who hides who they are, a group or a channel."""
+    """The origin of a forwarded message: a user, a hidden user, a chat or a channel."""
 
     sender_user: _User | None = None
     sender_user_name: str = ""
@@ -147,7 +147,7 @@ class _Number(msgspec.Struct):
 
 
 def updates(result: bytes | msgspec.Raw, me: TelegramAccount) -> tuple[Update, ...]:
-    """Those that getUpdates gives, each by itself: what cannot be read takes nothing else with it."""
+    """The result of `getUpdates`, decoded one by one, so that one unreadable update costs no other."""
     try:
         found = msgspec.json.decode(result, type=list[msgspec.Raw])
     except _UNREADABLE:
@@ -156,7 +156,7 @@ def updates(result: bytes | msgspec.Raw, me: TelegramAccount) -> tuple[Update, .
 
 
 def update(raw: bytes | msgspec.Raw, me: TelegramAccount) -> Update | None:
-    """None: this is no update at all."""
+    """None if this is not an update at all."""
     try:
         number = msgspec.json.decode(raw, type=_Number).update_id
     except _UNREADABLE:
@@ -165,31 +165,28 @@ def update(raw: bytes | msgspec.Raw, me: TelegramAccount) -> Update | None:
         content = msgspec.json.decode(raw, type=_Content)
     except _UNREADABLE:
         return Update(number, None)
-    if content.callback_query is not None:
-        return Update(number, _press(content.callback_query))
-    return Update(number, None if content.message is None else _arrival(content.message, me))
-
-
-def _press(callback: _Callback) -> Press | None:
-    message = callback.message
-    if message is None or not callback.data or callback.from_.is_bot:
-        return None
-    return Press(
+    callback = content.callback_query
+    if callback is None:
+        return Update(number, None if content.message is None else _read_message(content.message, me))
+    if callback.message is None or not callback.data or callback.from_.is_bot:
+        return Update(number, None)
+    press = Press(
         id=callback.id,
-        where=_where(message),
-        kind=_kind(message.chat),
+        where=_where(callback.message),
+        kind=_kind(callback.message.chat),
         sender=_sender(callback.from_),
         data=callback.data,
-        message_id=str(message.message_id),
+        message_id=str(callback.message.message_id),
     )
+    return Update(number, press)
 
 
-def _arrival(message: _Message, me: TelegramAccount) -> Arrival | None:
+def _read_message(message: _Message, me: TelegramAccount) -> Arrival | None:
     person = message.from_
     if person is None or person.is_bot or message.sender_chat is not None or message.chat.type == "channel":
         return None
     said, entities = _read_text(message)
-    attachments = tuple(_attachments(message))
+    attachments = tuple(_read_attachments(message))
     if not said and not attachments:
         return None
     arrival = Arrival(
@@ -200,17 +197,20 @@ def _arrival(message: _Message, me: TelegramAccount) -> Arrival | None:
         attachments=attachments,
         sent_at=message.date,
     )
-    if message.forward_origin is not None:  # somebody else's words are shown, and neither a command nor a call of ours
+    if message.forward_origin is not None:  # somebody else's words are never a command, and never address us
         return replace(arrival, forwarded=Quoted(said, author=_author(message.forward_origin)), is_continued=True)
-    mentions = tuple(_mentions(said, entities, me))
-    answered = _find_replied_to(message)
-    is_answer_to_us = answered is not None and answered.from_ is not None and answered.from_.id == me.id
-    is_for_us = bool(mentions) or is_answer_to_us or _is_bare_command(said, entities)
+    text, is_mentioned = _strip_mentions(said, entities, me)
+    reply_to = _read_reply(message, me)
+    is_bare_command = any(  # one without a bot's name, as apps write it where there is only one bot
+        entity.type == "bot_command" and entity.offset == 0 and "@" not in cut_units(said, 0, entity.length)
+        for entity in entities
+    )
+    is_for_us = is_mentioned or is_bare_command or (reply_to is not None and reply_to.is_ours)
     return replace(
         arrival,
-        text=_without(said, mentions),
+        text=text,
         is_addressed=arrival.kind == "group" and is_for_us,
-        reply_to=_read_quote(message, answered, is_ours=is_answer_to_us),
+        reply_to=reply_to,
         is_continued=message.media_group_id is not None or units(message.text) >= SPLIT_UNITS,
     )
 
@@ -222,7 +222,7 @@ def _kind(chat: _Chat) -> ChatKind:
 def _where(message: _Message) -> Address:
     thread = ""
     if message.is_topic_message and message.message_thread_id is not None:
-        thread = str(message.message_thread_id)  # without the flag it only says which message began the replies
+        thread = str(message.message_thread_id)  # without the flag, it is only the first message of a chain of replies
     elif message.chat.is_forum and message.chat.type == "supergroup":
         thread = GENERAL
     return Address(NAME, str(message.chat.id), thread)
@@ -233,7 +233,7 @@ def _sender(user: _User) -> Sender:
 
 
 def _author(origin: object) -> str:
-    """Of a forwarded message, as Telegram shows it."""
+    """The author of a forwarded message, as Telegram shows it."""
     try:
         found = msgspec.convert(origin, _Origin)
     except _UNREADABLE:
@@ -249,24 +249,19 @@ def _read_text(message: _Message) -> tuple[str, tuple[_Entity, ...]]:
         return message.text, message.entities
     if message.caption:
         return message.caption, message.caption_entities
-    return _in_words(message), ()
-
-
-def _in_words(message: _Message) -> str:
-    """What a person says without text."""
     if message.sticker is not None:
-        return message.sticker.emoji
+        return message.sticker.emoji, ()
     if message.contact is not None:
         one = message.contact
-        return f"Contact: {' '.join(filter(None, (one.first_name, one.last_name, one.phone_number)))}"
+        return f"Contact: {' '.join(filter(None, (one.first_name, one.last_name, one.phone_number)))}", ()
     if message.location is None:
-        return ""
+        return "", ()
     place = message.venue or _Venue()
     at = f"{message.location.latitude}, {message.location.longitude}"
-    return f"Location: {', '.join(filter(None, (place.title, place.address, at)))}"
+    return f"Location: {', '.join(filter(None, (place.title, place.address, at)))}", ()
 
 
-def _attachments(message: _Message) -> Iterator[Attachment]:
+def _read_attachments(message: _Message) -> Iterator[Attachment]:
     if message.photo:
         largest = max(message.photo, key=lambda size: size.width * size.height)
         yield _attachment("image", largest, "photo.jpg", "image/jpeg")
@@ -277,7 +272,7 @@ def _attachments(message: _Message) -> Iterator[Attachment]:
     video = message.video or message.video_note or message.animation
     if video is not None:
         yield _attachment("video", video, "video.mp4", "video/mp4")
-    if message.document is not None and message.animation is None:  # an animation comes as both
+    if message.document is not None and message.animation is None:  # an animation is also sent as a document
         kind = "image" if message.document.mime_type in _PICTURES else "document"
         yield _attachment(kind, message.document, "document", "")
 
@@ -286,53 +281,41 @@ def _attachment(kind: AttachmentKind, file: _File, name: str, mime: str) -> Atta
     return Attachment(kind, file.file_id, file.file_name or name, file.mime_type or mime, file.file_size)
 
 
-def _find_replied_to(message: _Message) -> _Message | None:
-    """The message that this replies to. In a topic all that is no reply seems to reply to the topic's beginning."""
+def _read_reply(message: _Message, me: TelegramAccount) -> Quoted | None:
+    quote = message.quote.text if message.quote is not None else ""
     answered = message.reply_to_message
-    if answered is None or answered.forum_topic_created is not None:
-        return None
-    return None if message.is_topic_message and answered.message_id == message.message_thread_id else answered
-
-
-def _read_quote(message: _Message, answered: _Message | None, *, is_ours: bool) -> Quoted | None:
-    if answered is None:
-        return Quoted(message.quote.text) if message.quote is not None and message.quote.text else None
-    text = message.quote.text if message.quote is not None and message.quote.text else _read_text(answered)[0]
-    if is_ours:
+    # in a topic, a message that is not a reply seems to reply to the topic's first message
+    if (
+        answered is None
+        or answered.forum_topic_created is not None
+        or (message.is_topic_message and answered.message_id == message.message_thread_id)
+    ):
+        return Quoted(quote) if quote else None
+    text = quote or _read_text(answered)[0]
+    if answered.from_ is not None and answered.from_.id == me.id:
         return Quoted(text, is_ours=True)
     channel = answered.sender_chat.title if answered.sender_chat is not None else ""
     return Quoted(text, author=channel or (_sender(answered.from_).name if answered.from_ is not None else ""))
 
 
-def _mentions(said: str, entities: tuple[_Entity, ...], me: TelegramAccount) -> Iterator[tuple[int, int]]:
-    """Where we are named, in units; of a command only what comes after its name."""
+def _strip_mentions(said: str, entities: tuple[_Entity, ...], me: TelegramAccount) -> tuple[str, bool]:
+    """The text without the mentions of us, and whether there are any. Of a command, only the `@` part goes."""
+    spans: list[tuple[int, int]] = []  # in units
     us = f"@{me.username}".lower()
     for entity in entities:
         start, end = entity.offset, entity.offset + entity.length
         named = cut_units(said, start, end).lower()
         if entity.type == "bot_command" and named.endswith(us):
-            yield end - len(us), end
+            spans.append((end - len(us), end))
         elif (entity.type == "mention" and named == us) or (
             entity.type == "text_mention" and entity.user is not None and entity.user.id == me.id
         ):
-            yield start, end
-
-
-def _is_bare_command(said: str, entities: tuple[_Entity, ...]) -> bool:
-    """One that names no bot: the apps write it so where there is only one."""
-    return any(
-        entity.type == "bot_command" and entity.offset == 0 and "@" not in cut_units(said, 0, entity.length)
-        for entity in entities
-    )
-
-
-def _without(said: str, spans: tuple[tuple[int, int], ...]) -> str:
-    """The text without these parts, and without the spaces around them."""
+            spans.append((start, end))
     text, at = "", 0
     for start, end in sorted(spans):
         text = _join(text, cut_units(said, at, start))
         at = max(at, end)
-    return _join(text, cut_units(said, at, units(said))).strip() if spans else said.strip()
+    return _join(text, cut_units(said, at, units(said))).strip() if spans else said.strip(), bool(spans)
 
 
 def _join(text: str, more: str) -> str:

@@ -1,11 +1,11 @@
-"""Markdown as Telegram shows it: its HTML, which knows few tags and refuses whatever is not well-formed.
+"""Renders markdown as Telegram's HTML, which has few tags and must be well-formed.
 
-Written from the parser's tokens, whose beginnings and ends always match, so that no text can break it.
+It is built from the parser's tokens, whose open and close tags always match, so no text can break it.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape, unescape
 
 from markdown_it.token import Token
@@ -15,23 +15,33 @@ from talaria.platforms.splitting import units
 
 MAX_UNITS = 4096
 _MAX_NESTING = 100
-_PARSER = parser(maxNesting=_MAX_NESTING).disable("reference")  # it would swallow lines
+_PARSER = parser(maxNesting=_MAX_NESTING).disable("reference")  # reference definitions would vanish from the text
 _STYLES = {"strong": "b", "em": "i", "s": "s"}
 _LANGUAGE = re.compile(r"[\w+#.-]{1,40}", re.ASCII)
 _TAG = re.compile(r"<[^>]*>")
 
 
 def render(text: str, max_units: int = MAX_UNITS) -> str | None:
-    """None: it is better sent as it is, being too long or too deep, or nothing at all, once rendered."""
+    """None if the result would be too long, nested too deeply or blank: then send the text as it is."""
     tokens = _PARSER.parse(plain(text))
     if any(token.level >= _MAX_NESTING - 1 for token in tokens):
-        return None  # the parser drops what is below
-    html = _blocks(_tree(tokens)).strip()
+        return None  # the parser drops deeper levels
+    top: list[_Node] = []
+    levels = [top]
+    for token in tokens:
+        if token.nesting < 0:
+            levels.pop()
+            continue
+        node = _Node(token)
+        levels[-1].append(node)
+        if token.nesting > 0:
+            levels.append(node.children)
+    html = _blocks(top).strip()
     return html if 0 < units(visible(html).strip()) <= max_units else None
 
 
 def plain(text: str) -> str:
-    """For when Telegram cannot read what we rendered. Halves of characters would not even be sent."""
+    """The text without lone surrogates, which cannot be sent. Used when Telegram refuses the HTML."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -48,32 +58,15 @@ class _Node:
         self.children: list[_Node] = []
 
 
-def _tree(tokens: Iterable[Token]) -> list[_Node]:
-    top: list[_Node] = []
-    levels = [top]
-    for token in tokens:
-        if token.nesting < 0:
-            levels.pop()
-            continue
-        node = _Node(token)
-        levels[-1].append(node)
-        if token.nesting > 0:
-            levels.append(node.children)
-    return top
-
-
 def _blocks(nodes: Sequence[_Node], pad: str = "", between: str = "\n\n", *, is_quoted: bool = False) -> str:
-    """`pad` stands before each line but the first; code keeps its own."""
-    written = ((node, _block(node, pad, is_quoted=is_quoted)) for node in nodes)
-    shown = [(node, html) for node, html in written if html]
-    return "".join(
-        html if at == 0 else between + ("" if _keeps_its_lines(node) else pad) + html
-        for at, (node, html) in enumerate(shown)
-    )
-
-
-def _keeps_its_lines(node: _Node) -> bool:
-    return node.name in ("fence", "code_block", "table")
+    """Each line but the first is indented by `pad`, except in code and tables."""
+    out = ""
+    for node in nodes:
+        html = _block(node, pad, is_quoted=is_quoted)
+        indent = "" if node.name in ("fence", "code_block", "table") else pad
+        if html:
+            out += f"{between}{indent}{html}" if out else html
+    return out
 
 
 def _block(node: _Node, pad: str, *, is_quoted: bool) -> str:
@@ -84,44 +77,29 @@ def _block(node: _Node, pad: str, *, is_quoted: bool) -> str:
         case "inline":
             return _inline(node.token).replace("\n", f"\n{pad}")
         case "fence" | "code_block":
-            return _code(node.token)
+            content = escape(node.token.content.rstrip("\n"), quote=False)
+            language = _LANGUAGE.match(node.token.info.strip())
+            if content and language:
+                content = f'<code class="language-{language[0]}">{content}</code>'
+            return f"<pre>{content}</pre>" if content else ""
         case "hr":
             return "———"
         case "table":
-            return f"<pre>{escape(_table(node), quote=False)}</pre>"
+            rows = [[_cell(cell) for cell in row.children] for part in node.children for row in part.children]
+            return f"<pre>{escape(align_table(rows), quote=False)}</pre>"
         case "bullet_list" | "ordered_list":
-            return _list(node, pad, is_quoted=is_quoted)
-        case "blockquote" if not is_quoted:  # a quote in a quote is none
+            first = node.token.attrGet("start")
+            number = 1 if first is None else int(first)
+            items: list[str] = []
+            for at, item in enumerate(node.children):
+                mark = f"{number + at}. " if node.name == "ordered_list" else "• "
+                items.append(mark + _blocks(item.children, pad + "  ", "\n", is_quoted=is_quoted))
+            return f"\n{pad}".join(items)
+        case "blockquote" if not is_quoted:  # Telegram does not allow nested quotes
             inside = _blocks(node.children, pad, is_quoted=True)
             return f"<blockquote>{inside}</blockquote>" if inside else ""
         case _:
             return _blocks(node.children, pad, is_quoted=is_quoted)
-
-
-def _list(node: _Node, pad: str, *, is_quoted: bool) -> str:
-    first = node.token.attrGet("start") if node.name == "ordered_list" else None
-    number = int(first) if first is not None else 1
-    items: list[str] = []
-    for at, item in enumerate(node.children):
-        mark = f"{number + at}. " if node.name == "ordered_list" else "• "
-        inside = _blocks(item.children, pad + "  ", "\n", is_quoted=is_quoted)
-        items.append(mark + inside)
-    return f"\n{pad}".join(items)
-
-
-def _code(token: Token) -> str:
-    content = escape(token.content.rstrip("\n"), quote=False)
-    if not content:
-        return ""
-    language = _LANGUAGE.match(token.info.strip())
-    if language is None:
-        return f"<pre>{content}</pre>"
-    return f'<pre><code class="language-{language[0]}">{content}</code></pre>'
-
-
-def _table(table: _Node) -> str:
-    rows = [[_cell(cell) for cell in row.children] for part in table.children for row in part.children]
-    return align_table(rows)
 
 
 def _cell(cell: _Node) -> str:
@@ -129,7 +107,7 @@ def _cell(cell: _Node) -> str:
 
 
 def _inline(token: Token, *, bold: bool = False) -> str:
-    """Not by recursion: emphasis may be nested hundreds of times. A style inside itself is written once."""
+    """Not recursive, because emphasis may be nested hundreds of times. A style inside itself is written once."""
     out: list[str] = []
     depth: Counter[str] = Counter({"b": 1} if bold else {})
     link: tuple[int, str] | None = None
@@ -138,7 +116,10 @@ def _inline(token: Token, *, bold: bool = False) -> str:
         name = name.removesuffix("_close")
         match name:
             case "strong" | "em" | "s":
-                out.append(_style(_STYLES[name], depth, begins=bool(is_open)))
+                tag = _STYLES[name]
+                depth[tag] += 1 if is_open else -1
+                if depth[tag] == (1 if is_open else 0):
+                    out.append(f"<{tag}>" if is_open else f"</{tag}>")
             case "link" if is_open:
                 link = len(out), str(child.attrGet("href") or "")
             case "link" if link is not None:
@@ -157,17 +138,10 @@ def _inline(token: Token, *, bold: bool = False) -> str:
     return "".join(out)
 
 
-def _style(tag: str, depth: Counter[str], *, begins: bool) -> str:
-    depth[tag] += 1 if begins else -1
-    if begins:
-        return f"<{tag}>" if depth[tag] == 1 else ""
-    return f"</{tag}>" if depth[tag] == 0 else ""
-
-
 def _link(address: str, html: str) -> str:
-    """Only to the web: `tg://` would mention people, and make them members of the talk."""
+    """Only web addresses become links: `tg://` would mention people and draw them into the chat."""
     shown = html or escape(address, quote=False)
     if address.startswith(("http://", "https://")):
         return f'<a href="{escape(address)}">{shown}</a>'
-    is_told = address.removeprefix("mailto:") == visible(html) or not address or not html
-    return shown if is_told else f"{shown} ({escape(address, quote=False)})"
+    is_shown = address.removeprefix("mailto:") == visible(html) or not address or not html
+    return shown if is_shown else f"{shown} ({escape(address, quote=False)})"

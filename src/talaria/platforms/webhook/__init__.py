@@ -1,1 +1,1 @@
-"""Programs as chat partners: signed POSTs come in, signed POSTs go out."""
+"""Programs as chat partners, through signed POST requests both ways."""

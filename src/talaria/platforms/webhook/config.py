@@ -1,11 +1,8 @@
-"""The settings of `gateway.platforms.webhook`, and what is wrong with them.
-
-Proofs that a body comes from somebody who knows the secret. Pure.
-"""
+"""The settings under `gateway.platforms.webhook`, their validation, and the signatures. Pure."""
 
 import hmac
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -17,6 +14,11 @@ from talaria.core.secret import NO_SECRET, Secret
 from talaria.platforms.base import PlatformSettings
 
 MIN_SECRET_CHARS = 16
+TIMESTAMP = "X-Talaria-Timestamp"
+SIGNATURE = "X-Talaria-Signature"
+GITHUB_SIGNATURE = "X-Hub-Signature-256"
+WINDOW_S = 300.0
+"""How far the sender's clock may differ from ours."""
 _WHERE = "gateway.platforms.webhook"
 _ROUTE = re.compile(r"[\w-]{1,64}", re.ASCII)
 
@@ -25,15 +27,15 @@ class WebhookRoute(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """One program that may speak to the agent, under `/webhook/NAME`."""
 
     reply_url: str
-    """Where answers are posted to. https, except for this machine and `http_hosts`."""
+    """Where answers are posted. Must be https, except for this machine and `http_hosts`."""
     secret: Secret = NO_SECRET
-    """In place of the platform's: whoever knows that one can speak as every route that has none of its own."""
+    """Instead of the platform's secret, which is valid for every route that has none of its own."""
     user: str = ""
-    """What it is called. Its id is the name of the route."""
+    """The program's name. Its id is the name of the route."""
     kind: Literal["message", "github"] = "message"
-    """`github`: what comes are GitHub's events, signed as GitHub does."""
+    """`github`: the requests are GitHub's events, with GitHub's signature."""
     prompt: str = "This happened on GitHub:"
-    """What the model reads before an event."""
+    """Put before each event for the model."""
 
 
 class WebhookSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -42,18 +44,18 @@ class WebhookSettings(PlatformSettings, frozen=True, forbid_unknown_fields=True,
     listen_host: str = "127.0.0.1"
     listen_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8644
     behind_proxy: bool = False
-    """Somebody with a certificate stands before us, so that we may listen on other addresses than this machine's."""
+    """A proxy with a certificate forwards requests to us, so we may listen on public addresses."""
     http_hosts: tuple[str, ...] = ()
-    """Hosts that answers may go to without TLS."""
+    """Hosts that answers may be sent to without TLS."""
 
     def __post_init__(self) -> None:
-        """A route is allowed because it is there: its secret proves who speaks."""
+        """Every route is allowed, because its secret proves who is speaking."""
         allowed = dict.fromkeys((*self.allowed_users, *self.routes))
         msgspec.structs.force_setattr(self, "allowed_users", tuple(allowed))
 
     @property
     def admins(self) -> tuple[str, ...]:
-        """Programs, and what they pass on is often written by strangers: none, unless it is said."""
+        """None unless listed, because programs often forward text from strangers."""
         return self.admin_users
 
     def secret_of(self, route: str) -> Secret:
@@ -65,34 +67,33 @@ SETTINGS = WebhookSettings
 
 def check(settings: WebhookSettings) -> None:
     """Raises `BadConfig`."""
-    for complaint in _complaints(settings):
-        raise BadConfig(complaint)
-
-
-def _complaints(settings: WebhookSettings) -> Iterator[str]:
     if not settings.routes:
-        yield f"{_WHERE}.routes names nobody who may speak."
+        raise BadConfig(f"{_WHERE}.routes is empty: add a route for each program that may talk to the agent.")
     if not settings.behind_proxy and not _is_this_machine(settings.listen_host):
-        yield (
-            f"{_WHERE}.listen_host is {settings.listen_host!r}, which others can reach without TLS. Put a proxy that "
-            "has a certificate before it and set behind_proxy, or listen on 127.0.0.1."
+        raise BadConfig(
+            f"{_WHERE}.listen_host is {settings.listen_host!r}, which others can reach without TLS. Put a proxy with "
+            "a certificate in front of it and set behind_proxy, or listen on 127.0.0.1."
         )
-    yield from _weak("secret (WEBHOOK_SECRET)", settings.secret)
+    _check_secret("secret (WEBHOOK_SECRET)", settings.secret)
     for name, route in settings.routes.items():
         if not _ROUTE.fullmatch(name):
-            yield f"{_WHERE}.routes has {name!r}: use up to 64 letters, digits, _ or -."
+            raise BadConfig(f"{_WHERE}.routes has {name!r}: use up to 64 letters, digits, _ or -.")
         if route.secret != NO_SECRET:
-            yield from _weak(f"routes.{name}.secret", route.secret)
+            _check_secret(f"routes.{name}.secret", route.secret)
         if not _may_reply_to(route.reply_url, settings.http_hosts):
-            yield f"{_WHERE}.routes.{name}.reply_url must begin with https://, or its host be listed in http_hosts."
-    for who in (*settings.allowed_users, *settings.admin_users, *filter(None, [settings.home_channel])):
-        if who.partition(":")[0].partition("/")[0] not in settings.routes:
-            yield f"{_WHERE} speaks of {who!r}, which is not among its routes."
+            raise BadConfig(
+                f"{_WHERE}.routes.{name}.reply_url must begin with https://, unless its host is listed in http_hosts."
+            )
+    for id in (*settings.allowed_users, *settings.admin_users, *filter(None, [settings.home_channel])):
+        if id.partition(":")[0].partition("/")[0] not in settings.routes:
+            raise BadConfig(f"{_WHERE} mentions {id!r}, which is not one of its routes.")
 
 
-def _weak(name: str, secret: Secret) -> Iterator[str]:
+def _check_secret(name: str, secret: Secret) -> None:
     if len(secret.reveal().strip()) < MIN_SECRET_CHARS:
-        yield f"{_WHERE}.{name} must have at least {MIN_SECRET_CHARS} characters; `openssl rand -hex 32` makes some."
+        raise BadConfig(
+            f"{_WHERE}.{name} must have at least {MIN_SECRET_CHARS} characters; `openssl rand -hex 32` makes one."
+        )
 
 
 def _may_reply_to(url: str, http_hosts: tuple[str, ...]) -> bool:
@@ -112,15 +113,8 @@ def _is_this_machine(host: str) -> bool:
         return False
 
 
-TIMESTAMP = "X-Talaria-Timestamp"
-SIGNATURE = "X-Talaria-Signature"
-GITHUB_SIGNATURE = "X-Hub-Signature-256"
-WINDOW_S = 300.0
-"""How far the sender's clock may be from ours, either way."""
-
-
 class Proof(msgspec.Struct, frozen=True):
-    """What a request says of itself before its body is read."""
+    """The signature of a request, known before its body is read."""
 
     given: str
     prefix: bytes = b""
@@ -136,7 +130,7 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 def proof(route: WebhookRoute, headers: Mapping[str, str]) -> Proof | None:
-    """None: it has none of the kind that the route asks for."""
+    """None if the headers have no signature of the kind that the route requires."""
     if route.kind == "github":
         signature = headers.get(GITHUB_SIGNATURE, "")
         return Proof(signature.removeprefix("sha256=")) if signature.startswith("sha256=") else None
@@ -148,7 +142,7 @@ def proof(route: WebhookRoute, headers: Mapping[str, str]) -> Proof | None:
 
 
 def sign(secret: Secret, body: bytes, now: float) -> dict[str, str]:
-    """The headers that go with a body of ours."""
+    """The headers that prove that a body comes from us."""
     timestamp = f"{now:.0f}"
     return {TIMESTAMP: timestamp, SIGNATURE: f"v1={_digest(secret, f'{timestamp}.'.encode() + body)}"}
 

@@ -1,7 +1,4 @@
-"""Arrivals on their way from a request to our disk. A request waits until its own is there.
-
-What is posted to us → `Arrival`. Pure.
-"""
+"""Reads requests as arrivals, and queues them for the gateway. A request waits until its arrival is on our disk."""
 
 import asyncio
 import hashlib
@@ -22,6 +19,10 @@ from talaria.platforms.webhook.config import WebhookRoute
 PLATFORM = "webhook"
 GITHUB_EVENT = "X-GitHub-Event"
 MAX_EVENT_CHARS = 50_000
+MAX_WAITING = 256
+MAX_BATCH = 32
+DURABLE_S = 20.0
+PULSE_S = 30.0
 _EVENT = re.compile(r"[a-z_]{1,64}", re.ASCII)
 
 T = TypeVar("T")
@@ -41,7 +42,17 @@ _event = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 def arrival(name: str, route: WebhookRoute, body: bytes, headers: Mapping[str, str], sent_at: float) -> Arrival:
     """`name` is the route's. Raises `BadInput`."""
-    message = _of_github(route, body, headers) if route.kind == "github" else _decode(_message, body)
+    if route.kind == "github":
+        _decode(_event, body)
+        event = headers.get(GITHUB_EVENT, "")
+        if not _EVENT.fullmatch(event):
+            raise BadInput(f"{GITHUB_EVENT} must name the event.")
+        text = body.decode("utf-8", "replace")
+        shown = text if len(text) <= MAX_EVENT_CHARS else f"{text[:MAX_EVENT_CHARS]} … (cut)"
+        # the id is a hash: GitHub does not sign its own ids, so anybody could repeat an event under another one
+        message = _Message(hashlib.sha256(body).hexdigest(), f"{route.prompt}\n\n{event}: {shown}")
+    else:
+        message = _decode(_message, body)
     if not message.text.strip():
         raise BadInput("The text is blank.")
     return Arrival(
@@ -55,19 +66,8 @@ def arrival(name: str, route: WebhookRoute, body: bytes, headers: Mapping[str, s
 
 
 def chat_of(route: str, chat: str) -> str:
-    """A route's chats are its own: whatever it calls them, they are not another route's."""
+    """Separates the chats of routes: no chat name of one route means a chat of another."""
     return f"{route}/{chat}" if chat else route
-
-
-def _of_github(route: WebhookRoute, body: bytes, headers: Mapping[str, str]) -> _Message:
-    """Known by its content: the id that GitHub gives is not signed, so that anybody could send it again as another."""
-    _decode(_event, body)
-    event = headers.get(GITHUB_EVENT, "")
-    if not _EVENT.fullmatch(event):
-        raise BadInput(f"{GITHUB_EVENT} must name the event.")
-    text = body.decode("utf-8", "replace")
-    shown = text if len(text) <= MAX_EVENT_CHARS else f"{text[:MAX_EVENT_CHARS]} … (cut)"
-    return _Message(hashlib.sha256(body).hexdigest(), f"{route.prompt}\n\n{event}: {shown}")
 
 
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
@@ -76,13 +76,7 @@ def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     except RecursionError as fault:
         raise BadInput("The body is nested too deeply.") from fault
     except ValueError as fault:  # also msgspec's
-        raise BadInput(f"The body is not what is expected: {fault}.") from fault
-
-
-MOST_WAITING = 256
-MOST_AT_ONCE = 32
-DURABLE_S = 20.0
-PULSE_S = 30.0
+        raise BadInput(f"The body does not have the expected form: {fault}.") from fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +88,13 @@ class _Pending:
 class Intake:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._waiting: asyncio.Queue[_Pending] = asyncio.Queue(MOST_WAITING)
+        self._waiting: asyncio.Queue[_Pending] = asyncio.Queue(MAX_WAITING)
         self._handed: dict[str, tuple[_Pending, ...]] = {}
         self._batches = 0
         self._is_open = True
 
     async def take(self, arrival: Arrival) -> bool:
-        """True once it is on our disk. False: nobody knows; it may be sent again."""
+        """True once it is on our disk. False if that is not certain; it may be posted again."""
         if not self._is_open or self._waiting.full():
             return False
         pending = _Pending(arrival, asyncio.get_running_loop().create_future())
@@ -112,15 +106,23 @@ class Intake:
             return False
 
     async def batch(self) -> Batch | None:
-        """What has gathered. None: nothing came for a while."""
+        """The waiting arrivals. None if nothing came for a while."""
         try:
             async with StallWatch(self._clock, math.inf) as watch, watch.limit(PULSE_S):
                 gathered = [await self._waiting.get()]
         except TimeoutError:
             return None
-        while len(gathered) < MOST_AT_ONCE and not self._waiting.empty():
+        while len(gathered) < MAX_BATCH and not self._waiting.empty():
             gathered.append(self._waiting.get_nowait())
-        return self._hand([pending for pending in gathered if not pending.is_durable.done()])
+        batch = tuple(pending for pending in gathered if not pending.is_durable.done())
+        self._handed = {
+            token: handed
+            for token, handed in self._handed.items()
+            if not all(pending.is_durable.done() for pending in handed)
+        }
+        self._batches += 1
+        self._handed[str(self._batches)] = batch
+        return Batch(tuple(pending.arrival for pending in batch), token=str(self._batches))
 
     def acknowledge(self, batch: Batch) -> None:
         self._settle(self._handed.pop(batch.token, ()), is_durable=True)
@@ -132,17 +134,7 @@ class Intake:
         while self._handed:
             self._settle(self._handed.popitem()[1], is_durable=False)
 
-    def _hand(self, gathered: list[_Pending]) -> Batch:
-        self._handed = {token: batch for token, batch in self._handed.items() if not _is_over(batch)}
-        self._batches += 1
-        self._handed[str(self._batches)] = tuple(gathered)
-        return Batch(tuple(pending.arrival for pending in gathered), token=str(self._batches))
-
     def _settle(self, batch: tuple[_Pending, ...], *, is_durable: bool) -> None:
         for pending in batch:
             if not pending.is_durable.done():
                 pending.is_durable.set_result(is_durable)
-
-
-def _is_over(batch: tuple[_Pending, ...]) -> bool:
-    return all(pending.is_durable.done() for pending in batch)

@@ -1,7 +1,7 @@
-"""The HTTP server that routes post to. Nobody is believed before the signature holds, and nothing is confirmed before
-it is on our disk; whatever strangers send costs little.
+"""The HTTP server that routes post to.
 
-What strangers may cost: how often one is heard, and how much is remembered of whom.
+A request is trusted only once its signature holds, and confirmed only once its message is on our disk. Whatever
+strangers send costs little: their requests are rate-limited, and what is remembered about them is bounded.
 """
 
 import asyncio
@@ -14,35 +14,54 @@ from talaria.core.clock import Clock
 from talaria.core.errors import BadInput, TalariaError
 from talaria.net import tls
 from talaria.net.stall import StallWatch
-from talaria.platforms.base import Arrival, Refused
+from talaria.platforms.base import Refused
 from talaria.platforms.webhook import config, intake
 from talaria.platforms.webhook.config import WebhookSettings
 from talaria.platforms.webhook.intake import Intake
 
+with tls.skip_certificates():
+    from aiohttp import web
+
+PATH = "/webhook/"
 BURST = 60.0
 PER_S = 10.0
-_MOST_SENDERS = 4_096
+MAX_BODY_BYTES = 1 << 20
+MAX_BODIES_BYTES = 32 << 20
+"""The limit for all bodies that are being read."""
+MAX_CONNECTIONS = 256
+MAX_REMEMBERED = 20_000
+READ_S = 10.0
+_MAX_SENDERS = 4_096
+_CLOSING_S = 2.0
+
+log = logging.getLogger(__name__)
 
 
 class Pace:
-    """How often each address is heard. What is not heard of for long is forgotten."""
+    """A rate limit per address. Addresses that have been quiet for the longest time are forgotten."""
 
     def __init__(self) -> None:
         self._left: dict[str, tuple[float, float]] = {}
-        """Requests that are left, and when that was so; who was heard last stands last."""
+        """How many requests were left, and when; the most recent address comes last."""
 
     def allows(self, remote: str, now: float) -> bool:
-        who = _network(remote)
-        left, since = self._left.pop(who, (BURST, now))
+        network = remote
+        try:
+            address = ip_address(remote)
+            if isinstance(address, IPv6Address):  # whoever has one IPv6 address has 2⁶⁴ of them
+                network = address.exploded[:19]
+        except ValueError:
+            pass
+        left, since = self._left.pop(network, (BURST, now))
         left = min(BURST, left + (now - since) * PER_S)
-        self._left[who] = (max(left - 1, 0.0), now)
-        if len(self._left) > _MOST_SENDERS:
+        self._left[network] = (max(left - 1, 0.0), now)
+        if len(self._left) > _MAX_SENDERS:
             del self._left[next(iter(self._left))]
         return left >= 1
 
 
 class Recent:
-    """Remembers keys for at least `keep_s` and at most twice as long."""
+    """Remembers keys for at least `keep_s`, and at most twice as long."""
 
     def __init__(self, keep_s: float, most: int) -> None:
         self._keep_s = keep_s
@@ -56,7 +75,7 @@ class Recent:
         return key in self._new or key in self._old
 
     def add(self, key: Hashable, now: float) -> bool:
-        """False: there is no room for it."""
+        """False if there is no room for it."""
         self._turn(now)
         has_room = len(self._new) + len(self._old) < self._most
         if has_room:
@@ -74,32 +93,8 @@ class Recent:
         self._new, self._old, self._turned_at = set(), set() if is_gap else self._new, now
 
 
-def _network(remote: str) -> str:
-    """Whoever has one IPv6 address has 2⁶⁴ of them."""
-    try:
-        address = ip_address(remote)
-    except ValueError:
-        return remote
-    return remote if not isinstance(address, IPv6Address) else address.exploded[:19]
-
-
-with tls.skip_certificates():
-    from aiohttp import web
-
-log = logging.getLogger(__name__)
-
-PATH = "/webhook/"
-MAX_BODY_BYTES = 1 << 20
-MAX_BODIES_BYTES = 32 << 20
-"""Of all that are being read."""
-MOST_CONNECTIONS = 256
-READ_S = 10.0
-MOST_REMEMBERED = 20_000
-_CLOSING_S = 2.0
-
-
-class Turned(TalariaError):
-    """The request is turned away."""
+class WebhookRefusal(TalariaError):
+    """The error response to a request."""
 
     def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(sentence)
@@ -113,16 +108,16 @@ class WebhookServer:
         self._clock = clock
         self._intake = intake
         self._pace = Pace()
-        self._signatures = Recent(2 * config.WINDOW_S, MOST_REMEMBERED)
-        self._known = Recent(2 * config.WINDOW_S, MOST_REMEMBERED)
+        self._signatures = Recent(2 * config.WINDOW_S, MAX_REMEMBERED)
+        self._known = Recent(2 * config.WINDOW_S, MAX_REMEMBERED)
         self._bodies_bytes = 0
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             status, word = await self._receive(request)
             response = web.json_response({"status": word}, status=status)
-        except Turned as turned:
-            response = web.json_response({"error": str(turned)}, status=turned.status, headers=turned.headers)
+        except WebhookRefusal as refusal:
+            response = web.json_response({"error": str(refusal)}, status=refusal.status, headers=refusal.headers)
         except Exception:
             log.exception("A request to the webhook could not be handled.")
             response = web.json_response({"error": "Something went wrong here."}, status=500)
@@ -131,64 +126,30 @@ class WebhookServer:
 
     async def _receive(self, request: web.BaseRequest) -> tuple[int, str]:
         if not self._pace.allows(request.remote or "", self._clock.monotonic()):
-            raise Turned(429, "Too many requests.", {"Retry-After": "1"})
-        name = self._route(request)
+            raise WebhookRefusal(429, "Too many requests.", {"Retry-After": "1"})
+        name = request.path.removeprefix(PATH)
+        if not request.path.startswith(PATH) or name not in self._settings.routes:
+            raise WebhookRefusal(404, "There is no such route.")
+        if request.method != "POST":
+            raise WebhookRefusal(405, "Only POST is allowed.", {"Allow": "POST"})
         route = self._settings.routes[name]
         proof = config.proof(route, request.headers)
         now = self._clock.now()
         if proof is None:
-            raise Turned(401, "The signature is missing.")
+            raise WebhookRefusal(401, "The signature is missing.")
         if not proof.is_timely(now):
-            raise Turned(
-                401,
-                f"{config.TIMESTAMP} is more than {config.WINDOW_S:.0f} s away from the time here.",
+            raise WebhookRefusal(
+                401, f"{config.TIMESTAMP} differs by more than {config.WINDOW_S:.0f} s from the time here."
             )
-        body = await self._body(request)
+        body = await self._read_body(request)
         if not proof.holds(self._settings.secret_of(name), body):
-            raise Turned(401, "The signature is wrong.")
+            raise WebhookRefusal(401, "The signature is wrong.")
         if self._signatures.has(proof.given, self._clock.monotonic()):
-            raise Turned(409, "This very request came before.")
+            raise WebhookRefusal(409, "This exact request was already received.")
         try:
             arrival = intake.arrival(name, route, body, request.headers, proof.sent_at or now)
         except BadInput as fault:
-            raise Turned(400, str(fault)) from fault
-        return await self._accept(arrival, proof)
-
-    def _route(self, request: web.BaseRequest) -> str:
-        name = request.path.removeprefix(PATH)
-        if not request.path.startswith(PATH) or name not in self._settings.routes:
-            raise Turned(404, "There is no such route.")
-        if request.method != "POST":
-            raise Turned(405, "Only POST is understood.", {"Allow": "POST"})
-        return name
-
-    async def _body(self, request: web.BaseRequest) -> bytes:
-        if (request.content_length or 0) > MAX_BODY_BYTES:
-            raise Turned(413, f"The body may have {MAX_BODY_BYTES:,} bytes.")
-        body = bytearray()
-        try:
-            async with StallWatch(self._clock, READ_S) as watch:
-                while chunk := await self._chunk(request, watch):
-                    body += chunk
-                    self._bodies_bytes += len(chunk)
-                    if len(body) > MAX_BODY_BYTES:
-                        raise Turned(413, f"The body may have {MAX_BODY_BYTES:,} bytes.")
-                    if self._bodies_bytes > MAX_BODIES_BYTES:
-                        raise _later("Too much is being sent.")
-        finally:
-            self._bodies_bytes -= len(body)
-        return bytes(body)
-
-    async def _chunk(self, request: web.BaseRequest, watch: StallWatch) -> bytes:
-        try:
-            async with watch.limit(READ_S):
-                return await request.content.readany()
-        except TimeoutError:
-            raise Turned(408, f"The body did not come within {READ_S:.0f} s.") from None
-        except (ConnectionError, web.RequestPayloadError):
-            raise Turned(400, "The body broke off.") from None
-
-    async def _accept(self, arrival: Arrival, proof: config.Proof) -> tuple[int, str]:
+            raise WebhookRefusal(400, str(fault)) from fault
         message = (arrival.where.chat, arrival.message_id)
         if self._known.has(message, self._clock.monotonic()):
             return 200, "known"
@@ -197,17 +158,45 @@ class WebhookServer:
             raise _later("Too many requests were accepted lately.")
         if not await self._intake.take(arrival):
             self._signatures.forget(proof.given)
-            raise _later("The message could not be kept.")
+            raise _later("The message could not be stored.")
         self._known.add(message, self._clock.monotonic())
         return 202, "accepted"
 
+    async def _read_body(self, request: web.BaseRequest) -> bytes:
+        if (request.content_length or 0) > MAX_BODY_BYTES:
+            raise _too_large()
+        body = bytearray()
+        try:
+            async with StallWatch(self._clock, READ_S) as watch:
+                while True:
+                    async with watch.limit(READ_S):
+                        chunk = await request.content.readany()
+                    if not chunk:
+                        return bytes(body)
+                    body += chunk
+                    self._bodies_bytes += len(chunk)
+                    if len(body) > MAX_BODY_BYTES:
+                        raise _too_large()
+                    if self._bodies_bytes > MAX_BODIES_BYTES:
+                        raise _later("Too much is being sent.")
+        except TimeoutError:
+            raise WebhookRefusal(408, f"The body did not arrive within {READ_S:.0f} s.") from None
+        except (ConnectionError, web.RequestPayloadError):
+            raise WebhookRefusal(400, "The body broke off.") from None
+        finally:
+            self._bodies_bytes -= len(body)
 
-def _later(sentence: str) -> Turned:
-    return Turned(503, f"{sentence} Try again later.", {"Retry-After": "5"})
+
+def _too_large() -> WebhookRefusal:
+    return WebhookRefusal(413, f"The body may have at most {MAX_BODY_BYTES:,} bytes.")
 
 
-class _Full(asyncio.Protocol):
-    """Of a connection for which there is no room."""
+def _later(sentence: str) -> WebhookRefusal:
+    return WebhookRefusal(503, f"{sentence} Try again later.", {"Retry-After": "5"})
+
+
+class _RefusedConnection(asyncio.Protocol):
+    """A connection for which there is no room."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if isinstance(transport, asyncio.Transport):
@@ -215,19 +204,19 @@ class _Full(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def listening(door: WebhookServer, host: str, port: int) -> AsyncGenerator[int]:
-    """The port. Raises `Refused`."""
+async def serve(webhook: WebhookServer, host: str, port: int) -> AsyncGenerator[int]:
+    """Yields the port. Raises `Refused`."""
     server = web.Server(
-        door.answer,
+        webhook.answer,
         access_log=None,
-        logger=logging.Logger("unheard", logging.CRITICAL),  # noqa: LOG001  (of it strangers could fill our log)
+        logger=logging.Logger("unheard", logging.CRITICAL),  # noqa: LOG001  (strangers could fill our log with it)
         keepalive_timeout=READ_S,
         lingering_time=_CLOSING_S,
         auto_decompress=False,
     )
 
     def connect() -> asyncio.Protocol:
-        return server() if len(server.connections) < MOST_CONNECTIONS else _Full()
+        return server() if len(server.connections) < MAX_CONNECTIONS else _RefusedConnection()
 
     try:
         sockets = await asyncio.get_running_loop().create_server(connect, host, port)

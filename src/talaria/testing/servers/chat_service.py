@@ -1,4 +1,4 @@
-"""What the fake chat services have in common: how a test speaks on them, what it sees there, and what goes wrong."""
+"""What the fake chat services share: how a test talks to them, what it sees there, and the faults that it causes."""
 
 import asyncio
 import time
@@ -20,13 +20,13 @@ class Refusal(msgspec.Struct, frozen=True):
     status: int
     retry_after_s: float | None = None
     words: str = ""
-    """In place of the service's usual ones."""
+    """Instead of the service's usual error text."""
     extra: Mapping[str, Any] = {}
-    """More fields of the answer."""
+    """Additional fields of the answer."""
 
 
 class LostAnswer(msgspec.Struct, frozen=True):
-    """The call has its effect, and the connection is cut before the answer."""
+    """The call takes effect, but the connection is cut before the answer."""
 
 
 class Slow(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ Fault = Refusal | LostAnswer | Slow
 
 
 class SeenMessage(msgspec.Struct, frozen=True):
-    """A message of the bot as people see it now."""
+    """A message from the bot, as people see it now."""
 
     id: str
     text: str
@@ -54,40 +54,40 @@ class SeenMessage(msgspec.Struct, frozen=True):
 
 
 class ChatService(Protocol):
-    """A loopback server that speaks a service's protocol to its real client library."""
+    """A loopback server that speaks the protocol of a chat service."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """For `gateway.platforms.NAME`, so that a gateway comes here."""
+        """For `gateway.platforms.NAME`, so that a gateway connects to this server."""
         ...
 
     async def say(self, text: str, *, user: str = "1001", chat: str = "", thread: str = "") -> str:
-        """Somebody says something: to the bot directly or, with `chat`, in a group. The message's id."""
+        """Somebody writes to the bot or, with `chat`, to a group. Returns the message's id."""
         ...
 
     async def press(self, message: str, data: str, *, user: str = "1001", chat: str = "") -> None:
-        """Somebody presses a button under a message of the bot."""
+        """Somebody presses a button under a message from the bot."""
         ...
 
     def list_messages(self, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
-        """What the bot has said there that has not been deleted, oldest first."""
+        """The bot's messages there, oldest first, without deleted ones."""
         ...
 
     async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
-        """Until the bot has said that many messages there."""
+        """Waits until the bot has sent `count` messages there."""
         ...
 
     def fault(self, method: str, *faults: Fault) -> None:
-        """What happens to the next calls of a method, in order; those after them are answered well."""
+        """Faults for the next calls of a method, in order; later calls succeed."""
         ...
 
     def calls(self, method: str) -> Sequence[Mapping[str, Any]]:
-        """The arguments of each call of a method, whether or not it was answered well; `at` is when (monotonic)."""
+        """The arguments of each call of a method, successful or not; `at` is the monotonic time."""
         ...
 
 
 class Loopback:
-    """A port, a list of what was asked there, and the faults that are still to come."""
+    """A port, a record of the calls, and the faults that are still to come."""
 
     def __init__(self) -> None:
         self._faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
@@ -98,7 +98,7 @@ class Loopback:
         self._faults[method].extend(faults)
 
     def forget_faults(self) -> None:
-        """From now on all calls are answered well."""
+        """From now on, all calls succeed."""
         self._faults.clear()
 
     def calls(self, method: str) -> Sequence[Mapping[str, Any]]:
@@ -111,14 +111,14 @@ class Loopback:
     async def _open(
         self, app: web.Application, port: int = 0, *, shutdown_s: float = 0.1, cancels: bool = False
     ) -> int:
-        """The port. `cancels`: whoever hangs up is not answered to the end."""
+        """Returns the port. `cancels`: a request is cancelled when its client hangs up."""
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=shutdown_s, handler_cancellation=cancels)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", port).start()
         return self._runner.addresses[0][1]
 
     def _record_call(self, method: str, given: Mapping[str, Any]) -> Fault | None:
-        """Writes the call down; what goes wrong with it."""
+        """Records the call; returns its fault."""
         self._calls[method].append({**given, "at": time.monotonic()})
         return self._faults[method].popleft() if self._faults[method] else None
 
@@ -136,7 +136,7 @@ class Loopback:
 
 
 async def deliver(request: web.Request, response: R, fault: Fault | None) -> R:
-    """Late, or not at all, if that is the fault."""
+    """Delays the response, or cuts the connection, if that is the fault."""
     if isinstance(fault, Slow):
         await asyncio.sleep(fault.seconds)
     if isinstance(fault, LostAnswer) and request.transport is not None:

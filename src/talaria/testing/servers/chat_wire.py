@@ -8,20 +8,30 @@ _ERROR_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit
 
 
 def document(reply: Reply, model: str) -> JsonObject:
-    choice = {"index": 0, "message": _message(reply), "logprobs": None, "finish_reason": reply.stop_reason}
+    thinking = {"reasoning_content": reply.thinking} if reply.thinking else {}
+    calls = {"tool_calls": [_call(call) for call in reply.calls]} if reply.calls else {}
+    content = None if reply.calls and not reply.text else reply.text
+    message = {"role": "assistant", "content": content, "refusal": None, **thinking, **calls}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reply.stop_reason}
     usage = {"usage": _usage(reply.usage)} if reply.usage else {}
     return {**_head("chat.completion", model), "choices": [choice], **usage}
 
 
 def events(reply: Reply, model: str) -> Iterator[SseEvent]:
-    """The chunks of a stream that was asked to `include_usage`; `usage=None` renders one that was not."""
-    for delta in _stream_text(reply):
-        yield None, _chunk(reply, model, delta)
+    """The chunks of a stream with `include_usage`; with `usage=None`, of one without."""
+    yield None, _chunk(reply, model, {"role": "assistant", "content": "", "refusal": None})
+    for piece in reply.pieces(reply.thinking):
+        yield None, _chunk(reply, model, {"reasoning_content": piece})
+    for piece in reply.pieces(reply.text):
+        yield None, _chunk(reply, model, {"content": piece})
     if reply.faults.error_in_stream is not None:
         yield None, {"error": reply.faults.error_in_stream}
         return
-    for delta in _stream_calls(reply):
-        yield None, _chunk(reply, model, delta)
+    for index, call in enumerate(reply.calls):
+        begun = {"index": index, **_call(Call(call.id, call.name, ""))}
+        yield None, _chunk(reply, model, {"tool_calls": [begun]})
+        for piece in reply.pieces(call.arguments):
+            yield None, _chunk(reply, model, {"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
     yield None, _chunk(reply, model, {}, finish_reason=reply.stop_reason)
     if reply.usage:
         yield None, {**_head("chat.completion.chunk", model), "choices": [], "usage": _usage(reply.usage)}
@@ -34,7 +44,7 @@ def error(status: int, message: str) -> JsonObject:
 
 
 def models(ids: Iterable[str]) -> JsonObject:
-    """The list of models, with the fields of both vendors in each."""
+    """The list of models; each has the fields of both vendors."""
     both = {"object": "model", "created": 1_700_000_000, "owned_by": "test", "type": "model"}
     data = [{"id": id_, "display_name": id_, "created_at": "2023-11-14T22:13:20Z", **both} for id_ in ids]
     return {"object": "list", "data": data, "has_more": False}
@@ -51,13 +61,6 @@ def _head(kind: str, model: str) -> JsonObject:
     }
 
 
-def _message(reply: Reply) -> JsonObject:
-    thinking = {"reasoning_content": reply.thinking} if reply.thinking else {}
-    calls = {"tool_calls": [_call(call) for call in reply.calls]} if reply.calls else {}
-    content = None if reply.calls and not reply.text else reply.text
-    return {"role": "assistant", "content": content, "refusal": None, **thinking, **calls}
-
-
 def _call(call: Call) -> JsonObject:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
@@ -66,21 +69,6 @@ def _chunk(reply: Reply, model: str, delta: JsonObject, finish_reason: str | Non
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
     usage = {"usage": None} if reply.usage else {}
     return {**_head("chat.completion.chunk", model), "choices": [choice], **usage}
-
-
-def _stream_text(reply: Reply) -> Iterator[JsonObject]:
-    yield {"role": "assistant", "content": "", "refusal": None}
-    for piece in reply.pieces(reply.thinking):
-        yield {"reasoning_content": piece}
-    for piece in reply.pieces(reply.text):
-        yield {"content": piece}
-
-
-def _stream_calls(reply: Reply) -> Iterator[JsonObject]:
-    for index, call in enumerate(reply.calls):
-        yield {"tool_calls": [{"index": index, **_call(Call(call.id, call.name, ""))}]}
-        for piece in reply.pieces(call.arguments):
-            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
 def _usage(usage: ReplyUsage) -> JsonObject:

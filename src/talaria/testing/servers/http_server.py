@@ -1,11 +1,11 @@
-"""HTTP/1.1 as far as a test server needs it, and as wrong as a test wants it: cut, slow, silent, reset."""
+"""As much of HTTP/1.1 as a test server needs, as broken as a test wants it: cut, slow, silent, reset."""
 
 import asyncio
 import json
 import socket
 import ssl
 import struct
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import responses as reason_phrases
@@ -18,7 +18,7 @@ _HEAD_LIMIT_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request as it arrived. Header names are in lower case."""
+    """A request as received. Header names are in lower case."""
 
     method: str
     path: str
@@ -36,7 +36,7 @@ R = TypeVar("R", bound=HttpRequest)
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """An HTTP response whose body is one part with a length, or many in chunked transfer encoding."""
+    """An HTTP response. Its body is one part with a content length, or many in chunked transfer encoding."""
 
     status: int
     content_type: str
@@ -72,7 +72,7 @@ async def streams(
     reader = asyncio.StreamReader(limit=_HEAD_LIMIT_BYTES)
     protocol = asyncio.StreamReaderProtocol(reader)
     transport, _ = await loop.connect_accepted_socket(lambda: protocol, connection, ssl=tls)
-    # Now `drain` means that the kernel has it all. asyncio's TLS transport pauses at the mark, the plain one above it.
+    # makes `drain` wait until the kernel has it all: asyncio's TLS transport pauses at the mark, the plain one above it
     transport.set_write_buffer_limits(high=1 if tls else 0)
     writer = asyncio.StreamWriter(transport, protocol, reader, loop)
     try:
@@ -84,29 +84,27 @@ async def streams(
 
 
 async def read_request(reader: asyncio.StreamReader, make: Callable[[str, str, Mapping[str, str], bytes, str], R]) -> R:
-    """Raises `ValueError` or `LimitOverrunError` when this is not HTTP."""
+    """Raises `ValueError` or `LimitOverrunError` if this is not HTTP."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     request_line, *header_lines = head.rstrip("\r\n").split("\r\n")
     method, _, rest = request_line.partition(" ")
     path, _, query = rest.rpartition(" ")[0].partition("?")
     pairs = (line.partition(":") for line in header_lines)
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-    return make(method, path, headers, await _read_body(reader, headers), query)
-
-
-async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
     if headers.get("transfer-encoding", "").lower() != "chunked":
-        return await reader.readexactly(int(headers.get("content-length", "0")))
-    body = bytearray()
-    while size := int(await reader.readuntil(b"\r\n"), 16):
-        body += await reader.readexactly(size)
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+    else:
+        chunks = bytearray()
+        while size := int(await reader.readuntil(b"\r\n"), 16):
+            chunks += await reader.readexactly(size)
+            await reader.readexactly(2)
         await reader.readexactly(2)
-    await reader.readexactly(2)
-    return bytes(body)
+        body = bytes(chunks)
+    return make(method, path, headers, body, query)
 
 
 async def send(response: HttpResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Write the response as its faults will have it. False when it did not come to its proper end."""
+    """Write the response with its faults. False if it did not end properly."""
     faults = response.faults
     if faults.hang:
         await reader.read()
@@ -116,9 +114,17 @@ async def send(response: HttpResponse, reader: asyncio.StreamReader, writer: asy
         return False
     await asyncio.sleep(faults.first_byte_delay_s)
     await _write(writer, response.head)
-    for part in _up_to(faults.last_byte, _drops(response.parts) if faults.drip else response.parts):
-        await _write(writer, response.encode(part))
-        await asyncio.sleep(faults.chunk_delay_s)
+    parts = response.parts
+    if faults.drip:
+        parts = [part[at : at + 1] for part in parts for at in range(len(part))]
+    left = faults.last_byte
+    for part in parts:
+        kept = part[:left]
+        if left is not None:
+            left -= len(kept)
+        if kept:
+            await _write(writer, response.encode(kept))
+            await asyncio.sleep(faults.chunk_delay_s)
     if faults.stall_at is not None:
         await reader.read()
         return False
@@ -132,20 +138,6 @@ async def send(response: HttpResponse, reader: asyncio.StreamReader, writer: asy
 async def _write(writer: asyncio.StreamWriter, content: bytes) -> None:
     writer.write(content)
     await writer.drain()
-
-
-def _drops(parts: Iterable[bytes]) -> Iterator[bytes]:
-    return (part[at : at + 1] for part in parts for at in range(len(part)))
-
-
-def _up_to(size: int | None, parts: Iterable[bytes]) -> Iterator[bytes]:
-    left = size
-    for part in parts:
-        kept = part[:left]
-        if kept:
-            yield kept
-        if left is not None:
-            left -= len(kept)
 
 
 def _prepare_cut(writer: asyncio.StreamWriter, faults: Faults) -> None:

@@ -25,7 +25,18 @@ _ERROR_TYPES = {
 
 def document(reply: Reply, model: str) -> JsonObject:
     usage = {"usage": _usage(reply.usage)} if reply.usage else {}
-    return {**_head(model), "content": list(_content(reply)), **_stop(reply), **usage}
+    content: list[JsonObject] = []
+    if reply.thinking:
+        content.append({"type": "thinking", "thinking": reply.thinking, "signature": reply.signature})
+    if reply.text:
+        content.append({"type": "text", "text": reply.text})
+    for call in reply.calls:
+        try:
+            arguments: object = json.loads(call.arguments)
+        except json.JSONDecodeError:
+            arguments = call.arguments  # not JSON, which has no place in this document
+        content.append(_tool_use(call, arguments))
+    return {**_head(model), "content": content, **_stop(reply), **usage}
 
 
 def events(reply: Reply, model: str) -> Iterator[SseEvent]:
@@ -40,11 +51,11 @@ def error(status: int, message: str) -> JsonObject:
 
 def _events(reply: Reply, model: str) -> Iterator[JsonObject]:
     usage = {"usage": {**_usage(reply.usage), "output_tokens": 1}} if reply.usage else {}
-    start: JsonObject = {**_head(model), "content": [], "stop_reason": None, "stop_sequence": None, **usage}
-    yield {"type": "message_start", "message": start}
+    message: JsonObject = {**_head(model), "content": [], "stop_reason": None, "stop_sequence": None, **usage}
+    yield {"type": "message_start", "message": message}
     yield {"type": "ping"}
-    for index, (opening, deltas) in enumerate(_blocks(reply)):
-        yield {"type": "content_block_start", "index": index, "content_block": opening}
+    for index, (start, deltas) in enumerate(_stream_blocks(reply)):
+        yield {"type": "content_block_start", "index": index, "content_block": start}
         for delta in deltas:
             yield {"type": "content_block_delta", "index": index, "delta": delta}
         yield {"type": "content_block_stop", "index": index}
@@ -56,52 +67,27 @@ def _events(reply: Reply, model: str) -> Iterator[JsonObject]:
     yield {"type": "message_stop"}
 
 
-def _content(reply: Reply) -> Iterator[JsonObject]:
+def _stream_blocks(reply: Reply) -> Iterator[tuple[JsonObject, list[JsonObject]]]:
+    """How each content block starts, and its deltas."""
     if reply.thinking:
-        yield {"type": "thinking", "thinking": reply.thinking, "signature": reply.signature}
+        deltas: list[JsonObject] = [
+            {"type": "thinking_delta", "thinking": piece} for piece in reply.pieces(reply.thinking)
+        ]
+        deltas.append({"type": "signature_delta", "signature": reply.signature})
+        yield {"type": "thinking", "thinking": "", "signature": ""}, deltas
     if reply.text:
-        yield {"type": "text", "text": reply.text}
-    for call in reply.calls:
-        yield _tool_use(call, _parse(call.arguments))
-
-
-def _blocks(reply: Reply) -> Iterator[tuple[JsonObject, Iterator[JsonObject]]]:
-    if reply.thinking:
-        yield {"type": "thinking", "thinking": "", "signature": ""}, _thinking_deltas(reply)
-    if reply.text:
-        yield {"type": "text", "text": ""}, _text_deltas(reply)
+        yield (
+            {"type": "text", "text": ""},
+            [{"type": "text_delta", "text": piece} for piece in reply.pieces(reply.text)],
+        )
     if reply.faults.error_in_stream is None:
         for call in reply.calls:
-            yield _tool_use(call, {}), _argument_deltas(reply, call)
-
-
-def _thinking_deltas(reply: Reply) -> Iterator[JsonObject]:
-    for piece in reply.pieces(reply.thinking):
-        yield {"type": "thinking_delta", "thinking": piece}
-    yield {"type": "signature_delta", "signature": reply.signature}
-
-
-def _text_deltas(reply: Reply) -> Iterator[JsonObject]:
-    for piece in reply.pieces(reply.text):
-        yield {"type": "text_delta", "text": piece}
-
-
-def _argument_deltas(reply: Reply, call: Call) -> Iterator[JsonObject]:
-    yield {"type": "input_json_delta", "partial_json": ""}
-    for piece in reply.pieces(call.arguments):
-        yield {"type": "input_json_delta", "partial_json": piece}
+            json_pieces = ["", *reply.pieces(call.arguments)]
+            yield _tool_use(call, {}), [{"type": "input_json_delta", "partial_json": piece} for piece in json_pieces]
 
 
 def _tool_use(call: Call, arguments: object) -> JsonObject:
     return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments}
-
-
-def _parse(arguments: str) -> object:
-    """The arguments as JSON; this wire's document has no place for text that is not, so that comes as a string."""
-    try:
-        return json.loads(arguments)
-    except json.JSONDecodeError:
-        return arguments
 
 
 def _head(model: str) -> JsonObject:

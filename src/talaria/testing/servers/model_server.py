@@ -1,6 +1,6 @@
-"""A loopback HTTP server that plays a model on three wires, from a script, and misbehaves when told to.
+"""A loopback HTTP server that plays a model on three wires, from a script, with faults if you want them.
 
-It runs its own event loop in a daemon thread, so sync tests, async tests and child processes can all use it.
+Its event loop runs in a daemon thread, so sync tests, async tests and child processes can all use it.
 """
 
 import asyncio
@@ -65,8 +65,8 @@ Respond: TypeAlias = Callable[[RecordedRequest], Answer]
 class ModelServer:
     """A model on loopback, alive inside `with`.
 
-    What was given to `say` is answered first, in order; then `respond` is asked, on the server's own thread, so it must
-    not block. With neither left the answer is a 500 that says so.
+    Answers from `say` come first, in order. Then `respond` is called, on the server's own thread, so it must not block.
+    Without either, the answer is a 500 that says so.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ModelServer:
         port: int = 0,
         listing: Failure | None = None,
     ) -> None:
-        """`listing` makes the list of models fail."""
+        """`listing`: the error that is returned for the list of models."""
         self._listing = listing
         self._respond = respond
         self._models = tuple(models)
@@ -119,7 +119,7 @@ class ModelServer:
 
     @property
     def connections(self) -> int:
-        """How many connections are open now."""
+        """The number of open connections."""
         return self._connections
 
     def say(self, *answers: Answer) -> None:
@@ -131,7 +131,7 @@ class ModelServer:
         return self.requests
 
     def wait_for_connections(self, count: int, timeout_s: float = PATIENCE_S) -> None:
-        """Block until exactly `count` connections are open; 0 shows that the client let go of them all."""
+        """Block until exactly `count` connections are open; 0 shows that the client has closed them all."""
         self._wait_until(lambda: self._connections == count, f"{count} connections", timeout_s)
 
     def _wait_until(self, holds: Callable[[], bool], what: str, timeout_s: float) -> None:
@@ -161,29 +161,26 @@ class ModelServer:
             connection, _ = await self._loop.sock_accept(self._listener)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             conversation = group.create_task(self._converse(connection))
-            conversation.add_done_callback(lambda _, accepted=connection: accepted.close())  # even if it never began
+            conversation.add_done_callback(lambda _, accepted=connection: accepted.close())  # even if it never started
 
     async def _converse(self, connection: socket.socket) -> None:
         self._count_connections(+1)
         try:
             with suppress(OSError, EOFError):  # the client hung up
                 async with streams(connection, self._tls) as (reader, writer):
-                    while await self._exchange(reader, writer):
-                        pass
+                    is_open = True
+                    while is_open:
+                        try:
+                            request = await read_request(reader, RecordedRequest)
+                        except (ValueError, asyncio.LimitOverrunError):
+                            break  # this is not HTTP
+                        with self._changed:
+                            self._requests.append(request)
+                            self._changed.notify_all()
+                        is_whole = await send(self._response(request), reader, writer)
+                        is_open = is_whole and request.headers.get("connection", "").lower() != "close"
         finally:
             self._count_connections(-1)
-
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request. True when the connection may carry another."""
-        try:
-            request = await read_request(reader, RecordedRequest)
-        except (ValueError, asyncio.LimitOverrunError):  # this is not HTTP
-            return False
-        with self._changed:
-            self._requests.append(request)
-            self._changed.notify_all()
-        is_whole = await send(self._response(request), reader, writer)
-        return is_whole and request.headers.get("connection", "").lower() != "close"
 
     def _count_connections(self, change: int) -> None:
         with self._changed:
@@ -200,31 +197,45 @@ class ModelServer:
         return _json_response(404, chat_wire.error(404, f"no such route: {request.method} {request.path}"))
 
     def _model_response(self, request: RecordedRequest, wire: WireModule) -> HttpResponse:
-        asked = _json_object(request.body)
-        if asked is None:
-            return _json_response(400, wire.error(400, "the body is not a JSON object"))
-        match self._next_answer(request, wire):
-            case Failure() as failure:
-                return _failure_response(failure, wire)
-            case Reply() as reply:
-                return _reply_response(reply, wire, asked)
-            case str() as text:
-                return _reply_response(Reply(text), wire, asked)
-
-    def _next_answer(self, request: RecordedRequest, wire: WireModule) -> Answer:
-        if self._script:
-            return self._script.popleft()
-        if self._respond is None:
-            return Failure(500, wire.error(500, "the script of this ModelServer is exhausted; `say` more"))
         try:
-            return self._respond(request)
-        except Exception as error:
-            log.exception("respond failed for %s %s", request.method, request.path)
-            return Failure(500, wire.error(500, f"respond raised {error!r}"))
+            body: object = json.loads(request.body)
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            return _json_response(400, wire.error(400, "the body is not a JSON object"))
+        if self._script:
+            answer = self._script.popleft()
+        elif self._respond is None:
+            answer = Failure(500, wire.error(500, "the script of this ModelServer is exhausted; `say` more"))
+        else:
+            try:
+                answer = self._respond(request)
+            except Exception as error:
+                log.exception("respond failed for %s %s", request.method, request.path)
+                answer = Failure(500, wire.error(500, f"respond raised {error!r}"))
+        if isinstance(answer, Failure):
+            return _failure_response(answer, wire)
+        reply = Reply(answer) if isinstance(answer, str) else answer
+        if reply.faults.duplicate_ids:
+            reply = reply.with_one_call_id()
+        asked = cast("dict[str, Any]", body)
+        model = str(asked.get("model", ""))
+        if not asked.get("stream"):
+            response = _json_response(200, _describe(wire.document(reply, model), reply.faults))
+        else:
+            options: Mapping[str, Any] = asked.get("stream_options") or {}
+            has_usage = wire is not chat_wire or options.get("include_usage")
+            events = wire.events(reply if has_usage else replace(reply, usage=None), model)
+            changed = (
+                (name, data if isinstance(data, str) else _describe(data, reply.faults)) for name, data in events
+            )
+            parts = list(frame_event(changed, reply.faults))
+            response = HttpResponse(200, "text/event-stream; charset=utf-8", parts, is_chunked=True)
+        return _apply_faults(replace(response, headers=reply.headers), reply.faults)
 
 
 class _Closed(Exception):
-    """No error: it ends the task group, and with that every connection."""
+    """Not an error: ends the task group, and so every connection."""
 
 
 def _json_response(status: int, body: JsonObject) -> HttpResponse:
@@ -241,28 +252,6 @@ def _failure_response(failure: Failure, wire: WireModule) -> HttpResponse:
     return _apply_faults(response, failure.faults)
 
 
-def _reply_response(reply: Reply, wire: WireModule, asked: Mapping[str, Any]) -> HttpResponse:
-    model = str(asked.get("model", ""))
-    if reply.faults.duplicate_ids:
-        reply = reply.with_one_call_id()
-    if not asked.get("stream"):
-        response = _json_response(200, _describe(wire.document(reply, model), reply.faults))
-    else:
-        shown = reply if wire is not chat_wire or _includes_usage(asked) else replace(reply, usage=None)
-        parts = list(frame_event(_describe_all(wire.events(shown, model), reply.faults), reply.faults))
-        response = HttpResponse(200, "text/event-stream; charset=utf-8", parts, is_chunked=True)
-    return _apply_faults(replace(response, headers=reply.headers), reply.faults)
-
-
-def _includes_usage(asked: Mapping[str, Any]) -> bool:
-    options: Mapping[str, Any] = asked.get("stream_options") or {}
-    return bool(options.get("include_usage"))
-
-
-def _describe_all(events: Iterable[SseEvent], faults: Faults) -> Iterator[SseEvent]:
-    return ((name, data if isinstance(data, str) else _describe(data, faults)) for name, data in events)
-
-
 def _describe(data: JsonObject, faults: Faults) -> JsonObject:
     return data if faults.usage is None else report_usage(faults.usage, data)
 
@@ -277,13 +266,5 @@ def _apply_faults(response: HttpResponse, faults: Faults) -> HttpResponse:
         return replace(response, faults=faults)
     start = b"".join(response.parts).find(faults.cut_inside)
     if start < 0:
-        return _json_response(500, {"error": f"nowhere does this answer hold {faults.cut_inside!r}"})
+        return _json_response(500, {"error": f"this answer does not contain {faults.cut_inside!r}"})
     return replace(response, faults=replace(faults, cut_at=start + len(faults.cut_inside) // 2))
-
-
-def _json_object(body: bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(body)
-    except ValueError:
-        return None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from talaria.testing.servers.chat_wire import error
-from talaria.testing.servers.scripted_replies import Call, JsonObject, Reply, ReplyUsage, SseEvent, Stop
+from talaria.testing.servers.scripted_replies import JsonObject, Reply, SseEvent, Stop
 
 __all__ = ["document", "error", "events"]
 
@@ -16,11 +16,20 @@ _BLANKS: dict[str, JsonObject] = {
 
 
 def document(reply: Reply, model: str) -> JsonObject:
+    counts, usage = reply.usage, None
+    if counts is not None:
+        usage = {
+            "input_tokens": counts.all_input,
+            "input_tokens_details": {"cached_tokens": counts.cache_read, "cache_write_tokens": counts.cache_write},
+            "output_tokens": counts.output,
+            "output_tokens_details": {"reasoning_tokens": counts.reasoning},
+            "total_tokens": counts.all_input + counts.output,
+        }
     reason = _INCOMPLETE.get(reply.stop_reason)
     return {
         **_response(model, "incomplete" if reason else "completed"),
         "output": _output(reply),
-        "usage": _usage(reply.usage) if reply.usage else None,
+        "usage": usage,
         "incomplete_details": {"reason": reason} if reason else None,
     }
 
@@ -47,71 +56,44 @@ def _events(reply: Reply, model: str) -> Iterator[JsonObject]:
 
 def _item_events(index: int, item: JsonObject, reply: Reply) -> Iterator[JsonObject]:
     kind = str(item["type"])
+    place: JsonObject = {"item_id": item["id"], "output_index": index}
     yield {"type": "response.output_item.added", "output_index": index, "item": {**item, **_BLANKS[kind]}}
-    for event in _part_events(kind, item, reply):
-        yield {**event, "item_id": item["id"], "output_index": index}
+    match kind:
+        case "reasoning":
+            name, place = "response.reasoning_summary", {"summary_index": 0, **place}
+            yield {"type": f"{name}_part.added", "part": _summary_text(""), **place}
+            for piece in reply.pieces(reply.thinking):
+                yield {"type": f"{name}_text.delta", "delta": piece, **place}
+            yield {"type": f"{name}_text.done", "text": reply.thinking, **place}
+            yield {"type": f"{name}_part.done", "part": _summary_text(reply.thinking), **place}
+        case "message":
+            place = {"content_index": 0, **place}
+            yield {"type": "response.content_part.added", "part": _output_text(""), **place}
+            for piece in reply.pieces(reply.text):
+                yield {"type": "response.output_text.delta", "delta": piece, "logprobs": [], **place}
+            yield {"type": "response.output_text.done", "text": reply.text, "logprobs": [], **place}
+            yield {"type": "response.content_part.done", "part": _output_text(reply.text), **place}
+        case _:
+            for piece in reply.pieces(str(item["arguments"])):
+                yield {"type": "response.function_call_arguments.delta", "delta": piece, **place}
+            yield {"type": "response.function_call_arguments.done", "arguments": item["arguments"], **place}
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
-def _part_events(kind: str, item: JsonObject, reply: Reply) -> Iterator[JsonObject]:
-    match kind:
-        case "reasoning":
-            return _summary_events(reply)
-        case "message":
-            return _text_events(reply)
-        case _:
-            return _argument_events(reply, str(item["arguments"]))
-
-
-def _summary_events(reply: Reply) -> Iterator[JsonObject]:
-    name, place = "response.reasoning_summary", {"summary_index": 0}
-    yield {"type": f"{name}_part.added", **place, "part": _summary_text("")}
-    for piece in reply.pieces(reply.thinking):
-        yield {"type": f"{name}_text.delta", **place, "delta": piece}
-    yield {"type": f"{name}_text.done", **place, "text": reply.thinking}
-    yield {"type": f"{name}_part.done", **place, "part": _summary_text(reply.thinking)}
-
-
-def _text_events(reply: Reply) -> Iterator[JsonObject]:
-    place: JsonObject = {"content_index": 0}
-    yield {"type": "response.content_part.added", **place, "part": _output_text("")}
-    for piece in reply.pieces(reply.text):
-        yield {"type": "response.output_text.delta", **place, "delta": piece, "logprobs": []}
-    yield {"type": "response.output_text.done", **place, "text": reply.text, "logprobs": []}
-    yield {"type": "response.content_part.done", **place, "part": _output_text(reply.text)}
-
-
-def _argument_events(reply: Reply, arguments: str) -> Iterator[JsonObject]:
-    for piece in reply.pieces(arguments):
-        yield {"type": "response.function_call_arguments.delta", "delta": piece}
-    yield {"type": "response.function_call_arguments.done", "arguments": arguments}
-
-
 def _output(reply: Reply) -> list[JsonObject]:
-    items = [*_prose_items(reply), *(_function_call(call, index) for index, call in enumerate(reply.calls))]
+    items: list[JsonObject] = []
+    if reply.thinking:
+        summary = [_summary_text(reply.thinking)]
+        items.append({"id": "rs_test", "type": "reasoning", "summary": summary, "encrypted_content": reply.signature})
+    if reply.text:
+        message = {"id": "msg_test", "type": "message", "role": "assistant", "status": "completed"}
+        items.append({**message, "content": [_output_text(reply.text)]})
+    for index, call in enumerate(reply.calls):
+        function_call = {"id": f"fc_{index}", "type": "function_call", "status": "completed"}
+        items.append({**function_call, "call_id": call.id, "name": call.name, "arguments": call.arguments})
     if items and reply.stop_reason in _INCOMPLETE:
         items[-1] = {**items[-1], "status": "incomplete"}
     return items
-
-
-def _prose_items(reply: Reply) -> Iterator[JsonObject]:
-    if reply.thinking:
-        summary = [_summary_text(reply.thinking)]
-        yield {"id": "rs_test", "type": "reasoning", "summary": summary, "encrypted_content": reply.signature}
-    if reply.text:
-        content = [_output_text(reply.text)]
-        yield {"id": "msg_test", "type": "message", "role": "assistant", "status": "completed", "content": content}
-
-
-def _function_call(call: Call, index: int) -> JsonObject:
-    return {
-        "id": f"fc_{index}",
-        "type": "function_call",
-        "status": "completed",
-        "call_id": call.id,
-        "name": call.name,
-        "arguments": call.arguments,
-    }
 
 
 def _summary_text(text: str) -> JsonObject:
@@ -140,14 +122,4 @@ def _response(model: str, status: str) -> JsonObject:
         "tools": [],
         "top_p": 1.0,
         "usage": None,
-    }
-
-
-def _usage(usage: ReplyUsage) -> JsonObject:
-    return {
-        "input_tokens": usage.all_input,
-        "input_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},
-        "output_tokens": usage.output,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
-        "total_tokens": usage.all_input + usage.output,
     }

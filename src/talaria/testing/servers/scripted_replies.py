@@ -1,6 +1,6 @@
-"""What a scripted model says, apart from any wire: text, thinking, tool calls, usage, and how the sending misbehaves.
+"""What a scripted model says, on any wire: text, thinking, tool calls, usage, and faults in the transmission.
 
-Pure data. The `*_wire` modules render a `Reply`; `ModelServer` sends it and commits its `Faults`.
+Pure data. The `*_wire` modules render a `Reply`; `ModelServer` sends it, with its `Faults`.
 """
 
 import base64
@@ -16,7 +16,7 @@ Stop: TypeAlias = Literal["stop", "tool_calls", "length", "content_filter"]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tool call. `arguments` is the text that the model wrote, which need not be JSON."""
+    """A tool call. `arguments` is the text that the model wrote, which need not be JSON."""
 
     id: str
     name: str
@@ -29,7 +29,7 @@ def call(name: str, /, *, id: str = "call_1", **arguments: object) -> Call:
 
 @dataclass(frozen=True, slots=True)
 class ReplyUsage:
-    """Tokens. `input` is what was neither read from nor written to a cache; `output` includes `reasoning`."""
+    """Token counts. `input` excludes what was read from or written to a cache; `output` includes `reasoning`."""
 
     input: int = 10
     output: int = 5
@@ -44,7 +44,7 @@ class ReplyUsage:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How the sending goes wrong. Offsets count bytes of the body before any transfer encoding."""
+    """What goes wrong in the transmission. Offsets count bytes of the body before any transfer encoding."""
 
     hang: bool = False
     """Read the request and never answer."""
@@ -55,37 +55,37 @@ class Faults:
     drip: bool = False
     """Send every byte of the body as a chunk of its own."""
     cut_at: int | None = None
-    """Close the connection after that many bytes of the body, or after all of it but before its proper end."""
+    """Close the connection after this many bytes of the body, or after all of it but before its proper end."""
     cut_inside: bytes | None = None
-    """Close the connection in the middle of these bytes, where the body first has them."""
+    """Close the connection in the middle of the first occurrence of these bytes."""
     stall_at: int | None = None
-    """Send that many bytes of the body, then nothing, with the connection left open."""
+    """Send this many bytes of the body, then nothing, with the connection left open."""
     cut_before_end: bool = False
     """Leave out the end marker (`[DONE]`, `response.completed`, `message_stop`) and close the connection."""
     omit_end_marker: bool = False
-    """Leave out the end marker and end the HTTP response as if all were well."""
+    """Leave out the end marker, but end the HTTP response properly."""
     reset: bool = False
-    """Make a cut or a hang-up a TCP reset; without this it is an orderly close at the wrong place."""
+    """Make a cut or hang-up a TCP reset rather than an orderly close."""
     is_tidy: bool = False
-    """End the HTTP response properly at a cut, as if all were well: only the body tells that something is missing."""
+    """End the HTTP response properly at a cut, so that only the body shows that something is missing."""
     error_in_stream: JsonObject | None = None
-    """The error that ends a 200 stream after its text. Tool calls and the end marker do not follow."""
+    """An error that ends a 200 stream after its text, before any tool calls and the end marker."""
     noise: bool = False
-    """Put comments, bare `data:` lines and nameless pings before each event; a correct parser sees none of them."""
+    """Put comments, bare `data:` lines and pings before each event; a correct parser ignores them all."""
     crlf: bool = False
     no_space_after_colon: bool = False
     huge_line_bytes: int = 0
-    """Pad the first event's `data` line with blanks to at least this size."""
+    """Pad the first event's `data` line with spaces to at least this size."""
     duplicate_ids: bool = False
-    """Give all tool calls the id of the first."""
+    """Give all tool calls the id of the first one."""
     twice: bool = False
-    """Send every event two times."""
+    """Send every event twice."""
     usage: object = None
-    """Report this as the usage, whatever it is."""
+    """Report this as the usage, valid or not."""
     swap: tuple[bytes, bytes] | None = None
-    """Put the second in the place of the first, wherever a part of the body has it."""
+    """Replace the first by the second in every part of the body."""
     raw_body: bytes | None = None
-    """Send these bytes in place of the rendered reply, as `content_type`."""
+    """Send these bytes, as `content_type`, instead of the rendered reply."""
     content_type: str = "text/html"
 
     @property
@@ -98,13 +98,13 @@ class Faults:
 
     @property
     def last_byte(self) -> int | None:
-        """The offset after which nothing is sent, or None for the whole body."""
+        """The offset after which nothing is sent; None for the whole body."""
         return min((at for at in (self.cut_at, self.stall_at) if at is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer of the model. `usage=None` leaves usage out of the response."""
+    """An answer of the model. `usage=None` leaves usage out of the response."""
 
     text: str = ""
     thinking: str = ""
@@ -121,7 +121,7 @@ class Reply:
 
     @property
     def signature(self) -> str:
-        """What the Messages wire sends as `signature` and the Responses wire as `encrypted_content`."""
+        """Sent as `signature` on the Messages wire and as `encrypted_content` on the Responses wire."""
         return base64.b64encode(f"sealed:{self.thinking}".encode()).decode()
 
     def pieces(self, text: str) -> Iterator[str]:
@@ -134,7 +134,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An HTTP error. Without a `body` it is worded as the vendor of the asked wire would word it."""
+    """An HTTP error. Without a `body`, it has the form that the vendor of the wire uses."""
 
     status: int
     body: bytes | JsonObject | None = None
@@ -143,9 +143,9 @@ class Failure:
 
 
 def frame_event(events: Iterable[SseEvent], faults: Faults) -> Iterator[bytes]:
-    """The events as server-sent events, in the dialect and with the gaps that `faults` asks for."""
-    told = list(events)
-    for number, (name, data) in enumerate(told[:-1] if faults.drops_end_marker else told):
+    """The events as server-sent events, with the variations and omissions that `faults` requires."""
+    kept = list(events)
+    for number, (name, data) in enumerate(kept[:-1] if faults.drops_end_marker else kept):
         if faults.noise:
             yield _block([": keep-alive", "", "data:", "", "event: ping"], faults)
         text = data if isinstance(data, str) else dump(data).decode()
@@ -155,13 +155,13 @@ def frame_event(events: Iterable[SseEvent], faults: Faults) -> Iterator[bytes]:
         yield from (block, block) if faults.twice else (block,)
 
 
-def report_usage(usage: object, told: JsonObject) -> JsonObject:
-    """An event or a document, with `usage` wherever it reports one."""
+def report_usage(usage: object, body: JsonObject) -> JsonObject:
+    """An event or a document, with `usage` wherever it reports usage."""
     changed: dict[str, object] = {}
-    for key, value in told.items():
+    for key, value in body.items():
         if isinstance(value, Mapping):
             changed[key] = usage if key == "usage" else report_usage(usage, cast("JsonObject", value))
-    return {**told, **changed}
+    return {**body, **changed}
 
 
 def dump(value: JsonObject) -> bytes:

@@ -1,13 +1,13 @@
-"""The chats of a Telegram that exists only here, and the words with which it refuses."""
+"""The chats of the fake Telegram: what it accepts, how it words its refusals, and its HTML, parsed as strictly as by
+Telegram."""
 
 import json
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from html import unescape
 from typing import Any
-
-from talaria.testing.servers.telegram_markup import CannotParse, parse_html, units
 
 MAX_TEXT = 4096
 MAX_CAPTION = 1024
@@ -17,6 +17,27 @@ REACTIONS = frozenset(
 )
 _MENTION = re.compile(r"@\w{5,32}", re.ASCII)
 _COMMAND = re.compile(r"(?<!\S)/\w{1,32}(@\w{5,32})?", re.ASCII)
+
+_TAGS = {
+    "a": "text_link",
+    "b": "bold",
+    "strong": "bold",
+    "i": "italic",
+    "em": "italic",
+    "s": "strikethrough",
+    "strike": "strikethrough",
+    "del": "strikethrough",
+    "u": "underline",
+    "ins": "underline",
+    "tg-spoiler": "spoiler",
+    "span": "spoiler",
+    "pre": "pre",
+    "code": "code",
+    "blockquote": "blockquote",
+}
+_PART = re.compile(r"<(?P<end>/?)(?P<tag>[^\s>]*)(?P<attributes>[^>]*)(?P<close>>?)|[^<]+")
+_ATTRIBUTE = re.compile(r"""\s+(?P<name>[^\s=]+)\s*=\s*(?:"(?P<quoted>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[\w.-]+))""")
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#x[0-9a-fA-F]{1,6}|lt|gt|amp|quot);")
 
 Message = dict[str, Any]
 
@@ -42,7 +63,7 @@ class TelegramChat:
     messages: dict[int, Message] = field(default_factory=dict[int, Message])
     edits: dict[int, int] = field(default_factory=dict[int, int])
     refusal: ApiError | None = None
-    """What whoever writes here is told."""
+    """The error for everything that is sent here."""
 
     def describe(self) -> dict[str, Any]:
         named = {"first_name": f"Person {self.id}"} if self.type == "private" else {"title": f"Group {self.id}"}
@@ -56,12 +77,12 @@ class TelegramChats:
         self._last_message = 100
 
     def open(self, id: int) -> TelegramChat:
-        """People and groups appear when they are first spoken of."""
+        """Creates people and groups when they are first mentioned."""
         type = "private" if id > 0 else "supergroup" if str(id).startswith("-100") else "group"
         return self._chats.setdefault(id, TelegramChat(id, type))
 
     def find(self, id: str | None) -> TelegramChat:
-        """As the bot finds it. Raises `ApiError`."""
+        """Raises `ApiError` if the bot has no access."""
         chat = self._chats.get(int(id)) if id and re.fullmatch(r"-?\d+", id) else None
         if chat is None:
             raise bad_request("chat not found")
@@ -77,7 +98,7 @@ class TelegramChats:
         return new.id
 
     def post(self, chat: TelegramChat, author: Mapping[str, Any], fields: Mapping[str, Any]) -> Message:
-        """A new message, whoever wrote it."""
+        """A new message from anybody."""
         self._last_message += 1
         message = {
             "message_id": self._last_message,
@@ -90,10 +111,16 @@ class TelegramChats:
         return message
 
     def send(self, call: Mapping[str, Any], content: Mapping[str, Any]) -> Message:
-        """A message of the bot. Raises `ApiError`."""
+        """A message from the bot. Raises `ApiError`."""
         chat = self.find(call.get("chat_id"))
-        fields = {**content, **self._thread(chat, call), **self._reply(chat, call), **_keyboard(call)}
-        return self.post(chat, self._bot, fields)
+        fields = {**content, **self._thread(chat, call)}
+        if wanted := call.get("reply_parameters"):
+            answered = chat.messages.get(int(wanted["message_id"]))
+            if answered is not None:
+                fields["reply_to_message"] = without_reply(answered)
+            elif not wanted.get("allow_sending_without_reply"):
+                raise bad_request("message to be replied not found")
+        return self.post(chat, self._bot, {**fields, **_keyboard(call)})
 
     def edit(self, call: Mapping[str, Any], content: Mapping[str, Any]) -> Message:
         chat = self.find(call.get("chat_id"))
@@ -130,7 +157,7 @@ class TelegramChats:
 
     def show_typing(self, call: Mapping[str, Any]) -> bool:
         chat = self.find(call.get("chat_id"))
-        if call.get("message_thread_id") != "1":  # only here the first topic has its number
+        if call.get("message_thread_id") != "1":  # only here, the General topic has its number
             self._thread(chat, call)
         return True
 
@@ -150,21 +177,12 @@ class TelegramChats:
             raise bad_request("message thread not found")
         return {"message_thread_id": int(thread), "is_topic_message": True}
 
-    def _reply(self, chat: TelegramChat, call: Mapping[str, Any]) -> dict[str, Any]:
-        wanted = call.get("reply_parameters")
-        if not wanted:
-            return {}
-        answered = chat.messages.get(int(wanted["message_id"]))
-        if answered is None and not wanted.get("allow_sending_without_reply"):
-            raise bad_request("message to be replied not found")
-        return {"reply_to_message": without_reply(answered)} if answered is not None else {}
-
 
 _ENTITY_FIELDS = ("entities", "caption_entities")
 
 
 def text_of(call: Mapping[str, Any], name: str = "text", limit: int = MAX_TEXT) -> dict[str, Any]:
-    """The text of a message as it is kept. Raises `ApiError`."""
+    """The text of a message, as Telegram stores it. Raises `ApiError`."""
     text, entities = str(call.get(name, "")), list[dict[str, Any]]()
     if call.get("parse_mode", "").upper() == "HTML":
         try:
@@ -181,7 +199,7 @@ def text_of(call: Mapping[str, Any], name: str = "text", limit: int = MAX_TEXT) 
 
 
 def parse_text(text: str) -> dict[str, Any]:
-    """The text of a person, with what Telegram finds in it."""
+    """A person's text, with the entities that Telegram finds in it."""
     found = [("mention", one) for one in _MENTION.finditer(text) if not text[: one.start()].endswith(_WORD_ENDS)]
     found += [("bot_command", one) for one in _COMMAND.finditer(text)]
     entities = [
@@ -195,7 +213,7 @@ _WORD_ENDS = tuple("abcdefghijklmnopqrstuvwxyz0123456789_/")
 
 
 def without_reply(message: Message) -> Message:
-    """Telegram shows what a message replies to, but not what that replied to."""
+    """Telegram includes the message that is replied to, but not what that one replied to."""
     return {name: value for name, value in message.items() if name != "reply_to_message"}
 
 
@@ -208,3 +226,66 @@ def _keyboard(call: Mapping[str, Any]) -> dict[str, Any]:
             if not 1 <= len(button.get("callback_data", "").encode()) <= 64:
                 raise bad_request("BUTTON_DATA_INVALID")
     return {"reply_markup": json.loads(json.dumps(markup))}
+
+
+class CannotParse(ValueError):
+    """`str()` gives Telegram's error."""
+
+
+def parse_html(markup: str) -> tuple[str, list[dict[str, Any]]]:
+    """The text that people see, and its entities."""
+    text = ""
+    entities: list[dict[str, Any]] = []
+    opened: list[tuple[str, int, dict[str, str]]] = []
+    for part in _PART.finditer(markup):
+        at = len(markup[: part.start()].encode())
+        if part["tag"] is None:
+            text += _decode(part[0])
+        elif part["end"]:
+            tag = part["tag"].lower()
+            if not part["close"]:
+                raise CannotParse(f"Unclosed end tag at byte offset {at}")
+            if not opened:
+                raise CannotParse(f"Unexpected end tag at byte offset {at}")
+            expected, start, attributes = opened.pop()
+            if tag != expected:
+                raise CannotParse(f'Unmatched end tag at byte offset {at}, expected "</{expected}>", found "</{tag}>"')
+            if length := units(text[start:]):
+                entity: dict[str, Any] = {"type": _TAGS[tag], "offset": units(text[:start]), "length": length}
+                if tag == "a":
+                    entity["url"] = attributes.get("href", text[start:])
+                if tag == "code" and attributes.get("class", "").startswith("language-"):
+                    entity["language"] = attributes["class"].removeprefix("language-")
+                entities.append(entity)
+        else:
+            tag, attributes = _read_start_tag(part, at)
+            opened.append((tag, len(text), attributes))
+    if opened:
+        raise CannotParse(f'Can\'t find end tag corresponding to start tag "{opened[-1][0]}"')
+    return text, entities
+
+
+def units(text: str) -> int:
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _decode(text: str) -> str:
+    return _ENTITY.sub(lambda found: unescape(found[0]), text)
+
+
+def _read_start_tag(part: re.Match[str], at: int) -> tuple[str, dict[str, str]]:
+    tag = part["tag"].lower()
+    is_whole = part["close"] or part["attributes"]
+    if is_whole and tag not in _TAGS:
+        raise CannotParse(f'Unsupported start tag "{tag}" at byte offset {at}')
+    if not part["close"]:
+        raise CannotParse(f"Unclosed start tag at byte offset {at}")
+    given = part["attributes"]
+    found = {
+        one["name"]: _decode(one["quoted"] or one["single"] or one["bare"] or "") for one in _ATTRIBUTE.finditer(given)
+    }
+    if _ATTRIBUTE.sub("", given).strip():
+        raise CannotParse(f'Empty attribute name in the tag "{part["tag"]}" at byte offset {at}')
+    if tag == "span" and found.get("class") != "tg-spoiler":
+        raise CannotParse(f'Tag "span" must have class "tg-spoiler" at byte offset {at}')
+    return tag, found

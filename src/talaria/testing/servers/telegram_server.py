@@ -1,7 +1,7 @@
-"""Telegram on loopback: the Bot API as far as a chat needs it, for people who speak from a test.
+"""A fake Telegram on loopback: as much of the Bot API as a chat needs. A test speaks for the people.
 
-It refuses what Telegram refuses, in Telegram's words: unknown chats, broken markup, texts that are too long, a second
-program that asks for the same bot's updates.
+It refuses what Telegram refuses, with the same errors: unknown chats, broken markup, texts that are too long, a second
+program that polls for the same bot's updates.
 """
 
 import asyncio
@@ -19,14 +19,13 @@ from talaria.testing.servers.telegram_chats import (
     MAX_PHOTO_BYTES,
     ApiError,
     Message,
-    TelegramChat,
     TelegramChats,
     bad_request,
     parse_text,
     text_of,
     without_reply,
 )
-from talaria.testing.servers.telegram_updates import Conflict, Updates
+from talaria.testing.servers.telegram_updates import Updates
 
 MAX_UPLOAD_BYTES = 50 * 2**20
 MAX_DOWNLOAD_BYTES = 20 * 2**20
@@ -34,7 +33,7 @@ _NO_GIFTS = dict.fromkeys(
     ("unlimited_gifts", "limited_gifts", "unique_gifts", "premium_subscription", "gifts_from_channels"), False
 )
 _FULL_INFO = {"accent_color_id": 0, "max_reaction_count": 11, "accepted_gift_types": _NO_GIFTS}
-"""What Telegram tells of every chat that is asked about."""
+"""What `getChat` adds for every chat."""
 _FILES: Mapping[str, Mapping[str, int]] = {
     "document": {},
     "animation": {"width": 1, "height": 1, "duration": 1},
@@ -42,7 +41,7 @@ _FILES: Mapping[str, Mapping[str, int]] = {
     "audio": {"duration": 1},
     "video": {"width": 1, "height": 1, "duration": 1},
 }
-"""By kind: what a message says of such a file besides its name and size."""
+"""By kind: what a message says about such a file besides its name and size."""
 _STRUCTURED = frozenset(
     ("allowed_updates", "commands", "link_preview_options", "reaction", "reply_markup", "reply_parameters")
 )
@@ -68,7 +67,7 @@ class TelegramServer(Loopback):
         self._files: dict[str, bytes] = {}
         self._presses: set[str] = set()
         self.updates = Updates()
-        """What the bot is told: for duplicates, odd numbers, and updates of one's own making."""
+        """The bot's updates: for duplicates, odd ids, and updates that you write yourself."""
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=2 * MAX_UPLOAD_BYTES)
@@ -105,7 +104,7 @@ class TelegramServer(Loopback):
         reply_to: str = "",
         name: str = "",
     ) -> str:
-        """Somebody sends anything: the fields of a message of the Bot API."""
+        """Somebody sends any kind of message, given as fields of the Bot API."""
         where = self._chats.open(int(chat or user))
         placed = dict(fields)
         if thread:
@@ -119,7 +118,7 @@ class TelegramServer(Loopback):
         return str(message["message_id"])
 
     async def change(self, message: str, text: str, *, user: str = "1001", chat: str = "") -> None:
-        """Somebody edits what they said."""
+        """Somebody edits a message."""
         messages = self._chats.open(int(chat or user)).messages
         messages[int(message)] |= {**parse_text(text), "edit_date": int(time.time())}
         self.updates.tell("edited_message", messages[int(message)])
@@ -134,24 +133,24 @@ class TelegramServer(Loopback):
         self.updates.tell("callback_query", query)
 
     def keep_file(self, content: bytes) -> str:
-        """The id of a file that somebody may then send."""
+        """Stores a file that somebody can send; returns its id."""
         path = f"files/file_{len(self._files)}.bin"
         self._files[path] = content
         return path
 
     def group(self, chat: str, *, is_forum: bool = False) -> None:
-        """A group in which nobody has spoken yet."""
+        """Creates a group in which nobody has spoken yet."""
         self._chats.open(int(chat)).is_forum = is_forum
 
     def block(self, user: str) -> None:
         self._chats.open(int(user)).refusal = ApiError(403, "Forbidden: bot was blocked by the user")
 
     def remove(self, chat: str) -> None:
-        """The bot, from a group."""
+        """Removes the bot from a group."""
         self._chats.open(int(chat)).refusal = ApiError(403, "Forbidden: bot was kicked from the supergroup chat")
 
     def migrate(self, chat: str) -> str:
-        """The group becomes a supergroup, with this id."""
+        """Makes the group a supergroup; returns its new id."""
         return str(self._chats.migrate(int(chat)))
 
     def drop_topic(self, chat: str, thread: str) -> None:
@@ -159,22 +158,37 @@ class TelegramServer(Loopback):
 
     def list_messages(self, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         where = self._chats.open(int(chat or user))
-        ours = (message for message in where.messages.values() if message["from"]["id"] == self.bot["id"])
-        return tuple(_to_seen_message(where, message) for message in ours if "forum_topic_created" not in message)
+        seen: list[SeenMessage] = []
+        for number, message in where.messages.items():
+            if message["from"]["id"] != self.bot["id"] or "forum_topic_created" in message:
+                continue
+            photo = message.get("photo", [{}])[0].get("file_id", "")
+            seen.append(
+                SeenMessage(
+                    id=str(number),
+                    text=message.get("text", message.get("caption", "")),
+                    edits=where.edits.get(number, 0),
+                    buttons=_buttons(message),
+                    thread=str(message.get("message_thread_id", "")),
+                    reply_to=str(message.get("reply_to_message", {}).get("message_id", "")),
+                    file=next((message[kind]["file_name"] for kind in _FILES if kind in message), photo),
+                )
+            )
+        return tuple(seen)
 
     async def wait_for(self, count: int, *, user: str = "1001", chat: str = "") -> Sequence[SeenMessage]:
         await self._until(lambda: len(self.list_messages(user=user, chat=chat)) >= count, f"{count} messages")
         return self.list_messages(user=user, chat=chat)
 
     def fault(self, method: str, *faults: Fault) -> None:
-        """`file` is the method by which files are loaded."""
+        """The method for downloads is `file`."""
         super().fault(method.lower(), *faults)
 
     def calls(self, method: str) -> Sequence[Mapping[str, Any]]:
         return super().calls(method.lower())
 
     def file(self, name: str) -> bytes:
-        """What the bot sent under that name."""
+        """The content of a file that the bot sent."""
         return self._files[name]
 
     async def _serve(self, request: web.Request) -> web.Response:
@@ -186,62 +200,32 @@ class TelegramServer(Loopback):
             result = await self._perform(request, method, call, fault)
             response = web.json_response({"ok": True, "result": result})
         except ApiError as error:
-            response = _refusal(error.status, error.words, error.parameters)
+            body: dict[str, Any] = {"ok": False, "error_code": error.status, "description": error.words}
+            if error.parameters:
+                body["parameters"] = dict(error.parameters)
+            response = web.json_response(body, status=error.status)
         await self._tell_change()
         return await deliver(request, response, fault)
 
     async def _perform(self, request: web.Request, method: str, call: dict[str, Any], fault: Fault | None) -> Any:
         if isinstance(fault, Refusal):
-            raise _as_told(fault)
+            parameters: dict[str, Any] = dict(fault.extra.get("parameters", {}))
+            words = fault.words or _PHRASES.get(fault.status, "Bad Request")
+            if fault.retry_after_s is not None:
+                parameters["retry_after"] = int(fault.retry_after_s)
+                words = fault.words or f"Too Many Requests: retry after {int(fault.retry_after_s)}"
+            raise ApiError(fault.status, words, **parameters)
         if request.match_info["token"] != self.token:
             raise ApiError(401, "Unauthorized") if ":" in request.match_info["token"] else ApiError(404, "Not Found")
-        perform = self._methods().get(method)
-        if perform is None:
-            raise ApiError(404, "Not Found: method not found")
-        result = perform(call)
-        return await result if asyncio.iscoroutine(result) else result
-
-    async def _read(self, request: web.Request) -> dict[str, Any]:
-        """The arguments of a call; of a file its name."""
-        call: dict[str, Any] = dict(request.query)
-        if request.content_type == "application/json":
-            call |= await request.json()
-        for name, value in (await request.post()).items():
-            if isinstance(value, web.FileField):
-                self._files[value.filename] = await asyncio.to_thread(value.file.read)
-                value.file.close()  # whoever hangs up meanwhile leaves it open otherwise
-                call[name] = value.filename
-            else:
-                call[name] = json.loads(cast("str", value)) if name in _STRUCTURED else value
-        return call
-
-    async def _serve_file(self, request: web.Request) -> web.StreamResponse:
-        path = request.match_info["path"]
-        fault = self._record_call("file", {"path": path})
-        content = self._files.get(path)
-        if isinstance(fault, Refusal) or content is None or request.match_info["token"] != self.token:
-            return web.Response(status=fault.status if isinstance(fault, Refusal) else 404)
-        response = web.StreamResponse()  # in pieces: nobody is told how long it is
-        await response.prepare(request)
-        for at in range(0, len(content), 1 << 16):
-            await response.write(content[at : at + (1 << 16)])
-            if isinstance(fault, LostAnswer) and request.transport is not None:
-                request.transport.abort()
-                return response
-        await response.write_eof()
-        return response
-
-    def _methods(self) -> Mapping[str, Callable[[dict[str, Any]], Any]]:
         chats = self._chats
-        return {
+        methods: Mapping[str, Callable[[dict[str, Any]], Any]] = {
             "getme": lambda _: {**self.bot, "can_join_groups": True, "can_read_all_group_messages": False},
-            "getupdates": self._get_updates,
-            "setwebhook": self._set_webhook,
-            "deletewebhook": self._delete_webhook,
-            "getwebhookinfo": self._webhook_info,
+            "getupdates": self.updates.get_updates,
+            "setwebhook": self.updates.set_webhook,
+            "deletewebhook": self.updates.delete_webhook,
+            "getwebhookinfo": self.updates.get_webhook_info,
             "sendmessage": lambda call: chats.send(call, text_of(call)),
-            **{f"send{kind}": partial(self._send_file, kind) for kind in _FILES},
-            "sendphoto": self._send_photo,
+            **{f"send{kind}": partial(self._send_file, kind) for kind in (*_FILES, "photo")},
             "editmessagetext": lambda call: chats.edit(call, text_of(call)),
             "editmessagecaption": lambda call: chats.edit(call, text_of(call, "caption", MAX_CAPTION)),
             "deletemessage": chats.delete,
@@ -253,54 +237,56 @@ class TelegramServer(Loopback):
             "setmycommands": lambda _: True,
             "getfile": self._get_file,
         }
+        perform = methods.get(method)
+        if perform is None:
+            raise ApiError(404, "Not Found: method not found")
+        result = perform(call)
+        return await result if asyncio.iscoroutine(result) else result
 
-    async def _get_updates(self, call: Mapping[str, Any]) -> list[dict[str, Any]]:
-        limit = min(max(int(call.get("limit", 100)), 1), 100)
-        wait_s = min(float(call.get("timeout", 0)), 50.0)
-        try:
-            return await self.updates.ask(
-                offset=int(call.get("offset", 0)), limit=limit, timeout_s=wait_s, allowed=call.get("allowed_updates")
-            )
-        except Conflict as conflict:
-            raise ApiError(409, str(conflict)) from None
+    async def _read(self, request: web.Request) -> dict[str, Any]:
+        """The arguments of a call; for a file, its name."""
+        call: dict[str, Any] = dict(request.query)
+        if request.content_type == "application/json":
+            call |= await request.json()
+        for name, value in (await request.post()).items():
+            if isinstance(value, web.FileField):
+                self._files[value.filename] = await asyncio.to_thread(value.file.read)
+                value.file.close()  # otherwise it stays open if the client hangs up now
+                call[name] = value.filename
+            else:
+                call[name] = json.loads(cast("str", value)) if name in _STRUCTURED else value
+        return call
 
-    async def _set_webhook(self, call: Mapping[str, Any]) -> bool:
-        url = str(call.get("url", ""))
-        if not url.startswith(("https://", "http://127.0.0.1:")):  # here there are no certificates
-            raise bad_request("bad webhook: An HTTPS URL must be provided for webhook")
-        await self.updates.go_to(call, call.get("allowed_updates"))
-        return True
-
-    async def _delete_webhook(self, _: Mapping[str, Any]) -> bool:
-        await self.updates.stay()
-        return True
-
-    def _webhook_info(self, _: Mapping[str, Any]) -> dict[str, Any]:
-        about: dict[str, Any] = {"url": self.updates.webhook["url"], "pending_update_count": self.updates.waiting}
-        if self.updates.last_error:
-            about |= {"last_error_date": int(time.time()), "last_error_message": self.updates.last_error}
-        return {**about, "has_custom_certificate": False}
+    async def _serve_file(self, request: web.Request) -> web.StreamResponse:
+        path = request.match_info["path"]
+        fault = self._record_call("file", {"path": path})
+        content = self._files.get(path)
+        if isinstance(fault, Refusal) or content is None or request.match_info["token"] != self.token:
+            return web.Response(status=fault.status if isinstance(fault, Refusal) else 404)
+        response = web.StreamResponse()  # in chunks, without a content length
+        await response.prepare(request)
+        for at in range(0, len(content), 1 << 16):
+            await response.write(content[at : at + (1 << 16)])
+            if isinstance(fault, LostAnswer) and request.transport is not None:
+                request.transport.abort()
+                return response
+        await response.write_eof()
+        return response
 
     def _send_file(self, kind: str, call: Mapping[str, Any]) -> Message:
         name = str(call.get(kind, ""))
-        self._check_upload(name)
-        file: dict[str, Any] = {"file_id": name, "file_unique_id": name, "file_name": name, **_FILES[kind]}
-        file["file_size"] = len(self._files[name])
-        return self._chats.send(call, {kind: file, **text_of(call, "caption", MAX_CAPTION)})
-
-    def _send_photo(self, call: Mapping[str, Any]) -> Message:
-        name = str(call.get("photo", ""))
-        self._check_upload(name)
-        if len(self._files[name]) > MAX_PHOTO_BYTES:
-            raise bad_request("file is too big for a photo; the maximum size is 10485760 bytes")
-        photo = {"file_id": name, "file_unique_id": name, "width": 100, "height": 100}
-        return self._chats.send(call, {"photo": [photo], **text_of(call, "caption", MAX_CAPTION)})
-
-    def _check_upload(self, name: str) -> None:
-        if name not in self._files:
+        content = self._files.get(name)
+        if content is None:
             raise bad_request("there is no file in the request")
-        if len(self._files[name]) > MAX_UPLOAD_BYTES:
+        if len(content) > MAX_UPLOAD_BYTES:
             raise ApiError(413, "Request Entity Too Large")
+        file: dict[str, Any] = {"file_id": name, "file_unique_id": name}
+        if kind != "photo":
+            file |= {"file_name": name, **_FILES[kind], "file_size": len(content)}
+        elif len(content) > MAX_PHOTO_BYTES:
+            raise bad_request("file is too big for a photo; the maximum size is 10485760 bytes")
+        sent = {"photo": [{**file, "width": 100, "height": 100}]} if kind == "photo" else {kind: file}
+        return self._chats.send(call, {**sent, **text_of(call, "caption", MAX_CAPTION)})
 
     def _get_file(self, call: Mapping[str, Any]) -> dict[str, Any]:
         path = str(call.get("file_id", ""))
@@ -323,33 +309,3 @@ def _person(user: str, name: str = "") -> dict[str, Any]:
 def _buttons(message: Message) -> tuple[tuple[str, str], ...]:
     rows = message.get("reply_markup", {}).get("inline_keyboard", [])
     return tuple((button["text"], button["callback_data"]) for row in rows for button in row)
-
-
-def _to_seen_message(chat: TelegramChat, message: Message) -> SeenMessage:
-    number = int(message["message_id"])
-    photo = message.get("photo", [{}])[0].get("file_id", "")
-    return SeenMessage(
-        id=str(number),
-        text=message.get("text", message.get("caption", "")),
-        edits=chat.edits.get(number, 0),
-        buttons=_buttons(message),
-        thread=str(message.get("message_thread_id", "")),
-        reply_to=str(message.get("reply_to_message", {}).get("message_id", "")),
-        file=next((message[kind]["file_name"] for kind in _FILES if kind in message), photo),
-    )
-
-
-def _as_told(fault: Refusal) -> ApiError:
-    parameters: dict[str, Any] = dict(fault.extra.get("parameters", {}))
-    words = fault.words or _PHRASES.get(fault.status, "Bad Request")
-    if fault.retry_after_s is not None:
-        parameters["retry_after"] = int(fault.retry_after_s)
-        words = fault.words or f"Too Many Requests: retry after {int(fault.retry_after_s)}"
-    return ApiError(fault.status, words, **parameters)
-
-
-def _refusal(status: int, words: str, parameters: Mapping[str, Any]) -> web.Response:
-    body: dict[str, Any] = {"ok": False, "error_code": status, "description": words}
-    if parameters:
-        body["parameters"] = dict(parameters)
-    return web.json_response(body, status=status)

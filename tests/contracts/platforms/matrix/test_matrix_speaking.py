@@ -310,9 +310,9 @@ async def test_a_token_is_enough_as_long_as_the_server_knows_it(
     async with connect(**given) as matrix:
         assert matrix.account == server.bot
         await server.end_logins()
-        with pytest.raises(Refused, match="does not know our login"):
+        with pytest.raises(Refused, match="no longer knows our login"):
             await anext(matrix.receive(None))
-    with pytest.raises(Refused, match="does not know our login") as refused:
+    with pytest.raises(Refused, match="no longer knows our login") as refused:
         async with connect(**given):
             pass
     assert account["access_token"] not in str(refused.value)
@@ -321,8 +321,8 @@ async def test_a_token_is_enough_as_long_as_the_server_knows_it(
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"password": "wrong"}, "does not take the password"),
-        ({"user_id": "@nobody:test"}, "does not take the password"),
+        ({"password": "wrong"}, "does not accept the password"),
+        ({"user_id": "@nobody:test"}, "does not accept the password"),
     ],
 )
 async def test_who_is_not_let_in_is_told_why(connect: Connect, settings: dict[str, str], sentence: str) -> None:
@@ -349,12 +349,12 @@ async def test_the_login_is_kept_where_nobody_else_reads_it(server: Synapse, con
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"homeserver": "server.org"}, "no address"),
-        ({"user_id": "talaria"}, "no id like @name:server.org"),
+        ({"homeserver": "server.org"}, "not an address"),
+        ({"user_id": "talaria"}, "not an id like @name:server.org"),
         ({"password": ""}, "needs a password"),
         ({"allowed_users": ["alice"]}, "'alice' is not an id"),
         ({"admin_users": ["@alice"]}, "'@alice' is not an id"),
-        ({"allowed_chats": ["#room:server.org"]}, "an alias can be moved"),
+        ({"allowed_chats": ["#room:server.org"]}, "an alias can change hands"),
         ({"home_channel": "#room:server.org"}, "home_channel"),
     ],
 )

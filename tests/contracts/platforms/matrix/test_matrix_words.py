@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from talaria.platforms.base import AccessLost, Arrival, NotTaken, Refused, Rejected, Unsure
-from talaria.platforms.matrix import incoming, matrix_client, render
-from talaria.platforms.matrix.incoming import JoinedRoom, MatrixAccount
+from talaria.platforms.matrix import matrix_client, room_events
+from talaria.platforms.matrix.room_events import JoinedRoom, MatrixAccount
 
 ME = MatrixAccount("@talaria:server.org", "Talaria")
 GROUP = JoinedRoom("!room:server.org", "group")
@@ -43,9 +43,9 @@ def event(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def arrived(body: str, more: Mapping[str, Any], room: JoinedRoom = GROUP) -> Arrival:
-    said = incoming.message(event({"body": body, **more}), ME)
+    said = room_events.message(event({"body": body, **more}), ME)
     assert said is not None
-    return incoming.arrival(said, room, ME)
+    return room_events.arrival(said, room, ME)
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def test_a_caption_is_told_apart_from_a_name() -> None:
 def test_no_event_is_too_odd(content: Any) -> None:
     told: Mapping[str, Any]
     for told in ({**event({}), "content": content}, {"content": content}, {"unsigned": content}):
-        said = incoming.message(told, ME)
-        incoming.read_quote(told, ME)
+        said = room_events.message(told, ME)
+        room_events.read_quote(told, ME)
         if said is not None:
-            incoming.arrival(said, GROUP, ME)
+            room_events.arrival(said, GROUP, ME)
 
 
 @pytest.mark.parametrize(
@@ -147,12 +147,12 @@ def test_no_event_is_too_odd(content: Any) -> None:
     ],
 )
 def test_markdown_is_shown_as_html_without_pictures(markdown: str, html: str) -> None:
-    assert render.html(markdown) == html
+    assert room_events.render_html(markdown) == html
 
 
 def test_plain_words_need_no_html() -> None:
-    assert render.content("hello") == {"body": "hello", "m.mentions": {}}
-    assert "formatted_body" in render.content("*hello*")
+    assert room_events.text_content("hello") == {"body": "hello", "m.mentions": {}}
+    assert "formatted_body" in room_events.text_content("*hello*")
 
 
 class Reader(HTMLParser):
@@ -170,12 +170,16 @@ class Reader(HTMLParser):
 @given(st.text() | st.text(alphabet="ab *_`#[]()!<>&|\n-~\\\"'"))
 def test_whatever_is_said_is_shown_and_fits(text: str) -> None:
     reader = Reader()
-    reader.feed(render.html(text))
+    html = room_events.render_html(text)
+    reader.feed(html)
     assert not reader.tags & {"img", "script", "b", "iframe"}
-    assert {sign for sign in text if sign.isalnum() and sign.isascii()} <= {*reader.text, *render.html(text)}
-    for content in (render.content(text), render.format_edit(text)):
-        assert len(json.dumps(content)) <= 2 * render.MAX_CONTENT_CHARS
-    assert render.content(text)["body"] == text
+    assert {sign for sign in text if sign.isalnum() and sign.isascii()} <= {
+        *reader.text,
+        *room_events.render_html(text),
+    }
+    for content in (room_events.text_content(text), room_events.edit_content(text)):
+        assert len(json.dumps(content)) <= 2 * room_events.MAX_CONTENT_CHARS
+    assert room_events.text_content(text)["body"] == text
 
 
 @pytest.mark.parametrize(
@@ -197,7 +201,7 @@ def test_whatever_is_said_is_shown_and_fits(text: str) -> None:
     ],
 )
 def test_every_refusal_has_its_meaning(status: int, errcode: str, expected: type[Exception]) -> None:
-    failure = matrix_client.refusal(status, errcode, "some\nwords", 3.0)
+    failure = matrix_client.explain_refusal(status, errcode, "some\nwords", 3.0)
     assert type(failure) is expected
     assert "some words" in str(failure)
     assert getattr(failure, "retry_after_s", None) == (3.0 if expected is NotTaken else None)
