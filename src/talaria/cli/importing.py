@@ -14,8 +14,7 @@ from talaria.cli import context, exits
 from talaria.cli.command_name import runnable
 from talaria.cli.command_output import json_option, print_json
 from talaria.cli.notices import Progress, say, show
-from talaria.compat.hermes_home.conversation_import import move
-from talaria.compat.hermes_home.receivers import NoReceiver, StoreReceiver
+from talaria.compat.hermes_home.conversation_import import NoReceiver, StoreReceiver, move
 from talaria.compat.hermes_home.report import Item, Verdict, mark_failed
 from talaria.compat.hermes_home.takeover import Ours, locate, take_files
 from talaria.config import paths

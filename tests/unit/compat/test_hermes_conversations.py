@@ -7,9 +7,8 @@ import pytest
 
 from talaria.cli import notices
 from talaria.cli.main import main
-from talaria.compat.hermes_home.conversation_import import move
+from talaria.compat.hermes_home.conversation_import import StoreReceiver, move
 from talaria.compat.hermes_home.hermes_database import HermesSession
-from talaria.compat.hermes_home.receivers import StoreReceiver
 from talaria.compat.hermes_home.report import Item
 from talaria.core.entries import Recorded
 from talaria.core.errors import StoreUnavailable
