@@ -15,8 +15,8 @@ from talaria.agent.hooks import Hooks
 from talaria.compat.hermes.bound import Bound, bind, release
 from talaria.compat.hermes.finder import PluginEnvironment
 from talaria.compat.hermes.moving_in import move_in
-from talaria.compat.hermes.platforms.arrival_filter import HOOK, apply_answers, to_event
-from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
+from talaria.compat.hermes.platforms.incoming_events import HOOK, apply_answers, to_event
+from talaria.compat.hermes.platforms.plugin_platforms import PluginPlatform, plugin_platforms
 from talaria.compat.hermes.plugin_home import PluginHome, merge
 from talaria.config import paths
 from talaria.config.schema import BUILTIN_ENGINE, Config, ProviderConfig

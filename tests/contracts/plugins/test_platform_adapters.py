@@ -15,7 +15,7 @@ from tests.contracts.plugins.conftest import Install, OpenWorld, module
 from tests.contracts.plugins.courier_service import PICTURE, CourierService
 from tests.waiting import until
 
-from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
+from talaria.compat.hermes.platforms.plugin_platforms import PluginPlatform, plugin_platforms
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadConfig
 from talaria.platforms.base import (
