@@ -322,7 +322,7 @@ async def test_one_account_is_used_by_one_at_a_time(
 ) -> None:
     script = """
 import sys
-from talaria.compat.hermes.aliases.gateway_status import acquire_scoped_lock
+from talaria.compat.hermes.aliases.hermes_gateway import acquire_scoped_lock
 print(acquire_scoped_lock("courier-token", sys.argv[1]), flush=True)
 sys.stdin.read()
 """

@@ -326,7 +326,7 @@ async def test_a_plugin_asks_a_model_from_its_loop(alias: Import, application: A
 async def test_the_settings_choose_the_model_and_that_is_said_once(
     alias: Import, application: Application, caplog: pytest.LogCaptureFixture
 ) -> None:
-    importlib.reload(importlib.import_module("talaria.compat.hermes.aliases.agent_auxiliary_client"))
+    importlib.reload(importlib.import_module("talaria.compat.hermes.aliases.hermes_agent"))
     client = alias("agent.auxiliary_client")
     with caplog.at_level(logging.WARNING):
         await asyncio.to_thread(client.call_llm, messages=HELLO, temperature=1.0)
@@ -670,7 +670,7 @@ async def test_a_secret_that_is_saved_is_known_at_once(
     assert config.get_env_value("ACME_KEY") == "k 1 # no comment"
     assert config.get_env_value("OTHER_KEY") == "new"
     assert config.get_env_value("OURS_KEY") == "theirs"
-    assert "change it there, it counts more" in capsys.readouterr().err
+    assert "which has priority: change it there" in capsys.readouterr().err
     assert "ACME_KEY" not in os.environ
     assert file.stat().st_mode & 0o777 == 0o600
     assert (application.home / ".env").read_text() == "OURS_KEY=ours\n"

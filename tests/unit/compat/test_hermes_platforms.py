@@ -17,13 +17,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from talaria.compat.hermes import finder
-from talaria.compat.hermes.aliases import gateway_platforms_helpers as helpers
-from talaria.compat.hermes.aliases import gateway_status as status
-from talaria.compat.hermes.aliases import gateway_whatsapp_identity as whatsapp
-from talaria.compat.hermes.aliases import hermes_cli_middleware as middleware
-from talaria.compat.hermes.aliases import hermes_cli_setup as setup
-from talaria.compat.hermes.aliases.gateway_config import HomeChannel, Platform, PlatformConfig
-from talaria.compat.hermes.aliases.gateway_platforms_base import (
+from talaria.compat.hermes.aliases import hermes_cli_config as setup
+from talaria.compat.hermes.aliases import hermes_cli_plugins as middleware
+from talaria.compat.hermes.aliases import hermes_gateway as status
+from talaria.compat.hermes.aliases import hermes_gateway as whatsapp
+from talaria.compat.hermes.aliases import hermes_platforms as helpers
+from talaria.compat.hermes.aliases.hermes_gateway import (
+    HomeChannel,
+    Platform,
+    PlatformConfig,
+    SessionSource,
+    build_session_key,
+)
+from talaria.compat.hermes.aliases.hermes_platforms import (
     BasePlatformAdapter,
     MessageEvent,
     MessageType,
@@ -35,7 +41,6 @@ from talaria.compat.hermes.aliases.gateway_platforms_base import (
     resolve_channel_prompt,
     utf16_len,
 )
-from talaria.compat.hermes.aliases.gateway_session import SessionSource, build_session_key
 from talaria.compat.hermes.platforms.incoming_events import to_arrival
 from talaria.compat.hermes.platforms.plugin_platforms import config_of, settings_of
 from talaria.compat.hermes.platforms.send_outcomes import read_sent_id

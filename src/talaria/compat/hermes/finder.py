@@ -23,32 +23,18 @@ _ALIASES = "talaria.compat.hermes.aliases"
 PACKAGES = ("agent", "gateway", "gateway.platforms", "hermes_cli", "plugins", "providers", "tools")
 """Empty but for their modules, unless they are one, too."""
 MODULES = {
-    "agent.auxiliary_client": "agent_auxiliary_client",
-    "agent.context_engine": "agent_context_engine",
-    "agent.memory_provider": "agent_memory_provider",
-    "agent.redact": "agent_redact",
-    "agent.usage_pricing": "agent_usage_pricing",
-    "gateway.config": "gateway_config",
-    "gateway.platform_registry": "gateway_platform_registry",
-    "gateway.platforms.base": "gateway_platforms_base",
-    "gateway.platforms.helpers": "gateway_platforms_helpers",
-    "gateway.run": "gateway_run",
-    "gateway.session": "gateway_session",
-    "gateway.session_context": "gateway_session_context",
-    "gateway.status": "gateway_status",
-    "gateway.whatsapp_identity": "gateway_whatsapp_identity",
-    "hermes_cli.commands": "hermes_cli_commands",
-    "hermes_cli.config": "hermes_cli_config",
-    "hermes_cli.middleware": "hermes_cli_middleware",
-    "hermes_cli.plugins": "hermes_cli_plugins",
-    "hermes_cli.setup": "hermes_cli_setup",
-    "hermes_constants": "hermes_constants",
+    **dict.fromkeys(("agent.auxiliary_client", "agent.usage_pricing", "agent.redact"), "hermes_agent"),
+    **dict.fromkeys(("agent.context_engine", "agent.memory_provider"), "hermes_agent"),
+    **dict.fromkeys(("gateway.config", "gateway.platform_registry", "gateway.status"), "hermes_gateway"),
+    **dict.fromkeys(("gateway.session", "gateway.session_context", "gateway.run"), "hermes_gateway"),
+    "gateway.whatsapp_identity": "hermes_gateway",
+    **dict.fromkeys(("gateway.platforms.base", "gateway.platforms.helpers"), "hermes_platforms"),
+    **dict.fromkeys(("hermes_cli.config", "hermes_cli.setup", "hermes_constants"), "hermes_cli_config"),
+    **dict.fromkeys(("hermes_cli.commands", "hermes_cli.middleware", "hermes_cli.plugins"), "hermes_cli_plugins"),
+    **dict.fromkeys(("plugins.context_engine", "providers", "providers.base", "tools.registry"), "hermes_cli_plugins"),
     "hermes_state": "hermes_state",
-    "plugins.context_engine": "plugins_context_engine",
-    "providers": "providers",
-    "providers.base": "providers",
-    "tools.registry": "tools_registry",
 }
+"""Which file in `aliases/` serves each module; one that serves several shows all its names in each."""
 
 
 class AliasFinder(MetaPathFinder, Loader):

@@ -69,7 +69,7 @@ log = logging.getLogger(__name__)
 async def call_within(work: Callable[[], Awaitable[Any]], seconds: float, clock: Clock) -> Any:
     """Raises `PluginError`, and nothing else. What has not returned in time is cancelled, and left alone."""
 
-    async def contained() -> Any:
+    async def contain_work() -> Any:
         try:
             return await work()
         except (asyncio.CancelledError, GeneratorExit, PluginError):
@@ -77,7 +77,7 @@ async def call_within(work: Callable[[], Awaitable[Any]], seconds: float, clock:
         except BaseException as fault:  # also SystemExit: a plugin must not stop the loop
             raise plugin_error(fault) from fault
 
-    running = asyncio.ensure_future(contained())
+    running = asyncio.ensure_future(contain_work())
     try:
         is_in_time = await wait_for_end(running, seconds, clock)
     finally:

@@ -11,9 +11,13 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from talaria.compat.hermes.aliases.gateway_config import Platform, PlatformConfig
-from talaria.compat.hermes.aliases.gateway_session import SessionSource
-from talaria.compat.hermes.aliases.gateway_status import acquire_scoped_lock, release_scoped_lock
+from talaria.compat.hermes.aliases.hermes_gateway import (
+    Platform,
+    PlatformConfig,
+    SessionSource,
+    acquire_scoped_lock,
+    release_scoped_lock,
+)
 from talaria.platforms.splitting import split
 
 

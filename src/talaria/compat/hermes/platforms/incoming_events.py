@@ -17,9 +17,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from talaria.compat.hermes.aliases.gateway_config import Platform
-from talaria.compat.hermes.aliases.gateway_session import SessionSource
-from talaria.compat.hermes.aliases.hermes_constants import get_hermes_dir
+from talaria.compat.hermes.aliases.hermes_cli_config import get_hermes_dir
+from talaria.compat.hermes.aliases.hermes_gateway import Platform, SessionSource
 from talaria.compat.hermes.platforms.adapter import MessageEvent, MessageType
 from talaria.core.clock import SystemClock
 from talaria.core.errors import ToolFailed

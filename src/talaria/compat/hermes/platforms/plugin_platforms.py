@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import msgspec
 
-from talaria.compat.hermes.aliases.gateway_config import HomeChannel, PlatformConfig
-from talaria.compat.hermes.aliases.gateway_config import Platform as PlatformName
 from talaria.compat.hermes.aliases.hermes_cli_config import load_config
+from talaria.compat.hermes.aliases.hermes_gateway import HomeChannel, PlatformConfig
+from talaria.compat.hermes.aliases.hermes_gateway import Platform as PlatformName
 from talaria.compat.hermes.platforms.adapted import AdaptedPlatform, Tell
 from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter
 from talaria.compat.hermes.platforms.send_outcomes import to_safe_line

@@ -7,7 +7,7 @@ connection) and what may have been (it broke off, or timed out).
 from collections.abc import Sequence
 from typing import Any
 
-from talaria.compat.hermes.aliases.agent_redact import redact_sensitive_text
+from talaria.compat.hermes.aliases.hermes_agent import redact_sensitive_text
 from talaria.core.plugin_calls import PluginError, as_text, contain
 from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Rejected, SentId, Unsure
 from talaria.providers.provider_failures import redact_secrets
