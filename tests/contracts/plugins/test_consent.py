@@ -290,7 +290,7 @@ async def test_in_safe_mode_nothing_is_loaded_and_that_is_the_reason_given(
 
 async def test_an_enabled_plugin_that_is_not_there_is_told_of(world: OpenWorld) -> None:
     async with world("ghost") as one:
-        assert one.told == ["Plugin ghost is enabled, but is nowhere to be found."]
+        assert one.told == ["Plugin ghost is enabled, but was not found."]
 
 
 async def test_a_record_of_consents_that_is_damaged_lets_nobody_in(
