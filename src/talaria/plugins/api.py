@@ -16,7 +16,7 @@ from talaria.plugins.registered import (
     PluginSkill,
     PluginTool,
     Registered,
-    flaw,
+    find_flaw,
 )
 from talaria.tools.function import BadSchema, parse_schema
 
@@ -133,7 +133,7 @@ class PluginContext:
             self._refuse(f"{name!r} cannot be the name of a talaria command")
             return
         about = as_text(help or description or "")
-        self.registered.cli.append(PluginCli(name, about, setup_fn or nothing, handler_fn))
+        self.registered.cli.append(PluginCli(name, about, setup_fn or do_nothing, handler_fn))
 
     def register_skill(self, name: str, path: str | Path, description: str = "") -> None:
         file = Path(path)
@@ -182,7 +182,7 @@ class PluginContext:
             install_hint=install_hint or "",
             **cast("dict[str, Any]", {"plugin_name": self.manifest.name, **entry_kwargs}),
         )
-        problem = flaw(entry)
+        problem = find_flaw(entry)
         if problem:
             self._refuse(problem)
         else:
@@ -218,5 +218,5 @@ def _has(one: object, *names: str) -> bool:
     return all(getattr(one, name, None) is not None for name in names)
 
 
-def nothing(_: Any) -> None:
+def do_nothing(_: Any) -> None:
     """Stands in for optional functions."""

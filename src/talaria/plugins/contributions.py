@@ -206,7 +206,7 @@ def find_by_name(name: str, table: Mapping[str, Plugin]) -> Plugin | None:
     return table.get(name) or next((plugin for plugin in table.values() if name in plugin.names), None)
 
 
-async def usable(offered: Iterable[OfferedTool], clock: Clock) -> list[Tool]:
+async def select_usable(offered: Iterable[OfferedTool], clock: Clock) -> list[Tool]:
     """Those that can be used now, by their own checks."""
 
     def passes(check: Callable[[], object], plugin: Plugin) -> bool:

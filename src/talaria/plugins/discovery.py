@@ -174,7 +174,7 @@ class FoundPlugin:
     entry_point: EntryPoint | None = None
     problem: str = ""
     """Why it cannot be used at all."""
-    behind: "FoundPlugin | None" = None
+    replaces: "FoundPlugin | None" = None
     """The plugin with the same key that this package would replace."""
 
     @property
@@ -251,7 +251,7 @@ def discover(places: Places) -> dict[str, FoundPlugin]:
         if point.dist is not None:
             facts = point.dist.metadata
             about = PluginManifest(point.name, point.dist.version, str(facts["Summary"]) if "Summary" in facts else "")
-        found[point.name] = FoundPlugin(point.name, "package", about, entry_point=point, behind=found.get(point.name))
+        found[point.name] = FoundPlugin(point.name, "package", about, entry_point=point, replaces=found.get(point.name))
     return found
 
 
@@ -259,7 +259,7 @@ def find_shared_names(found: Mapping[str, FoundPlugin]) -> AbstractSet[str]:
     """Names that more than one plugin has."""
     owners: dict[str, set[str]] = {}
     for one in found.values():
-        for each in (one, one.behind):
+        for each in (one, one.replaces):
             for name in each.names if each else ():
                 owners.setdefault(name, set()).add(one.key)
     return {name for name, keys in owners.items() if len(keys) > 1}

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 from talaria.context.engine import ContextEngine
 from talaria.core.plugin_calls import PluginError
-from talaria.plugins.api import PluginContext, nothing
+from talaria.plugins.api import PluginContext, do_nothing
 from talaria.plugins.discovery import MODELS, FoundPlugin
 from talaria.plugins.registered import Registered
 from talaria.runtime.commands import normalise
@@ -66,7 +66,7 @@ def import_and_register(found: FoundPlugin, ctx: PluginContext, module: str) -> 
         if not isinstance(loaded, ModuleType):
             register: object = loaded
         elif found.manifest.kind == "model-provider" or found.category == MODELS:
-            register = getattr(loaded, "register", nothing)  # it registers while it is imported
+            register = getattr(loaded, "register", do_nothing)  # it registers while it is imported
         else:
             register = getattr(loaded, "register", None) or _find_engine(loaded)
         if not callable(register):
@@ -84,7 +84,7 @@ def being_loaded(ctx: PluginContext) -> Generator[None]:
         loading.reset(token)
 
 
-def why(fault: PluginError, found: FoundPlugin) -> str:
+def explain_failure(fault: PluginError, found: FoundPlugin) -> str:
     """Why it could not be loaded; follows its name."""
     missing = fault.__cause__
     if not isinstance(missing, ModuleNotFoundError) or not missing.name:
@@ -145,7 +145,7 @@ def _find_engine(module: ModuleType) -> Register | None:
 # One engine, or memory provider, for each live session. Off the event loop.
 
 
-def fresh(is_one: Callable[[object], bool], registered: T, register_again: Callable[[], T | None]) -> T | None:
+def make_fresh(is_one: Callable[[object], bool], registered: T, register_again: Callable[[], T | None]) -> T | None:
     """Another instance: a clone that it makes itself, its class's own deep copy, one from running `register` again with
     a context that only collects, or a plain deep copy; None if none of these works, and all sessions must share it."""
     ways: list[tuple[str, Callable[[], Any]]] = []

@@ -38,7 +38,7 @@ class HookTable:
         self.callbacks: dict[str, list[Callback]] = {}
         self.problems = problems
         self._owners: dict[int, tuple[str, BackgroundLoop]] = {}
-        self._nobodys = ("?", BackgroundLoop())
+        self._unowned = ("?", BackgroundLoop())
         """For callbacks that were put into the table directly."""
         self._hanging: set[int] = set()
         self._clock = clock
@@ -61,7 +61,7 @@ class HookTable:
                 del self.callbacks[name]
 
     def close(self) -> None:
-        self._nobodys[1].close()
+        self._unowned[1].close()
 
     async def invoke(self, name: str, **facts: Any) -> list[Any]:
         """The answers, in the order of registration."""
@@ -69,7 +69,7 @@ class HookTable:
         for callback in tuple(self.callbacks.get(name, ())):
             if id(callback) in self._hanging:
                 continue
-            owner, background = self._owners.get(id(callback), self._nobodys)
+            owner, background = self._owners.get(id(callback), self._unowned)
             call = partial(_call_back, callback, facts, background)
             ended = partial(self._hanging.discard, id(callback))
             try:
@@ -184,12 +184,12 @@ class PluginHooks:
         self, context: SessionContext, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
     ) -> None:
         if outcome == "completed" and self._has("post_llm_call"):
-            told = {
+            facts = {
                 "user_message": asked,
                 "assistant_response": answer,
                 "conversation_history": to_dicts(history, with_context=False),
             }
-            await self._fire("post_llm_call", context, **told)
+            await self._fire("post_llm_call", context, **facts)
         await self._fire(
             "on_session_end", context, completed=outcome == "completed", interrupted=outcome == "interrupted"
         )
@@ -214,25 +214,25 @@ class PluginHooks:
         self._requests += 1
         if self._has("pre_api_request"):
             sent = to_dicts(messages)
-            told = {"request_messages": sent, "message_count": len(sent), "user_message": self._asked}
-            await self._fire("pre_api_request", context, **self._request(context, endpoint), **told)
+            facts = {"request_messages": sent, "message_count": len(sent), "user_message": self._asked}
+            await self._fire("pre_api_request", context, **self._request(context, endpoint), **facts)
 
     async def after_request(
         self, context: SessionContext, endpoint: Endpoint, answer: Assistant, seconds: float
     ) -> None:
         if self._has("post_api_request"):
-            told = {
+            facts = {
                 "usage": as_dict(canonical(answer.usage)) if answer.usage else {},
                 "api_duration": seconds,
                 "assistant_message": to_dicts([answer])[0],
                 "assistant_content": answer.text,
                 "finish_reason": _FINISH.get(answer.stop, "stop"),
             }
-            await self._fire("post_api_request", context, **self._request(context, endpoint), **told)
+            await self._fire("post_api_request", context, **self._request(context, endpoint), **facts)
 
     async def request_failed(self, context: SessionContext, endpoint: Endpoint, failure: Exception) -> None:
-        told = {"error": str(failure), "error_type": type(failure).__name__}
-        await self._fire("api_request_error", context, **self._request(context, endpoint), **told)
+        facts = {"error": str(failure), "error_type": type(failure).__name__}
+        await self._fire("api_request_error", context, **self._request(context, endpoint), **facts)
 
     def _request(self, context: SessionContext, endpoint: Endpoint) -> dict[str, Any]:
         return {
@@ -250,8 +250,8 @@ class PluginHooks:
     async def before_call(self, context: SessionContext, call: ToolCall) -> Objection | None:
         if not self._has("pre_tool_call"):
             return None
-        told = self._call(context, call)
-        for answer in await self._fire("pre_tool_call", context, **told):
+        facts = self._call(context, call)
+        for answer in await self._fire("pre_tool_call", context, **facts):
             fields = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
             action, message = fields.get("action"), fields.get("message")
             if not isinstance(action, str):
@@ -263,7 +263,7 @@ class PluginHooks:
 
         def find_change() -> Change | None:
             """Some plugins write into the arguments that they are shown."""
-            written = json.dumps(told["args"], default=str)
+            written = json.dumps(facts["args"], default=str)
             return Change(written) if json.loads(written) != _arguments(call) else None
 
         return await self._table.read(find_change)
@@ -271,17 +271,17 @@ class PluginHooks:
     async def after_call(
         self, context: SessionContext, call: ToolCall, result: ToolResult, seconds: float
     ) -> ToolResult:
-        told = self._call(context, call)
+        facts = self._call(context, call)
         if call.name == "terminal" and self._has("transform_terminal_output"):
-            command = {"command": told["args"].get("command", ""), "output": result.text, "env_type": "local"}
+            command = {"command": facts["args"].get("command", ""), "output": result.text, "env_type": "local"}
             found = _EXIT_CODE.search(result.text)
             command["returncode"] = int(found[1]) if found else None  # None: it was stopped, or never started
             result = _replace_text(result, await self._fire("transform_terminal_output", context, **command))
         status = {"duration_ms": round(seconds * 1000), "status": "ok", "error_type": None, "error_message": None}
         if result.is_error or result.text.startswith('{"error":'):  # as tools of plugins report errors
             status |= {"status": "error", "error_type": "ToolFailed", "error_message": result.text}
-        await self._fire("post_tool_call", context, **told, result=result.text, **status)
-        answers = await self._fire("transform_tool_result", context, **told, result=result.text, **status)
+        await self._fire("post_tool_call", context, **facts, result=result.text, **status)
+        answers = await self._fire("transform_tool_result", context, **facts, result=result.text, **status)
         return _replace_text(result, answers)
 
     def _call(self, context: SessionContext, call: ToolCall) -> dict[str, Any]:
@@ -291,7 +291,7 @@ class PluginHooks:
     def _has(self, name: str) -> bool:
         return bool(self._table.callbacks.get(name))
 
-    async def _fire(self, name: str, context: SessionContext, **told: Any) -> list[Any]:
+    async def _fire(self, name: str, context: SessionContext, **facts: Any) -> list[Any]:
         if not self._has(name):
             return []
         where = {
@@ -303,7 +303,7 @@ class PluginHooks:
             "platform": context.platform,
             "model": context.model,
         }
-        return await self._table.invoke(name, **{**where, **told})
+        return await self._table.invoke(name, **{**where, **facts})
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from talaria.plugins import consent
 from talaria.plugins.api import PluginContext, Services
 from talaria.plugins.consent import CACHE, SKIPPED, Consents, PluginConsent
 from talaria.plugins.discovery import ENGINES, MODELS, FoundPlugin, Single, find_shared_names, own_names
-from talaria.plugins.loading import LOAD_S, Register, being_loaded, import_and_register, module_for, why
+from talaria.plugins.loading import LOAD_S, Register, being_loaded, explain_failure, import_and_register, module_for
 from talaria.plugins.plugin_hooks import FIRED, HookTable
 from talaria.plugins.registered import Problems, Registered, engine_name, memory_name
 
@@ -156,10 +156,10 @@ class PluginSelection:
     def _select(self, found: FoundPlugin, consents: Consents) -> Plugin:
         """A package replaces a folder of the same key only if the person has agreed to the package."""
         plugin = self._check(found, consents)
-        if plugin.status == "loaded" or found.behind is None:
+        if plugin.status == "loaded" or found.replaces is None:
             return plugin
-        behind = self._select(found.behind, consents)
-        return behind if behind.status == "loaded" else plugin
+        replaced = self._select(found.replaces, consents)
+        return replaced if replaced.status == "loaded" else plugin
 
     def _check(self, found: FoundPlugin, consents: Consents) -> Plugin:
         """A name in the settings is consent to what is there now; it does not cover what changes later."""
@@ -284,7 +284,7 @@ class PluginHost:
                 )
         except PluginError as fault:
             plugin.status = "failed"
-            plugin.problems.append(why(fault, plugin.found))
+            plugin.problems.append(explain_failure(fault, plugin.found))
             log.warning("plugin %s %s", plugin.key, fault, exc_info=True)
             return
         plugin.registered = ctx.registered
@@ -326,7 +326,7 @@ class PluginHost:
             yield from ((plugin.key, problem) for problem in plugin.problems)
         yield from self.faults
 
-    def again(self, plugin: Plugin) -> Registered:
+    def register_again(self, plugin: Plugin) -> Registered:
         """What it registers when it is asked again; nothing else takes effect. Off the event loop, one at a time."""
         if plugin.register is None or not self._asking_again.acquire(timeout=AGAIN_S):
             raise PluginError("cannot be asked again")

@@ -127,7 +127,7 @@ class PlatformEntry:
     standalone_sender_fn: Callable[..., Awaitable[Any]] | None = None
 
 
-def flaw(entry: PlatformEntry) -> str:
+def find_flaw(entry: PlatformEntry) -> str:
     """Why it cannot be used; empty if it can."""
     if not isinstance(entry.name, str) or not _NAME.fullmatch(entry.name):  # pyright: ignore[reportUnnecessaryIsInstance]
         return f"{as_text(entry.name)!r} cannot be the name of a platform"

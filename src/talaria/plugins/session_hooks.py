@@ -12,7 +12,7 @@ from talaria.core.fs import read_text
 from talaria.core.ids import SessionId
 from talaria.core.messages import Message
 from talaria.memory.memory_host import MemoryHost
-from talaria.plugins.contributions import Contributions, usable
+from talaria.plugins.contributions import Contributions, select_usable
 from talaria.plugins.plugin_hooks import HookTable, PluginHooks
 from talaria.plugins.registered import PluginSkill
 from talaria.tools.base import NOTHING, READS, ApprovalOutcome, ApprovalRequest, Tool
@@ -57,7 +57,7 @@ class SessionHooks(PluginHooks):
         self._tell(text)
 
     async def equip(self, context: SessionContext) -> Equipment:
-        tools = await usable(self._brought.tools, self._clock)
+        tools = await select_usable(self._brought.tools, self._clock)
         if self._brought.skills:
             tools.append(skill_tool(self._brought.skills))
         if self._memory is None:

@@ -606,7 +606,7 @@ def register(ctx):
         host = one.extensions.host
         host.hooks.callbacks["pre_tool_call"].append(print)
         del host.hooks.callbacks["post_tool_call"]
-        host.again(host.plugins["careless"])
+        host.register_again(host.plugins["careless"])
         assert module("careless").SEEN == [0, 2]
         assert print in host.hooks.callbacks["pre_tool_call"]
         assert set(host.hooks.callbacks) == {"pre_tool_call"}

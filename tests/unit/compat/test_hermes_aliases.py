@@ -26,7 +26,7 @@ from talaria.core.messages import ToolCall, Usage
 from talaria.core.plugin_calls import BackgroundLoop
 from talaria.memory.base import MemoryProvider
 from talaria.plugins.bridge import Bridge
-from talaria.plugins.contributions import gather, usable
+from talaria.plugins.contributions import gather, select_usable
 from talaria.plugins.discovery import Places, discover
 from talaria.plugins.plugin_host import PluginHost, WantedPlugins
 from talaria.plugins.registered import ProviderProfile
@@ -145,7 +145,7 @@ class Application:
         self.brought = gather(self.host, set(), self.commands, SystemClock(), lambda _: False)
 
     async def serve(self, gate: Gate) -> None:
-        tools = Toolbox(await usable(self.brought.tools, SystemClock()))
+        tools = Toolbox(await select_usable(self.brought.tools, SystemClock()))
         executor = Executor(tools, gate, Scope(SessionId("s1"), self.home, self.home))
         current_session.set(CurrentSession(SessionId("s1"), "telegram:7", "telegram", "anna", lambda: executor))
 

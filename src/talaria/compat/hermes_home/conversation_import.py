@@ -51,7 +51,7 @@ _ORIGINS: dict[str, TurnOrigin] = {
 }
 
 
-def journal(rows: Sequence[MessageRow], source: str) -> list[Recorded]:
+def make_journal(rows: Sequence[MessageRow], source: str) -> list[Recorded]:
     """Empty if nothing was said. The journal has what Hermes archived, too; the model reads what it read last. Pure."""
     is_shortened = any(not row.is_live for row in rows)
     whole = exchanges(_originals(rows) if is_shortened else rows)
@@ -75,8 +75,8 @@ def journal(rows: Sequence[MessageRow], source: str) -> list[Recorded]:
     return [Recorded(seq, at, entry) for seq, (at, entry) in enumerate(entries, 1)]
 
 
-def _messages(told: Iterable[ImportedExchange]) -> list[Message]:
-    return [message for exchange in told for _, message in exchange.said]
+def _messages(imported: Iterable[ImportedExchange]) -> list[Message]:
+    return [message for exchange in imported for _, message in exchange.said]
 
 
 def _originals(rows: Iterable[MessageRow]) -> Iterator[MessageRow]:
@@ -123,7 +123,7 @@ class Receiver(Protocol):
     """Where conversations go: into our store or, in a dry run, nowhere."""
 
     async def has(self, id: str) -> bool: ...
-    async def take(self, row: HermesSession, told: list[Recorded]) -> bool:
+    async def take(self, row: HermesSession, entries: list[Recorded]) -> bool:
         """False: it is already there."""
         ...
 
@@ -152,7 +152,7 @@ class Tally:
                     yield mark_failed(Item("conversations", name, "left"), problem)
 
 
-async def move(file: Path, receiver: Receiver, progress: Progress) -> list[Item]:
+async def import_conversations(file: Path, receiver: Receiver, progress: Progress) -> list[Item]:
     """If the file cannot be read any further, that is the last item, after what was taken until then."""
     tally = Tally()
     try:
@@ -173,14 +173,14 @@ async def _move_session(row: HermesSession, state: StateFile, receiver: Receiver
     if await receiver.has(row.id):
         return "there"
     try:
-        told = await in_thread(lambda: journal(state.messages(row), row.source))
+        entries = await in_thread(lambda: make_journal(state.messages(row), row.source))
     except StoreDamaged:
         return "damaged"
-    if not told or not row.id:
+    if not entries or not row.id:
         return "empty"
-    if not await receiver.take(row, told):
+    if not await receiver.take(row, entries):
         return "there"
-    tally.messages += sum(isinstance(recorded.entry, MessageAdded) for recorded in told)
+    tally.messages += sum(isinstance(recorded.entry, MessageAdded) for recorded in entries)
     return "taken"
 
 
@@ -200,9 +200,9 @@ class StoreReceiver:
     async def has(self, id: str) -> bool:
         return await self._sessions.get(SessionId(id)) is not None
 
-    async def take(self, row: HermesSession, told: list[Recorded]) -> bool:
+    async def take(self, row: HermesSession, entries: list[Recorded]) -> bool:
         session = await in_thread(lambda: self._make_session(row))
-        return await self._sessions.adopt(session, row.at or told[0].at, told)
+        return await self._sessions.adopt(session, row.at or entries[0].at, entries)
 
     def _make_session(self, row: HermesSession) -> NewSession:
         """A folder that no longer exists is replaced by the person's home: the tools need one."""
@@ -233,7 +233,7 @@ class NoReceiver:
             self._known = await in_thread(lambda: _read_session_ids(self._database))
         return id in self._known
 
-    async def take(self, row: HermesSession, told: list[Recorded]) -> bool:  # noqa: ARG002
+    async def take(self, row: HermesSession, entries: list[Recorded]) -> bool:  # noqa: ARG002
         return True
 
 

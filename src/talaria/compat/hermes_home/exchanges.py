@@ -283,8 +283,9 @@ def _make_exchange(group: _Group, ids: _CallIds, now: float) -> ImportedExchange
 def _take_result(results: list[MessageRow], asked: ImportedCall) -> MessageRow | None:
     """Removes the result of this call from `results`: by its id, else the first of the same tool without an id."""
     same = (row for row in results if asked.id and clean_text(row.call_id).strip() == asked.id)
-    nobodys = (row for row in results if not row.call_id.strip() and clean_text(row.tool).strip() in ("", asked.name))
-    found = next(chain(same, nobodys), None)
+    names = ("", asked.name)
+    without_id = (row for row in results if not row.call_id.strip() and clean_text(row.tool).strip() in names)
+    found = next(chain(same, without_id), None)
     if found is not None:
         results.remove(found)
     return found

@@ -90,7 +90,7 @@ class Tree:
         return self.size_bytes > MAX_FOLDER_BYTES or len(self.files) > MAX_FOLDER_FILES
 
 
-def tree(folder: Root) -> Tree:
+def list_tree(folder: Root) -> Tree:
     """Raises `OSError`."""
     files, links, odd, size = list[str](), dict[str, str](), list[str](), 0
     for name in _names(folder, ""):
@@ -127,7 +127,7 @@ def _names(folder: Root, around: str) -> Iterator[str]:
 def folder_step(kind: str, name: str, way: Way) -> ImportStep:
     try:
         with Root.open(way.root) as root, root.folder(way.name) as source:
-            found = tree(source)
+            found = list_tree(source)
             is_same = way.is_taken and not found.is_too_large and _has_files(way.target, source, found)
     except OSError as fault:
         return make_left_step(kind, name, f"cannot be read: {fault.strerror}")

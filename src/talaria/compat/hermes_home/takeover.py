@@ -68,7 +68,7 @@ class Ours:
         return cls(home, read_yaml(paths.config_file(home)), read_env(paths.secrets_file(home)), environment)
 
 
-def take_files(root: Path, ours: Ours, *, with_keys: bool, is_dry_run: bool) -> list[Item]:
+def import_files(root: Path, ours: Ours, *, with_keys: bool, is_dry_run: bool) -> list[Item]:
     """Imports everything but the conversations."""
     problems: list[Item] = []
     theirs: Document = {}

@@ -170,8 +170,8 @@ def settings_of(
     homes = (raw.get("home_channel"), seed.get("home_channel"), environment.get(entry.cron_deliver_env_var))
     home = next((one for one in homes if one), "")
     if isinstance(home, Mapping):  # as Hermes writes it; ours is `CHAT` or `CHAT:THREAD`
-        told = cast("Mapping[str, Any]", home)
-        where = Address(entry.name, as_text(told.get("chat_id") or ""), as_text(told.get("thread_id") or ""))
+        fields = cast("Mapping[str, Any]", home)
+        where = Address(entry.name, as_text(fields.get("chat_id") or ""), as_text(fields.get("thread_id") or ""))
         home = str(where).partition(":")[2] if where.chat else ""
     common["home_channel"] = as_text(home)
     try:
