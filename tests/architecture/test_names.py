@@ -16,9 +16,6 @@ FAMILIES = ("store", "platforms")
 SAME_CLASS = {
     "Platform": "the port, and what Hermes' plugins import under that name",
 }
-SAME_MODULE = {
-    "gateway_status": "of ours, and what Hermes' plugins import under that name",
-}
 
 VERBS = {"embed", "exceed", "feed", "need", "proceed", "seed", "shed", "succeed"}
 """They end like a participle."""
@@ -50,7 +47,7 @@ def test_a_module_name_means_one_thing() -> None:
     for path in TREES:
         if path.stem not in ("__init__", "__main__", "base"):
             homes[path.stem].add(family(path))
-    doubles = {name: sorted(found) for name, found in homes.items() if len(found) > 1 and name not in SAME_MODULE}
+    doubles = {name: sorted(found) for name, found in homes.items() if len(found) > 1}
     assert doubles == {}
 
 

@@ -152,7 +152,7 @@ def test_folder_that_is_no_hermes_home_is_one_sentence(talaria: Talaria, tmp_pat
     for path in (tmp_path / "empty", tmp_path / "nowhere"):
         ended = talaria("import", "hermes", str(path))
         assert (ended.returncode, ended.stdout) == (2, "")
-        assert ended.stderr.startswith(f"talaria: {path} is no Hermes home: ")
+        assert ended.stderr.startswith(f"talaria: {path} is not a Hermes home: ")
         assert ended.stderr.count("\n") == 1
     assert not home.exists()
 
@@ -391,7 +391,7 @@ def test_log_without_its_index_is_one_sentence(
 
     report = document(talaria("import", "hermes", str(copy), "--json"), code=4)
 
-    assert "copy state.db-shm beside state.db-wal, too" in reason(report, "conversations", "state.db")
+    assert "copy state.db-shm as well as state.db-wal" in reason(report, "conversations", "state.db")
     assert not (copy / "state.db-shm").exists()
 
 
@@ -492,7 +492,7 @@ def test_nothing_of_ours_is_overwritten(talaria: Talaria, hermes: Hermes, home: 
     report = document(talaria("import", "hermes", "--json"))
 
     assert report["taken"] == report["there"] == []
-    assert reason(report, "skill", "knit") == f"{home / 'skills' / 'knit'} is another, and stays"
+    assert reason(report, "skill", "knit") == f"{home / 'skills' / 'knit'} is different and stays"
     assert {name: before[name] for name in before} == {name: contents(home)[name] for name in before}
 
 
@@ -552,7 +552,7 @@ def test_soul_that_hermes_wrote_itself_does_not_make_us_hermes(
 
     file = hermes.write("SOUL.md", "I am what I was made.\n")
     monkeypatch.setattr(home_files, "DEFAULT_SOUL", home_files.digest(file.read_text()))
-    (step,) = home_files.belongings(hermes.root, home)
+    (step,) = home_files.plan_files(hermes.root, home)
     assert (step.item.verdict, "says that it is Hermes" in step.item.reason) == ("left", True)
 
 
@@ -584,7 +584,7 @@ def test_keys_are_named_and_taken_only_on_request(talaria: Talaria, hermes: Herm
 
     assert names(report, "taken", "key") == ["OPENROUTER_API_KEY", "TELEGRAM_BOT_TOKEN", "OPENAI_BASE_URL"]
     assert names(report, "there", "key") == ["GROQ_API_KEY"]
-    assert "which stays" in reason(report, "key", "XAI_API_KEY")
+    assert "keeps it" in reason(report, "key", "XAI_API_KEY")
     assert sorted((home / ".env").read_text().splitlines()) == [
         "GROQ_API_KEY=same",
         "OPENAI_BASE_URL=http://box/v1",
@@ -677,9 +677,9 @@ def test_what_is_not_taken_is_named_with_the_way_to_get_it(talaria: Talaria, her
     assert (ended.returncode, ended.stderr) == (0, "")
     plugins = hermes.root / "plugins"
     for line in (
-        f"  plugin: loom\n    → code runs only if you say so: `talaria plugins install {plugins / 'loom'}`\n",
+        f"  plugin: loom\n    → its code runs only if you say so: `talaria plugins install {plugins / 'loom'}`\n",
         f"`talaria plugins install {plugins / 'memory' / 'yarn'}`\n",
-        "  plugin: spotify\n    → it was enabled; once it is installed: `talaria plugins enable spotify`\n",
+        "  plugin: spotify\n    → it was enabled; after installing it: `talaria plugins enable spotify`\n",
         f"`talaria -p work import hermes {hermes.root / 'profiles' / 'work'}`\n",
         "  file: cron (3 jobs)\n    → Talaria has no schedule yet\n",
         "  file: auth.json\n    → logins stay with Hermes",

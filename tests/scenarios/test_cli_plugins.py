@@ -514,7 +514,7 @@ def test_engines_and_memories_are_chosen_by_name(
     enabled("diary", memory("diary", "def system_prompt_block(self): return 'You keep a diary.'"))
     assert json.loads(talaria("plugins", "list", "--json").stdout)["choices"] == {
         "engine": [
-            ["compressor", "Built in: leaves out old tool output, then sums up the middle with a model."],
+            ["compressor", "Built in: leaves out old tool output, then summarizes the middle with a model."],
             ["pages", "A plugin."],
         ],
         "memory": [["diary", "A plugin."]],

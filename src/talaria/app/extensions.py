@@ -17,8 +17,8 @@ from talaria.agent.hooks import Hooks
 from talaria.compat.hermes.bound import Bound, bind, release
 from talaria.compat.hermes.finder import PluginEnvironment
 from talaria.compat.hermes.moving_in import move_in
-from talaria.compat.hermes.platforms.arrival_filter import HOOK, apply_answers, to_event
-from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
+from talaria.compat.hermes.platforms.incoming_events import HOOK, apply_answers, to_event
+from talaria.compat.hermes.platforms.plugin_platforms import PluginPlatform, plugin_platforms
 from talaria.compat.hermes.plugin_home import PluginHome, merge
 from talaria.config import paths
 from talaria.config.schema import BUILTIN_ENGINE, Config, ProviderConfig
@@ -39,7 +39,7 @@ from talaria.plugins.api import is_engine, is_memory
 from talaria.plugins.bridge import Bridge
 from talaria.plugins.contributions import Contributions, find_by_name, gather
 from talaria.plugins.discovery import Single, discover, places
-from talaria.plugins.loading import commands_of, fresh
+from talaria.plugins.loading import commands_of, make_fresh
 from talaria.plugins.plugin_host import Plugin, PluginHost, WantedPlugins
 from talaria.plugins.registered import WIRES, ProviderProfile, Registered, find_overridden
 from talaria.plugins.services import PluginServices, look_up
@@ -180,10 +180,10 @@ class Extensions:
         runs = [plugin.registered]
 
         def register_again() -> T | None:
-            runs.append(self.host.again(plugin))
+            runs.append(self.host.register_again(plugin))
             return part(runs[-1])
 
-        made = await run_within(lambda: fresh(is_one, registered, register_again), BUILD_S, self.clock)
+        made = await run_within(lambda: make_fresh(is_one, registered, register_again), BUILD_S, self.clock)
         if made is not None:
             run = next((one for one in runs if part(one) is made), plugin.registered)
             return HostedPlugin(made, SerialExecutor(self.clock)), run

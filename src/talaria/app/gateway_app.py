@@ -8,7 +8,7 @@ from typing import Any
 
 from talaria.app.build import Application, open_application, reconfigure
 from talaria.app.settings import Settings
-from talaria.compat.hermes.platforms.offered import PluginPlatform
+from talaria.compat.hermes.platforms.plugin_platforms import PluginPlatform
 from talaria.config.secrets import find_secrets
 from talaria.core.clock import Clock
 from talaria.core.errors import BadConfig

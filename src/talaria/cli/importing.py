@@ -14,10 +14,9 @@ from talaria.cli import context, exits
 from talaria.cli.command_name import runnable
 from talaria.cli.command_output import json_option, print_json
 from talaria.cli.notices import Progress, say, show
-from talaria.compat.hermes_home.conversation_import import move
-from talaria.compat.hermes_home.receivers import NoReceiver, StoreReceiver
+from talaria.compat.hermes_home.conversation_import import NoReceiver, StoreReceiver, import_conversations
 from talaria.compat.hermes_home.report import Item, Verdict, mark_failed
-from talaria.compat.hermes_home.takeover import Ours, locate, take_files
+from talaria.compat.hermes_home.takeover import Ours, import_files, locate
 from talaria.config import paths
 from talaria.core.clock import SystemClock
 from talaria.core.errors import TalariaError
@@ -48,7 +47,7 @@ def hermes(ctx: click.Context, path: Path | None, is_dry_run: bool, with_keys: b
     home = context.home(ctx)
     root = locate(path, os.environ, home)
     ours = Ours.read(home, read_settings(home).environment)
-    items = take_files(root, ours, with_keys=with_keys, is_dry_run=is_dry_run)
+    items = import_files(root, ours, with_keys=with_keys, is_dry_run=is_dry_run)
     database = root / "state.db"
     if database.exists():
         try:
@@ -75,10 +74,10 @@ def hermes(ctx: click.Context, path: Path | None, is_dry_run: bool, with_keys: b
 async def _move_conversations(file: Path, home: Path, *, is_dry_run: bool) -> list[Item]:
     with Progress("Importing conversations") as progress:
         if is_dry_run:
-            return await move(file, NoReceiver(paths.database_file(home)), progress)
+            return await import_conversations(file, NoReceiver(paths.database_file(home)), progress)
         async with open_store(home) as store:
             toolbox = Toolbox(builtin_tools(store, read_settings(home), SystemClock()))
-            return await move(file, StoreReceiver(store.sessions, toolbox, home), progress)
+            return await import_conversations(file, StoreReceiver(store.sessions, toolbox, home), progress)
 
 
 def _format_items(items: Sequence[Item]) -> Iterator[str]:

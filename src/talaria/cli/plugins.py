@@ -187,8 +187,8 @@ def disable(ctx: click.Context, name: str) -> None:
 def remove(ctx: click.Context, name: str) -> None:
     settings = context.lenient_settings(ctx)
     found = _find_plugin(settings, name)
-    if found.folder is None and found.behind is not None:
-        found = found.behind
+    if found.folder is None and found.replaces is not None:
+        found = found.replaces
     if found.folder is None or not found.folder.is_relative_to(settings.home / "plugins"):
         raise BadInput(f"Plugin {found.key} is not in {settings.home / 'plugins'}; remove it where it is installed.")
     if names_of(found, all_found(settings)) & set(settings.config.plugins.enabled):

@@ -82,12 +82,12 @@ async def _load_plugin_tools(settings: Settings, clock: Clock) -> tuple[list[Too
     if not settings.config.wants_plugins:
         return [], set(), {}
     from talaria.cli.plugin_view import open_settled  # noqa: PLC0415  (only loaded if plugins are wanted)
-    from talaria.plugins.contributions import usable  # noqa: PLC0415
+    from talaria.plugins.contributions import select_usable  # noqa: PLC0415
     from talaria.plugins.session_hooks import skill_tool  # noqa: PLC0415
 
     async with open_settled(settings) as extensions:
         brought = extensions.brought
-        usable_names = {tool.spec.name for tool in await usable(brought.tools, clock)}
+        usable_names = {tool.spec.name for tool in await select_usable(brought.tools, clock)}
         unusable = {
             one.tool.spec.name: f"plugin {one.plugin.key} says that it cannot be used now"
             for one in brought.tools

@@ -1,5 +1,4 @@
-"""The interface of memory providers that plugins bring: the one that providers for Hermes are
-written against.
+"""The interface of memory providers in plugins, which those for Hermes are written against.
 
 Synchronous; the host (`memory_host.py`) calls it in threads, one call at a time.
 """

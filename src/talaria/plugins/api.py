@@ -16,7 +16,7 @@ from talaria.plugins.registered import (
     PluginSkill,
     PluginTool,
     Registered,
-    flaw,
+    find_flaw,
 )
 from talaria.tools.function import BadSchema, parse_schema
 
@@ -35,7 +35,7 @@ NOT_YET = (
     "register_dashboard_auth_provider",
     "register_middleware",
 )
-"""What plugins may ask for that has no effect here. It is said, and the rest of the plugin works."""
+"""What plugins may ask for that has no effect here. It is a problem of the plugin; the rest of it works."""
 
 
 class Services(Protocol):
@@ -53,7 +53,7 @@ class PluginContext:
     def __init__(
         self, key: str, manifest: PluginManifest, services: Services, *, takes_any_engine: bool = False
     ) -> None:
-        """`takes_any_engine`: also one that only behaves like a `ContextEngine`."""
+        """`takes_any_engine`: also one that only has the methods of a `ContextEngine`."""
         self.manifest = manifest
         self.registered = Registered()
         self._key = key
@@ -74,7 +74,7 @@ class PluginContext:
         return self._services.profile_name
 
     def get_config(self, key: str, default: Any = None) -> Any:
-        """Of its own settings, `plugins.entries.<key>`."""
+        """From its own settings, `plugins.entries.<key>`."""
         return self._services.setting(self._key, key, default)
 
     def dispatch_tool(self, tool_name: str, args: dict[str, Any] | None = None, **_: Any) -> str:
@@ -91,7 +91,7 @@ class PluginContext:
         handler: Callable[..., Any] | None = None,
         check_fn: Callable[[], object] | None = None,
         requires_env: object = None,  # noqa: ARG002
-        is_async: bool = False,  # noqa: ARG002  (told from what the handler returns)
+        is_async: bool = False,  # noqa: ARG002  (what the handler returns decides)
         description: str = "",
         emoji: str = "",  # noqa: ARG002
         override: bool = False,
@@ -130,10 +130,10 @@ class PluginContext:
         description: str = "",
     ) -> None:
         if not isinstance(name, str) or not _COMMAND_NAME.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
-            self._refuse(f"{name!r} cannot be the name of a command of talaria")
+            self._refuse(f"{name!r} cannot be the name of a talaria command")
             return
-        told = as_text(help or description or "")
-        self.registered.cli.append(PluginCli(name, told, setup_fn or nothing, handler_fn))
+        about = as_text(help or description or "")
+        self.registered.cli.append(PluginCli(name, about, setup_fn or do_nothing, handler_fn))
 
     def register_skill(self, name: str, path: str | Path, description: str = "") -> None:
         file = Path(path)
@@ -148,7 +148,7 @@ class PluginContext:
         if not isinstance(engine, ContextEngine) and not (self._takes_any_engine and is_engine(engine)):
             self._refuse("its context engine is not a ContextEngine")
         elif self.registered.engine is not None:
-            self._refuse("it has more than one context engine; the first counts")
+            self._refuse("it has more than one context engine; the first is used")
         else:
             self.registered.engine = cast("ContextEngine", engine)
 
@@ -156,7 +156,7 @@ class PluginContext:
         if not is_memory(provider):
             self._refuse("its memory provider is not a MemoryProvider")
         elif self.registered.memory is not None:
-            self._refuse("it has more than one memory provider; the first counts")
+            self._refuse("it has more than one memory provider; the first is used")
         else:
             self.registered.memory = cast("MemoryProvider", provider)
 
@@ -182,7 +182,7 @@ class PluginContext:
             install_hint=install_hint or "",
             **cast("dict[str, Any]", {"plugin_name": self.manifest.name, **entry_kwargs}),
         )
-        problem = flaw(entry)
+        problem = find_flaw(entry)
         if problem:
             self._refuse(problem)
         else:
@@ -206,7 +206,7 @@ class PluginContext:
 
 
 def is_memory(provider: object) -> bool:
-    """Also one that derives from nothing, as some do."""
+    """Also one without a base class, as some are."""
     return _has(provider, "name", "is_available", "initialize", "get_tool_schemas")
 
 
@@ -218,5 +218,5 @@ def _has(one: object, *names: str) -> bool:
     return all(getattr(one, name, None) is not None for name in names)
 
 
-def nothing(_: Any) -> None:
-    """Done by who leaves out what may be left out."""
+def do_nothing(_: Any) -> None:
+    """Stands in for optional functions."""

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Bridge:
-    """Stands while the application is open. The work knows for which conversation its caller runs."""
+    """Works while the application is open. The work runs for the same conversation as its caller."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -21,11 +21,15 @@ class Bridge:
         self._loop = None
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]], seconds: float | None = None) -> T:
-        """Raises what the work raises, `TimeoutError`, or `RuntimeError` where there is nothing to wait for."""
+        """Raises what the work raises, `TimeoutError`, or `RuntimeError` if it cannot be waited for here."""
         loop = self._loop
         if loop is None or loop.is_closed():
             raise RuntimeError("Talaria has no conversation open here.")
-        if _running() is loop:
+        try:
+            is_inside = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            is_inside = False
+        if is_inside:
             raise RuntimeError("This would wait for itself: call it from a thread, or await its async form.")
         future = asyncio.run_coroutine_threadsafe(work(), loop)
         try:
@@ -33,10 +37,3 @@ class Bridge:
         except TooLate:
             future.cancel()
             raise
-
-
-def _running() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

@@ -1,4 +1,4 @@
-"""What the person has agreed to: per plugin, the content it had then. A plugin that has changed since is asked about
+"""What the person has agreed to: for each plugin, the content it had then. If it has changed since, they are asked
 again."""
 
 import hashlib
@@ -12,11 +12,11 @@ from talaria.core.errors import BadConfig, OperatorError
 from talaria.core.fs import replace_file
 
 SKIPPED = frozenset({".git", ".pytest_cache", ".venv"})
-"""Folders that no import finds: their names begin with a dot."""
+"""Folders that no import finds, as their names begin with a dot."""
 DATA = (".log", ".db", ".sqlite", ".sqlite3", "-wal", "-shm", "-journal")
-"""Files that a plugin may write beside its code: no import finds them."""
+"""Files that a plugin may write beside its code, and that no import finds."""
 CACHE = "__pycache__"
-"""What Python writes there is not looked at while plugins are loaded (`bytecode.py`); what else is there is code."""
+"""What Python writes there is not used while plugins are loaded (`loading.py`); anything else in it is code."""
 MAX_FILES = 20_000
 
 
@@ -28,10 +28,10 @@ class PluginConsent(msgspec.Struct, frozen=True):
     content: str
     """SHA-256 of all its files but data."""
     cli: dict[str, str] = {}
-    """The commands that it adds to `talaria`, with their help: known without loading it."""
+    """The commands that it adds to `talaria`, with their help; known without loading it."""
     engine: str = ""
     memory: str = ""
-    """The names by which its context engine and its memory provider are chosen."""
+    """The names of its context engine and its memory provider."""
 
 
 Consents = dict[str, PluginConsent]
@@ -45,7 +45,7 @@ def read(file: Path) -> Consents:
     except OSError as fault:
         raise BadConfig(f"Cannot read {file}: {fault.strerror}.") from fault
     except msgspec.MsgspecError as fault:
-        raise BadConfig(f"{file} is damaged; delete it, and enable your plugins again.") from fault
+        raise BadConfig(f"{file} is damaged; delete it and enable your plugins again.") from fault
 
 
 def write(file: Path, consents: Consents) -> None:
@@ -57,23 +57,22 @@ def write(file: Path, consents: Consents) -> None:
 
 
 def content_of(places: Sequence[Path]) -> str:
-    """For each place one digest of every file's name and bytes. Raises `OSError`, `TooMuch`."""
-    return ":".join(_digest(place) for place in places)
-
-
-def _digest(place: Path) -> str:
-    digest = hashlib.sha256()
-    for count, (name, file) in enumerate(_files(place)):
-        if count >= MAX_FILES:
-            raise TooMuch(f"it has more than {MAX_FILES:,} files")
-        with file.open("rb") as stream:
-            content = hashlib.file_digest(stream, "sha256").digest()
-        digest.update(len(name).to_bytes(4) + name + content)
-    return digest.hexdigest()
+    """For each place a digest of the names and bytes of its files. Raises `OSError`, `TooMuch`."""
+    digests: list[str] = []
+    for place in places:
+        digest = hashlib.sha256()
+        for count, (name, file) in enumerate(_files(place)):
+            if count >= MAX_FILES:
+                raise TooMuch(f"it has more than {MAX_FILES:,} files")
+            with file.open("rb") as stream:
+                content = hashlib.file_digest(stream, "sha256").digest()
+            digest.update(len(name).to_bytes(4) + name + content)
+        digests.append(digest.hexdigest())
+    return ":".join(digests)
 
 
 def _files(place: Path) -> Iterator[tuple[bytes, Path]]:
-    """In a fixed order. A link counts as what it leads to; one that leads to a folder is followed once."""
+    """In a fixed order, without data. A link counts as what it leads to; one to a folder is followed once."""
     if place.is_file():
         yield os.fsencode(place.name), place
         return
@@ -87,14 +86,10 @@ def _files(place: Path) -> Iterator[tuple[bytes, Path]]:
         seen.add(real)
         for entry in sorted(folder.iterdir(), reverse=True):
             path = (*parents, entry.name)
+            # Bytecode has names like `part.cpython-311.pyc`; other .pyc files are modules.
+            is_bytecode = folder.name == CACHE and entry.suffix == ".pyc" and "." in entry.stem
             if entry.is_dir():
                 if entry.name not in SKIPPED:
                     pending.append((path, entry))
-            elif entry.is_file() and not _is_data(entry):
+            elif entry.is_file() and not is_bytecode and not entry.name.endswith(DATA):
                 yield os.fsencode("/".join(path)), entry
-
-
-def _is_data(file: Path) -> bool:
-    """Bytecode is that only under the names that Python gives it (`part.cpython-311.pyc`): others are modules."""
-    is_cached = file.parent.name == CACHE and file.suffix == ".pyc" and "." in file.stem
-    return is_cached or file.name.endswith(DATA)

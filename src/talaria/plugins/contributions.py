@@ -1,9 +1,9 @@
-"""What the loaded plugins bring, once it is settled who gets which name. Built-ins keep theirs, and so does whoever
-came first; the loser is told of in its plugin's problems. Bundled plugins come first, except for the slash commands of
-bundled engines: those come last, so that they take no command from a plugin of the person."""
+"""What the loaded plugins contribute, and which of them gets a name that several want. Built-ins keep their names, and
+of two plugins the first does; the other has a problem. Bundled plugins come first, except for the slash commands of
+bundled engines: those come last, so that they take no command from the person's plugins."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,13 +36,13 @@ OWN_COMMANDS = (
     *("chat", "model", "sessions", "rollback", "usage", "config", "import", "tools", "approvals", "plugins", "mcp"),
     *("gateway", "pairing", "doctor", "setup", "send", "backup", "restore", "forget", "profiles", "completion"),
 )
-"""Of `talaria`; a test holds them against the real ones."""
+"""Of `talaria`; a test compares them with the real ones."""
 COMMAND_S = 30.0
 CHECK_S = 5.0
 
 
 class CommandFailed(UserFacing):
-    """A plugin's slash command did."""
+    """A plugin's slash command failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +66,15 @@ class OfferedPlatform:
 class Contributions:
     tools: list[OfferedTool] = field(default_factory=list[OfferedTool])
     overrides: set[str] = field(default_factory=set[str])
-    """Tools of ours that give way."""
+    """Our own tools that are replaced."""
     engines: dict[str, Plugin] = field(default_factory=dict[str, Plugin])
     memory: dict[str, Plugin] = field(default_factory=dict[str, Plugin])
     platforms: dict[str, OfferedPlatform] = field(default_factory=dict[str, OfferedPlatform])
     skills: dict[str, PluginSkill] = field(default_factory=dict[str, PluginSkill])
     cli: dict[str, str] = field(default_factory=dict[str, str])
-    """Whose each command of `talaria` is; ours are nobody's to take."""
+    """The owner of each command of `talaria`; ours cannot be replaced."""
     tasks: dict[str, str] = field(default_factory=dict[str, str])
-    """Whose each kind of small model call is."""
+    """The owner of each kind of small model call."""
 
 
 def gather(
@@ -84,24 +84,38 @@ def gather(
     clock: Clock,
     has_chosen_engine: Callable[[Plugin], bool],
 ) -> Contributions:
-    """`taken` are the names of our own tools; `commands` get those of the plugins."""
+    """`taken` are the names of our own tools. Adds the slash commands of plugins to `commands`."""
     brought = Contributions(cli=dict.fromkeys(OWN_COMMANDS, "Talaria"))
     names = set(taken)
     bundled_first = sorted(host.loaded, key=lambda plugin: plugin.found.source != "bundled")
     for plugin in bundled_first:
         for offered in plugin.registered.tools:
             _add_tool(offered, plugin, host, names, brought)
-        for entry in plugin.registered.platforms:
-            _add_platform(entry, plugin, host, brought.platforms)
+        for entry in plugin.registered.platforms:  # of two of the same plugin the last one is used
+            known = brought.platforms.get(entry.name)
+            owner = known.plugin.key if known else "Talaria" if entry.name in OWN_PLATFORMS else plugin.key
+            if owner == plugin.key or host.may_override(plugin):
+                brought.platforms[entry.name] = OfferedPlatform(entry, plugin, host.faults)
+            else:
+                plugin.problems.append(f"its platform {entry.name} is left out: {owner} has one of that name")
         for one in plugin.registered.cli:
             _add_unique(one.name, "command talaria", plugin, brought.cli)
         for key in plugin.registered.tasks:
             _add_unique(key, "auxiliary task", plugin, brought.tasks)
         brought.skills |= {skill.name: skill for skill in plugin.registered.skills}
-        _add_single(plugin, brought)
+        if plugin.registered.engine is not None:
+            _add_named(engine_name(plugin.registered.engine), "context engine", plugin, brought.engines)
+        if plugin.registered.memory is not None:
+            _add_named(memory_name(plugin.registered.memory), "memory provider", plugin, brought.memory)
     for plugin in sorted(bundled_first, key=is_bundled_engine):
         for command in plugin.registered.commands:
-            _add_command(command, plugin, commands, _runner(command, plugin, clock, has_chosen_engine))
+            run = _make_runner(command, plugin, clock, has_chosen_engine)
+            about, owner = command.description or f"(of plugin {plugin.name})", owner_of(plugin)
+            added = Command(command.name, about, "plugins", run, args_hint=command.args_hint, owner=owner)
+            try:
+                commands.add(added)
+            except OperatorError as refusal:
+                plugin.problems.append(str(refusal))
     return brought
 
 
@@ -118,32 +132,7 @@ def _add_tool(offered: PluginTool, plugin: Plugin, host: PluginHost, names: set[
         plugin.problems.append(f"its tool {name} is left out: another has that name")
         return
     names.add(name)
-    toolset = as_text(offered.toolset or plugin.key)
-    tool = SchemaTool(offered.spec, _handler(offered, plugin, host.faults), toolset=toolset)
-    brought.tools.append(OfferedTool(tool, offered.check, plugin, host.faults))
 
-
-def _add_platform(
-    entry: PlatformEntry, plugin: Plugin, host: PluginHost, platforms: dict[str, OfferedPlatform]
-) -> None:
-    """Of two of the same plugin the last one counts."""
-    known = platforms.get(entry.name)
-    owner = known.plugin.key if known is not None else "Talaria" if entry.name in OWN_PLATFORMS else plugin.key
-    if owner != plugin.key and not host.may_override(plugin):
-        plugin.problems.append(f"its platform {entry.name} is left out: {owner} has one of that name")
-        return
-    platforms[entry.name] = OfferedPlatform(entry, plugin, host.faults)
-
-
-def _add_unique(name: str, what: str, plugin: Plugin, table: dict[str, str]) -> None:
-    owner = table.setdefault(name, plugin.key)
-    if owner != plugin.key:
-        plugin.problems.append(f"its {what} {name} is left out: {owner} has it")
-
-
-def _handler(
-    offered: PluginTool, plugin: Plugin, problems: Problems
-) -> Callable[[dict[str, Any], Run], Awaitable[str]]:
     def work(arguments: dict[str, Any], facts: dict[str, Any]) -> str:
         given = select_keywords(offered.handler, facts)
         return encode_result(call_or_await(lambda: offered.handler(arguments, **given), plugin.background))
@@ -153,41 +142,32 @@ def _handler(
         try:
             return await in_thread(lambda: contain(lambda: work(arguments, facts)))
         except PluginError as fault:
-            problems.add(plugin.key, f"its tool {offered.spec.name}", fault)
-            return json.dumps({"error": f"{offered.spec.name} {fault}"})
+            host.faults.add(plugin.key, f"its tool {name}", fault)
+            return json.dumps({"error": f"{name} {fault}"})
 
-    return handle
+    tool = SchemaTool(offered.spec, handle, toolset=as_text(offered.toolset or plugin.key))
+    brought.tools.append(OfferedTool(tool, offered.check, plugin, host.faults))
 
 
-def _add_command(command: PluginCommand, plugin: Plugin, commands: Commands, run: RunCommand) -> None:
-    try:
-        commands.add(
-            Command(
-                command.name,
-                command.description or f"(of plugin {plugin.name})",
-                "plugins",
-                run,
-                args_hint=command.args_hint,
-                owner=owner_of(plugin),
-            )
-        )
-    except OperatorError as refusal:
-        plugin.problems.append(str(refusal))
+def _add_unique(name: str, what: str, plugin: Plugin, table: dict[str, str]) -> None:
+    owner = table.setdefault(name, plugin.key)
+    if owner != plugin.key:
+        plugin.problems.append(f"its {what} {name} is left out: {owner} has it")
 
 
 def owner_of(plugin: Plugin) -> str:
-    """As the table of commands names it."""
+    """The owner that the table of commands has for it."""
     engine = plugin.registered.engine
     if engine is not None and plugin.found.category == ENGINES:
         return f"context-engine:{engine_name(engine)}"
     return f"plugin:{plugin.key}"
 
 
-def _runner(
+def _make_runner(
     command: PluginCommand, plugin: Plugin, clock: Clock, has_chosen_engine: Callable[[Plugin], bool]
 ) -> RunCommand:
-    """A command of the engine that is chosen runs with the engine of the conversation in use, between its other calls;
-    any other one runs as it was registered."""
+    """A command of the chosen engine runs with the engine of the current conversation, between its other calls; any
+    other command runs as it was registered."""
     name = normalise(command.name)
 
     def work(handler: Callable[[str], Any], argument: str) -> str:
@@ -195,7 +175,12 @@ def _runner(
         return "" if answer is None else as_text(answer)
 
     async def run(chat: Chat, argument: str) -> Outcome:
-        engine = await _engine_for(name, chat) if has_chosen_engine(plugin) else None
+        engine: HostedEngine | None = None
+        if has_chosen_engine(plugin):
+            try:
+                engine = await chat.engine()
+            except PluginError as fault:
+                raise CommandFailed(f"/{name} needs the context engine, which {fault}.") from fault
         try:
             if engine is None:
                 answer = await run_within(lambda: work(command.handler, argument), COMMAND_S, clock)
@@ -209,21 +194,6 @@ def _runner(
     return run
 
 
-async def _engine_for(command: str, chat: Chat) -> HostedEngine | None:
-    try:
-        return await chat.engine()
-    except PluginError as fault:
-        raise CommandFailed(f"/{command} needs the context engine, which {fault}.") from fault
-
-
-def _add_single(plugin: Plugin, brought: Contributions) -> None:
-    """Of engines and memory providers one is chosen, by name."""
-    if plugin.registered.engine is not None:
-        _add_named(engine_name(plugin.registered.engine), "context engine", plugin, brought.engines)
-    if plugin.registered.memory is not None:
-        _add_named(memory_name(plugin.registered.memory), "memory provider", plugin, brought.memory)
-
-
 def _add_named(name: str, what: str, plugin: Plugin, table: dict[str, Plugin]) -> None:
     if name in table:
         plugin.problems.append(f"its {what} is left out: {table[name].key} has one called {name}")
@@ -232,21 +202,21 @@ def _add_named(name: str, what: str, plugin: Plugin, table: dict[str, Plugin]) -
 
 
 def find_by_name(name: str, table: Mapping[str, Plugin]) -> Plugin | None:
-    """By the name of what it brings, or else by one of its own."""
+    """By the name of what it contributes, or else by one of its own."""
     return table.get(name) or next((plugin for plugin in table.values() if name in plugin.names), None)
 
 
-async def usable(offered: Iterable[OfferedTool], clock: Clock) -> list[Tool]:
-    """Those whose own check says so, now."""
+async def select_usable(offered: Iterable[OfferedTool], clock: Clock) -> list[Tool]:
+    """Those that can be used now, by their own checks."""
+
+    def passes(check: Callable[[], object], plugin: Plugin) -> bool:
+        return bool(call_or_await(check, plugin.background))
+
     tools: list[Tool] = []
     for one in offered:
         try:
-            if one.check is None or await run_within(partial(_passes, one.check, one.plugin), CHECK_S, clock):
+            if one.check is None or await run_within(partial(passes, one.check, one.plugin), CHECK_S, clock):
                 tools.append(one.tool)
         except PluginError as fault:
             one.problems.add(one.plugin.key, f"the check of its tool {one.tool.spec.name}", fault)
     return tools
-
-
-def _passes(check: Callable[[], object], plugin: Plugin) -> bool:
-    return bool(call_or_await(check, plugin.background))

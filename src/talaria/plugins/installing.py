@@ -1,4 +1,4 @@
-"""Brings a plugin's folder into the home, from a folder or a Git repository. Nothing of it is run."""
+"""Copies a plugin into the home, from a folder or a Git repository. Nothing of it is run."""
 
 import os
 import re
@@ -21,25 +21,46 @@ _AT_GITHUB = re.compile(r"([\w-]+/[\w.-]+)(?:/([\w./-]+))?")
 
 
 def install_plugin(source: str, root: Path, *, replace: bool) -> tuple[Path, PluginManifest]:
-    """Into `root`, under its own name. `replace`: in place of what is there."""
+    """Into `root`, under its own name. `replace`: in place of the one that has that name."""
     with _fetch(source) as folder:
-        manifest = _check(folder, source)
-        target = root / _folder_name(manifest.name)
+        if manifest_file(folder) is None:
+            raise BadInput(f"{source} is not a plugin: it has no plugin.yaml.")
+        try:
+            manifest = read_manifest(folder)
+        except BadManifest as problem:
+            raise BadInput(f"{source} is not a plugin: {problem}.") from problem
+        if not is_file(folder / "__init__.py"):
+            raise BadInput(f"{source} is not a plugin: it has no __init__.py.")
+        # Others chose the name: only its harmless characters are used.
+        name = "".join(char if char.isalnum() or char in "-_" else "-" for char in manifest.name).strip("-")
+        if not name:
+            raise BadInput(f"{manifest.name!r} cannot be the name of a plugin.")
+        target = root / name
         if target.exists() and not replace:
-            raise BadInput(f"Plugin {manifest.name} is there already; --force puts this one in its place.")
+            raise BadInput(f"Plugin {manifest.name} is already installed; --force replaces it.")
         _copy(folder, target)
     return target, manifest
 
 
 @contextmanager
 def _fetch(source: str) -> Generator[Path]:
-    folder = _folder(source)
+    try:
+        path = Path(source).expanduser()
+        folder = path.resolve() if path.is_dir() else None
+    except (OSError, RuntimeError, ValueError):  # it is not a path at all
+        folder = None
     if folder is not None:
         yield folder
         return
-    address, inner = _repository(source)
+    named = _AT_GITHUB.fullmatch(source)
+    if "://" in source or source.startswith("git@") or source.endswith(".git"):
+        address, _, inner = source.partition("#")
+    elif named is not None:  # `OWNER/NAME[/FOLDER]`
+        address, inner = f"https://github.com/{named[1]}.git", named[2] or ""
+    else:
+        raise BadInput(f"{source} is neither a folder nor the address of a Git repository.")
     with TemporaryDirectory(prefix="talaria-plugin-") as temporary:
-        clone = Path(temporary) / _name_in(address)
+        clone = Path(temporary) / (address.rstrip("/").rpartition("/")[2].removesuffix(".git") or "plugin")
         _clone(address, clone)
         found = (clone / inner).resolve()
         if not found.is_relative_to(clone.resolve()) or not found.is_dir():
@@ -47,34 +68,15 @@ def _fetch(source: str) -> Generator[Path]:
         yield found
 
 
-def _folder(source: str) -> Path | None:
-    try:
-        folder = Path(source).expanduser()
-        return folder.resolve() if folder.is_dir() else None
-    except (OSError, RuntimeError, ValueError):  # no path at all
-        return None
-
-
-def _repository(source: str) -> tuple[str, str]:
-    """Its address and, behind `#`, the folder in it; `OWNER/NAME[/FOLDER]` is one at GitHub."""
-    if "://" in source or source.startswith("git@") or source.endswith(".git"):
-        address, _, inner = source.partition("#")
-        return address, inner
-    named = _AT_GITHUB.fullmatch(source)
-    if named is None:
-        raise BadInput(f"{source} is neither a folder nor the address of a Git repository.")
-    return f"https://github.com/{named[1]}.git", named[2] or ""
-
-
 def _clone(source: str, folder: Path) -> None:
     git = shutil.which("git")
     if git is None:
-        raise OperatorError("Git is needed to install from a repository, and is not there; install it.")
+        raise OperatorError("Installing from a repository needs Git, which was not found; install it.")
     if source.startswith("-") or source.partition("::")[1]:
-        raise BadInput(f"{source} is no address of a Git repository.")
+        raise BadInput(f"{source} is not the address of a Git repository.")
     command = [git, "clone", "--quiet", "--depth", "1", "--", source, str(folder)]
     try:
-        done = subprocess.run(  # noqa: S603  (an address that the person typed, behind `--`)
+        done = subprocess.run(  # noqa: S603  (an address that the person typed, after `--`)
             command,
             capture_output=True,
             text=True,
@@ -87,61 +89,32 @@ def _clone(source: str, folder: Path) -> None:
         raise OperatorError(f"{source} did not arrive within {CLONE_S} seconds.") from fault
     if done.returncode:
         said = done.stderr.strip().splitlines()
-        raise OperatorError(f"{source} cannot be fetched: {said[-1] if said else 'Git does not say why'}.")
-
-
-def _name_in(source: str) -> str:
-    return source.rstrip("/").rpartition("/")[2].removesuffix(".git") or "plugin"
-
-
-def _check(folder: Path, source: str) -> PluginManifest:
-    if manifest_file(folder) is None:
-        raise BadInput(f"{source} is no plugin: it has no plugin.yaml.")
-    try:
-        manifest = read_manifest(folder)
-    except BadManifest as problem:
-        raise BadInput(f"{source} is no plugin: {problem}.") from problem
-    if not is_file(folder / "__init__.py"):
-        raise BadInput(f"{source} is no plugin: it has no __init__.py.")
-    return manifest
-
-
-def _folder_name(name: str) -> str:
-    """A name may be anybody's choice: only its harmless signs count."""
-    safe = "".join(sign if sign.isalnum() or sign in "-_" else "-" for sign in name).strip("-")
-    if not safe:
-        raise BadInput(f"{name!r} is no name for a plugin.")
-    return safe
+        raise OperatorError(f"{source} cannot be fetched: {said[-1] if said else 'Git gives no reason'}.")
 
 
 def _copy(folder: Path, target: Path) -> None:
-    """Whole or not at all; links that lead to a folder, or out of this one, are refused."""
+    """All or nothing; links that lead to a folder, or out of this one, are refused."""
     arriving, leaving = (target.with_name(f".{target.name}.{word}") for word in ("new", "old"))
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _delete(arriving)
         copy_folder(folder, arriving, skipped=NOT_COPIED)
-        _take_place(arriving, target, leaving)
+        _delete(leaving)
+        if target.is_symlink() or target.exists():
+            target.rename(leaving)
+        try:
+            arriving.rename(target)
+        except OSError:
+            if leaving.is_symlink() or leaving.exists():
+                leaving.rename(target)
+            raise
+        _delete(leaving)
     except LeadsElsewhere as link:
         _delete(arriving)
         raise BadInput(f"{link} in the plugin is a link to a folder, or leads out of it.") from link
     except OSError as fault:
         _delete(arriving)
         raise OperatorError(f"Cannot write {target}: {fault}.") from fault
-
-
-def _take_place(arriving: Path, target: Path, leaving: Path) -> None:
-    """The one that was there is moved aside, and comes back if the new one cannot take its place."""
-    _delete(leaving)
-    if target.is_symlink() or target.exists():
-        target.rename(leaving)
-    try:
-        arriving.rename(target)
-    except OSError:
-        if leaving.is_symlink() or leaving.exists():
-            leaving.rename(target)
-        raise
-    _delete(leaving)
 
 
 def _delete(path: Path) -> None:

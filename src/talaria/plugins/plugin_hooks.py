@@ -1,9 +1,7 @@
-"""The hooks that plugins register callbacks for, and the walk from what happens to who hears it.
+"""The hooks that plugins register callbacks for, when each is called, and what the answers do.
 
-Who listens to which hook, and what they answer.
-
-A callback that raises is left out of that call; one that does not return in time is not called again before it has
-returned. Both are its plugin's problem, and nobody else's.
+A callback that raises is skipped; one that does not return in time is not called again before it has returned. Both are
+problems of its plugin only.
 """
 
 import json
@@ -40,8 +38,8 @@ class HookTable:
         self.callbacks: dict[str, list[Callback]] = {}
         self.problems = problems
         self._owners: dict[int, tuple[str, BackgroundLoop]] = {}
-        self._nobodys = ("?", BackgroundLoop())
-        """Of callbacks that somebody has put into the table without us."""
+        self._unowned = ("?", BackgroundLoop())
+        """For callbacks that were put into the table directly."""
         self._hanging: set[int] = set()
         self._clock = clock
 
@@ -51,8 +49,7 @@ class HookTable:
 
     @contextmanager
     def restore_on_exit(self) -> Generator[None]:
-        """What is put into the table meanwhile goes again. Of those before none is missing at any moment: it may be a
-        guard."""
+        """Removes what is put into the table meanwhile. No earlier callback is ever missing: it may be a guard."""
         kept = [(name, callbacks, list(callbacks)) for name, callbacks in tuple(self.callbacks.items())]
         try:
             yield
@@ -64,57 +61,51 @@ class HookTable:
                 del self.callbacks[name]
 
     def close(self) -> None:
-        self._nobodys[1].close()
+        self._unowned[1].close()
 
     async def invoke(self, name: str, **facts: Any) -> list[Any]:
-        """What those who answer say, in the order in which they came."""
+        """The answers, in the order of registration."""
         answers: list[Any] = []
         for callback in tuple(self.callbacks.get(name, ())):
-            answer = None if id(callback) in self._hanging else await self._answer(name, callback, facts)
+            if id(callback) in self._hanging:
+                continue
+            owner, background = self._owners.get(id(callback), self._unowned)
+            call = partial(_call_back, callback, facts, background)
+            ended = partial(self._hanging.discard, id(callback))
+            try:
+                answer = await run_within(call, HOOK_S, self._clock, when_late=ended)
+            except PluginError as fault:
+                log.warning("hook %s of plugin %s %s", name, owner, fault)
+                if fault.has_hung:
+                    self._hanging.add(id(callback))
+                self.problems.add(owner, f"hook {name}", fault)
+                continue
             if answer is not None:
                 answers.append(answer)
         return answers
 
     async def read(self, look: Callable[[], Any]) -> Any:
-        """What has been through their hands may run their code when it is looked at; None if that fails."""
+        """Reading what plugins were given may run their code. None if it fails."""
         try:
             return await run_within(look, HOOK_S, self._clock)
         except PluginError as fault:
             log.warning("what a plugin has changed cannot be used: it %s", fault)
             return None
 
-    async def _answer(self, name: str, callback: Callback, facts: dict[str, Any]) -> Any:
-        owner, background = self._owners.get(id(callback), self._nobodys)
-        ended = partial(self._hanging.discard, id(callback))
-        try:
-            return await run_within(
-                lambda: _call_back(callback, facts, background), HOOK_S, self._clock, when_late=ended
-            )
-        except PluginError as fault:
-            log.warning("hook %s of plugin %s %s", name, owner, fault)
-            if fault.has_hung:
-                self._hanging.add(id(callback))
-            self.problems.add(owner, f"hook {name}", fault)
-            return None
-
 
 def _call_back(callback: Callback, facts: Mapping[str, Any], background: BackgroundLoop) -> Any:
-    told = select_keywords(callback, {"telemetry_schema_version": SCHEMA_VERSION, **facts})
-    return _plain(call_or_await(lambda: callback(**told), background))
-
-
-def _plain(answer: Any) -> Any:
-    """As data that can be looked at without running code of theirs."""
+    """The answer as data that can be read without running the plugin's code."""
+    given = select_keywords(callback, {"telemetry_schema_version": SCHEMA_VERSION, **facts})
+    answer = call_or_await(lambda: callback(**given), background)
     if isinstance(answer, str):
         return as_text(answer)
     if not isinstance(answer, dict):
         return answer
-    return {as_text(key): _plain_value(key, value) for key, value in cast("dict[Any, Any]", answer).items()}
-
-
-def _plain_value(key: Any, value: Any) -> Any:
-    is_said = isinstance(value, str) or (key == "message" and value is not None)
-    return as_text(value) if is_said else value
+    plain: dict[str, Any] = {}
+    for key, value in cast("dict[Any, Any]", answer).items():
+        is_text = isinstance(value, str) or (key == "message" and value is not None)
+        plain[as_text(key)] = as_text(value) if is_text else value
+    return plain
 
 
 _CALLED: dict[str, bool] = {
@@ -142,7 +133,7 @@ _CALLED: dict[str, bool] = {
     "kanban_task_completed": False,
     "kanban_task_blocked": False,
 }
-"""Every hook that Hermes has, and whether it is ever called here. The only list of them."""
+"""Every hook of Hermes, and whether it is ever called here. The only list of them."""
 FIRED = frozenset(name for name, is_called in _CALLED.items() if is_called)
 VALID_HOOKS = frozenset(_CALLED)
 
@@ -152,12 +143,12 @@ _EXIT_CODE = re.compile(r"\[exit code (-?\d+)\]\s*\Z")
 
 
 class PluginHooks:
-    """What of `Hooks` fires the table's."""
+    """The part of `Hooks` that calls callbacks of plugins."""
 
     def __init__(self, table: HookTable) -> None:
         self._table = table
         self._requests = 0
-        """Of the turn."""
+        """In this turn."""
         self._asked = ""
 
     is_empty = False
@@ -186,18 +177,19 @@ class PluginHooks:
             is_first_turn=not history,
             sender_id=context.person,
         )
-        return [text for answer in answers if (text := _read_context(answer))]
+        texts = [cast("dict[str, Any]", one).get("context") if isinstance(one, dict) else one for one in answers]
+        return [text for text in texts if isinstance(text, str) and text]
 
     async def after_turn(
         self, context: SessionContext, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
     ) -> None:
         if outcome == "completed" and self._has("post_llm_call"):
-            told = {
+            facts = {
                 "user_message": asked,
                 "assistant_response": answer,
                 "conversation_history": to_dicts(history, with_context=False),
             }
-            await self._fire("post_llm_call", context, **told)
+            await self._fire("post_llm_call", context, **facts)
         await self._fire(
             "on_session_end", context, completed=outcome == "completed", interrupted=outcome == "interrupted"
         )
@@ -222,25 +214,25 @@ class PluginHooks:
         self._requests += 1
         if self._has("pre_api_request"):
             sent = to_dicts(messages)
-            told = {"request_messages": sent, "message_count": len(sent), "user_message": self._asked}
-            await self._fire("pre_api_request", context, **self._request(context, endpoint), **told)
+            facts = {"request_messages": sent, "message_count": len(sent), "user_message": self._asked}
+            await self._fire("pre_api_request", context, **self._request(context, endpoint), **facts)
 
     async def after_request(
         self, context: SessionContext, endpoint: Endpoint, answer: Assistant, seconds: float
     ) -> None:
         if self._has("post_api_request"):
-            told = {
+            facts = {
                 "usage": as_dict(canonical(answer.usage)) if answer.usage else {},
                 "api_duration": seconds,
                 "assistant_message": to_dicts([answer])[0],
                 "assistant_content": answer.text,
                 "finish_reason": _FINISH.get(answer.stop, "stop"),
             }
-            await self._fire("post_api_request", context, **self._request(context, endpoint), **told)
+            await self._fire("post_api_request", context, **self._request(context, endpoint), **facts)
 
     async def request_failed(self, context: SessionContext, endpoint: Endpoint, failure: Exception) -> None:
-        told = {"error": str(failure), "error_type": type(failure).__name__}
-        await self._fire("api_request_error", context, **self._request(context, endpoint), **told)
+        facts = {"error": str(failure), "error_type": type(failure).__name__}
+        await self._fire("api_request_error", context, **self._request(context, endpoint), **facts)
 
     def _request(self, context: SessionContext, endpoint: Endpoint) -> dict[str, Any]:
         return {
@@ -258,22 +250,38 @@ class PluginHooks:
     async def before_call(self, context: SessionContext, call: ToolCall) -> Objection | None:
         if not self._has("pre_tool_call"):
             return None
-        told = self._call(context, call)
-        answers = await self._fire("pre_tool_call", context, **told)
-        objection = next((objection for answer in answers if (objection := _objection(answer))), None)
-        return objection or await self._table.read(lambda: _change(told["args"], call))
+        facts = self._call(context, call)
+        for answer in await self._fire("pre_tool_call", context, **facts):
+            fields = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
+            action, message = fields.get("action"), fields.get("message")
+            if not isinstance(action, str):
+                continue
+            if action == "block":
+                return Block(str(message or "A plugin does not allow this call."))
+            if action == "approve":
+                return Doubt(str(message or "A plugin wants a person to decide."))
+
+        def find_change() -> Change | None:
+            """Some plugins write into the arguments that they are shown."""
+            written = json.dumps(facts["args"], default=str)
+            return Change(written) if json.loads(written) != _arguments(call) else None
+
+        return await self._table.read(find_change)
 
     async def after_call(
         self, context: SessionContext, call: ToolCall, result: ToolResult, seconds: float
     ) -> ToolResult:
-        told = self._call(context, call)
+        facts = self._call(context, call)
         if call.name == "terminal" and self._has("transform_terminal_output"):
-            command = {"command": told["args"].get("command", ""), "output": result.text, "env_type": "local"}
-            command["returncode"] = _exit_code(result.text)
+            command = {"command": facts["args"].get("command", ""), "output": result.text, "env_type": "local"}
+            found = _EXIT_CODE.search(result.text)
+            command["returncode"] = int(found[1]) if found else None  # None: it was stopped, or never started
             result = _replace_text(result, await self._fire("transform_terminal_output", context, **command))
-        status = {"duration_ms": round(seconds * 1000), **_status(result)}
-        await self._fire("post_tool_call", context, **told, result=result.text, **status)
-        answers = await self._fire("transform_tool_result", context, **told, result=result.text, **status)
+        status = {"duration_ms": round(seconds * 1000), "status": "ok", "error_type": None, "error_message": None}
+        if result.is_error or result.text.startswith('{"error":'):  # as tools of plugins report errors
+            status |= {"status": "error", "error_type": "ToolFailed", "error_message": result.text}
+        await self._fire("post_tool_call", context, **facts, result=result.text, **status)
+        answers = await self._fire("transform_tool_result", context, **facts, result=result.text, **status)
         return _replace_text(result, answers)
 
     def _call(self, context: SessionContext, call: ToolCall) -> dict[str, Any]:
@@ -283,7 +291,7 @@ class PluginHooks:
     def _has(self, name: str) -> bool:
         return bool(self._table.callbacks.get(name))
 
-    async def _fire(self, name: str, context: SessionContext, **told: Any) -> list[Any]:
+    async def _fire(self, name: str, context: SessionContext, **facts: Any) -> list[Any]:
         if not self._has(name):
             return []
         where = {
@@ -295,7 +303,7 @@ class PluginHooks:
             "platform": context.platform,
             "model": context.model,
         }
-        return await self._table.invoke(name, **{**where, **told})
+        return await self._table.invoke(name, **{**where, **facts})
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:
@@ -305,54 +313,14 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
         return {}
 
 
-def _change(shown: Mapping[str, Any], call: ToolCall) -> Change | None:
-    """Some write into what they are shown."""
-    written = json.dumps(shown, default=str)
-    return Change(written) if json.loads(written) != _arguments(call) else None
-
-
-def _exit_code(output: str) -> int | None:
-    """As our terminal tells it; None: the command was stopped, or never began."""
-    found = _EXIT_CODE.search(output)
-    return int(found[1]) if found else None
-
-
-def _status(result: ToolResult) -> dict[str, Any]:
-    """Tools of plugins tell their errors as JSON."""
-    if not result.is_error and not result.text.startswith('{"error":'):
-        return {"status": "ok", "error_type": None, "error_message": None}
-    return {"status": "error", "error_type": "ToolFailed", "error_message": result.text}
-
-
-def _read_context(answer: object) -> str:
-    text = cast("dict[str, Any]", answer).get("context") if isinstance(answer, dict) else answer
-    return text if isinstance(text, str) else ""
-
-
-def _objection(answer: object) -> Objection | None:
-    if not isinstance(answer, dict):
-        return None
-    fields = cast("dict[str, Any]", answer)
-    action = fields.get("action")
-    match action if isinstance(action, str) else None:
-        case "block":
-            return Block(str(fields.get("message") or "A plugin does not allow this call."))
-        case "approve":
-            return Doubt(str(fields.get("message") or "A plugin wants a person to decide."))
-        case _:
-            return None
-
-
 def _replace_text(result: ToolResult, answers: Sequence[Any]) -> ToolResult:
+    """With the first text of the answers, shortened like any other result."""
     text = next((answer for answer in answers if isinstance(answer, str)), None)
-    return result if text is None else msgspec.structs.replace(result, text=_short(text))
-
-
-def _short(text: str) -> str:
-    """No longer than results are that nobody has changed."""
+    if text is None:
+        return result
     encoded = text.encode("utf-8", "replace")
     left_out = len(encoded) - HEAD_BYTES - TAIL_BYTES
-    if left_out <= NOTICE_BYTES:
-        return text
-    head, tail = encoded[:HEAD_BYTES].decode("utf-8", "ignore"), encoded[-TAIL_BYTES:].decode("utf-8", "ignore")
-    return f"{head}\n\n[… {left_out:,} bytes of what a plugin made of this are left out …]\n\n{tail}"
+    if left_out > NOTICE_BYTES:
+        head, tail = encoded[:HEAD_BYTES].decode("utf-8", "ignore"), encoded[-TAIL_BYTES:].decode("utf-8", "ignore")
+        text = f"{head}\n\n[… {left_out:,} bytes of what a plugin made of this are left out …]\n\n{tail}"
+    return msgspec.structs.replace(result, text=text)

@@ -1,13 +1,6 @@
-"""The plugins of one application: which are loaded, what they brought, and what became of those that failed.
+"""The plugins of one application: which of them are loaded, what they registered, and what went wrong with the others.
 
-A plugin's code is only run if the person has agreed to it as it is now. Whatever it does, the others go on.
-
-One plugin in an application: what was found of it, what became of it, and what it brought.
-Copies of plugins' folders. Others may still write where a plugin comes from, so links in it are followed only to
-files of the plugin itself, whenever they came there.
-Which of the plugins that are there shall be loaded: those that the settings want, as the person has agreed to
-them. Off the event loop: it reads all their files.
-The kinds of which one is chosen by name: what there is to choose from, as `(name, description)`.
+A plugin's code is run only if the person has agreed to it as it is now. Whatever it does, the other plugins go on.
 """
 
 import errno
@@ -32,11 +25,17 @@ from talaria.plugins import consent
 from talaria.plugins.api import PluginContext, Services
 from talaria.plugins.consent import CACHE, SKIPPED, Consents, PluginConsent
 from talaria.plugins.discovery import ENGINES, MODELS, FoundPlugin, Single, find_shared_names, own_names
-from talaria.plugins.loading import LOAD_S, Register, being_loaded, import_and_register, module_for, why
+from talaria.plugins.loading import LOAD_S, Register, being_loaded, explain_failure, import_and_register, module_for
 from talaria.plugins.plugin_hooks import FIRED, HookTable
 from talaria.plugins.registered import Problems, Registered, engine_name, memory_name
 
 Status = Literal["loaded", "available", "disabled", "not chosen", "changed", "failed"]
+AGAIN_S = 10.0
+"""How long a session waits while a plugin registers again for another."""
+_CHUNK_BYTES = 1 << 20
+_LEADING_ELSEWHERE = frozenset({errno.EXDEV, errno.ELOOP, errno.EINVAL, errno.ENOENT, errno.ENOTDIR})
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -62,14 +61,14 @@ class Plugin:
         return self.found.names
 
     def to_consent(self, content: str) -> PluginConsent:
-        """What is to be known of it while it is not loaded."""
+        """What must be known about it while it is not loaded."""
         brought = self.registered
         commands = {one.name: one.help for one in brought.cli}
         return PluginConsent(content, commands, engine_name(brought.engine), memory_name(brought.memory))
 
 
-_CHUNK_BYTES = 1 << 20
-_LEADING_ELSEWHERE = frozenset({errno.EXDEV, errno.ELOOP, errno.EINVAL, errno.ENOENT, errno.ENOTDIR})
+# Copies of plugins' folders. Others may still write in the original, so links in it are followed only to files of the
+# plugin itself, whenever they were made.
 
 
 class LeadsElsewhere(Exception):
@@ -77,8 +76,8 @@ class LeadsElsewhere(Exception):
 
 
 def copy_folder(source: Path, target: Path, *, skipped: AbstractSet[str]) -> None:
-    """`target` is made. Folders called as one of `skipped` stay behind. Raises `OSError`, and `LeadsElsewhere` for a
-    link to a folder, out of the plugin or to nothing, and for what is not a file at all."""
+    """Makes `target`. Folders whose names are `skipped` are left out. Raises `OSError`, and `LeadsElsewhere` for a link
+    to a folder, out of the plugin or to nothing, and for anything that is not a file."""
     with Root.open(source) as old, Root.make(target) as new:
         for place, entry in old.descend(lambda one: one.name not in skipped):
             name = f"{place}/{entry.name}" if place else entry.name
@@ -106,18 +105,19 @@ def _copy_file(old: Root, new: Root, name: str, entry: Entry) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WantedPlugins:
-    """What the settings say."""
+    """According to the settings."""
 
     enabled: frozenset[str] = frozenset()
     disabled: frozenset[str] = frozenset()
     engine: str = ""
     memory: str = ""
     may_override: frozenset[str] = frozenset()
-    """Plugins whose tools may stand in place of others."""
+    """Plugins whose tools may replace others."""
 
 
-class Judge:
-    """A plugin whose status is `loaded` shall be, once it is judged."""
+class PluginSelection:
+    """Which of the plugins that were found are to be loaded: those that the settings want, as the person has agreed to
+    them. A plugin whose status is `loaded` here is to be loaded. Off the event loop: it reads all their files."""
 
     def __init__(self, consents: Path, wanted: WantedPlugins, found: Mapping[str, FoundPlugin]) -> None:
         self._file = consents
@@ -125,61 +125,75 @@ class Judge:
         self._found = found
         self._shared = find_shared_names(found)
         self.first_time: list[str] = []
-        """Those that were nobody's concern before, and are pinned now."""
+        """Those that had no consent yet, and are pinned now."""
 
     def plugins(self) -> dict[str, Plugin]:
         consents = consent.read(self._file)
-        return {one.key: self._judge(one, consents) for one in self._found.values()}
+        return {one.key: self._select(one, consents) for one in self._found.values()}
 
     def without_loading(self, obstacle: str) -> dict[str, Plugin]:
-        return {one.key: self._leave_out(one, obstacle) for one in self._found.values()}
+        plugins: dict[str, Plugin] = {}
+        for one in self._found.values():
+            status = self._find_status(one)
+            if status == "loaded":
+                plugins[one.key] = Plugin(one, "disabled", [f"is not loaded: {obstacle}"])
+            else:
+                plugins[one.key] = Plugin(one, status, [one.problem] if one.problem else [])
+        return plugins
 
     def may_override(self, found: FoundPlugin) -> bool:
-        return bool(self._names(found) & self._wanted.may_override)
+        return bool(own_names(found, self._shared) & self._wanted.may_override)
 
     def complaints(self) -> Iterator[str]:
-        """About names in the settings that nobody has, or too many."""
+        """About names in the settings that no plugin has, or several."""
         known = {name: [key for key, one in self._found.items() if name in one.names] for name in self._wanted.enabled}
         for name, keys in sorted(known.items()):
             if not keys:
-                yield f"Plugin {name} is enabled, but is nowhere to be found."
+                yield f"Plugin {name} is enabled, but was not found."
             elif len(keys) > 1 and name not in keys:
                 yield f"Several plugins are called {name}; enable one of them by its full name: {', '.join(keys)}."
 
-    def _names(self, found: FoundPlugin) -> AbstractSet[str]:
-        return own_names(found, self._shared)
-
-    def _leave_out(self, found: FoundPlugin, obstacle: str) -> Plugin:
-        status = self._wish(found)
-        if status != "loaded":
-            return Plugin(found, status, [found.problem] if found.problem else [])
-        return Plugin(found, "disabled", [f"is not loaded: {obstacle}"])
-
-    def _judge(self, found: FoundPlugin, consents: Consents) -> Plugin:
-        """A package takes the place of a folder only if it is the one that was agreed to."""
-        plugin = self._judge_alone(found, consents)
-        if plugin.status == "loaded" or found.behind is None:
+    def _select(self, found: FoundPlugin, consents: Consents) -> Plugin:
+        """A package replaces a folder of the same key only if the person has agreed to the package."""
+        plugin = self._check(found, consents)
+        if plugin.status == "loaded" or found.replaces is None:
             return plugin
-        behind = self._judge(found.behind, consents)
-        return behind if behind.status == "loaded" else plugin
+        replaced = self._select(found.replaces, consents)
+        return replaced if replaced.status == "loaded" else plugin
 
-    def _judge_alone(self, found: FoundPlugin, consents: Consents) -> Plugin:
-        status = self._wish(found)
+    def _check(self, found: FoundPlugin, consents: Consents) -> Plugin:
+        """A name in the settings is consent to what is there now; it does not cover what changes later."""
+        status = self._find_status(found)
         if status != "loaded" or found.source == "bundled":
             return Plugin(found, status, [found.problem] if found.problem else [])
         if found.problem:
             return Plugin(found, "failed", [found.problem])
         try:
-            return self._check_consent(found, consents)
+            if not found.places:
+                return Plugin(found, "failed", ["has no code"])
+            content = consent.content_of(found.places)
+            known = consents.get(found.key)
+            if known is None and found.source == "project":
+                return Plugin(found, "changed", ["came with this project, and you have not agreed to it"])
+            if known is None:
+                consents[found.key] = PluginConsent(content)
+                consent.write(self._file, consents)
+                self.first_time.append(found.key)
+            elif known.content != content:
+                return Plugin(found, "changed", ["has changed since you enabled it"])
+            if found.source == "project" and found.folder is not None:
+                found = replace(found, folder=self._make_copy(found.folder, content))
         except LeadsElsewhere as link:
             return Plugin(found, "failed", [f"{link} in it is a link to a folder, or leads out of it"])
         except (OSError, consent.TooMuch) as fault:
             return Plugin(found, "failed", [f"cannot be read: {fault}"])
+        return Plugin(found, "loaded", list(found.manifest.warnings))
 
-    def _wish(self, found: FoundPlugin) -> Status:
+    def _find_status(self, found: FoundPlugin) -> Status:
+        """By the settings alone."""
         if found.names & self._wanted.disabled:
             return "disabled"
-        is_enabled = bool(self._names(found) & self._wanted.enabled)
+        is_enabled = bool(own_names(found, self._shared) & self._wanted.enabled)
         wanted = {"engine": self._wanted.engine, "memory": self._wanted.memory}
         is_chosen = None if found.single is None else wanted[found.single] in found.names
         if found.source == "bundled":
@@ -189,48 +203,24 @@ class Judge:
             return "available"
         return "not chosen" if is_chosen is False else "loaded"
 
-    def _check_consent(self, found: FoundPlugin, consents: Consents) -> Plugin:
-        """A name in the settings is consent to what is there now; what changes later is not covered by it."""
-        if not found.places:
-            return Plugin(found, "failed", ["has no code"])
-        content = consent.content_of(found.places)
-        known = consents.get(found.key)
-        if known is None and found.source == "project":
-            return Plugin(found, "changed", ["came with this project, and you have not agreed to it"])
-        if known is None:
-            consents[found.key] = PluginConsent(content)
-            consent.write(self._file, consents)
-            self.first_time.append(found.key)
-        elif known.content != content:
-            return Plugin(found, "changed", ["has changed since you enabled it"])
-        if found.source == "project" and found.folder is not None:
-            found = replace(found, folder=self._make_copy(found.folder, content))
-        return Plugin(found, "loaded", list(found.manifest.warnings))
-
     def _make_copy(self, folder: Path, content: str) -> Path:
-        """Commands of the model can write in a project: what is run is a copy of what the person has agreed to."""
+        """Commands of the model can write in a project, so what is run is a copy of what the person has agreed to."""
         place = self._file.parent / "cache" / "plugins" / content
-        if _holds(place / folder.name, content):
+        if _has_content(place / folder.name, content):
             return place / folder.name
         arriving = place.with_name(f"{content}.{os.urandom(6).hex()}")
         copy_folder(folder, arriving / folder.name, skipped=SKIPPED | {CACHE})
-        if not _holds(arriving / folder.name, content):
+        if not _has_content(arriving / folder.name, content):
             raise OSError("it changed while it was read")
         try:
             arriving.rename(place)
-        except OSError:  # another one is there, which the plugin has changed since
+        except OSError:  # there is another one, which the plugin has changed since
             return arriving / folder.name
         return place / folder.name
 
 
-def _holds(folder: Path, content: str) -> bool:
+def _has_content(folder: Path, content: str) -> bool:
     return folder.exists() and consent.content_of((folder,)) == content
-
-
-AGAIN_S = 10.0
-"""How long one waits while another is asked again."""
-
-log = logging.getLogger(__name__)
 
 
 class PluginHost:
@@ -240,12 +230,12 @@ class PluginHost:
         self._wanted = wanted
         self._services = services
         self._clock = clock
-        self._judge = Judge(consents, wanted, {})
+        self._selection = PluginSelection(consents, wanted, {})
         self._modules: set[str] = set()
         self._asking_again = threading.Lock()
         self.plugins: dict[str, Plugin] = {}
         self.faults = Problems()
-        """What they do wrong while they run."""
+        """What goes wrong while they run."""
         self.hooks = HookTable(clock, self.faults)
         self.notices: list[str] = []
         """What the person should know at the start."""
@@ -257,23 +247,33 @@ class PluginHost:
         before_hermes: Callable[[Sequence[FoundPlugin]], None],
         obstacle: str = "",
     ) -> None:
-        """`before_hermes` is called once, with all that shall be loaded, if one of them may import Hermes' names.
-        Nobody is loaded if there is an `obstacle`, a clause that says which."""
-        self._judge = Judge(self._consents, self._wanted, found)
+        """`before_hermes` is called once with all plugins to load, if one of them may import Hermes' names. An
+        `obstacle`, as a clause, keeps all of them from being loaded."""
+        self._selection = PluginSelection(self._consents, self._wanted, found)
         if obstacle:
-            self.plugins = self._judge.without_loading(obstacle)
+            self.plugins = self._selection.without_loading(obstacle)
             self.notices.append(f"No plugin is loaded: {obstacle}.")
             return
-        self.plugins = await in_thread(self._judge.plugins)
+        self.plugins = await in_thread(self._selection.plugins)
         if any(plugin.found.is_hermes_style for plugin in self.loaded):
             before_hermes([plugin.found for plugin in self.loaded])
         for plugin in self.loaded:
             await self._load(plugin)
         await in_thread(self._remember)
-        self.notices.extend(self._complaints())
+        for key in self._selection.first_time:
+            self.notices.append(f"Plugin {key} is loaded for the first time, and pinned as it is now.")
+        for plugin in self.plugins.values():
+            if plugin.status == "changed":
+                self.notices.append(
+                    f"Plugin {plugin.key} {plugin.problems[0]}; it is not loaded. "
+                    f"Look at it, then: talaria plugins enable {shlex.quote(plugin.key)}"
+                )
+            elif plugin.status == "failed" and plugin.names & self._wanted.enabled:
+                self.notices.append(f"Plugin {plugin.key} is not loaded: it {plugin.problems[0]}.")
+        self.notices.extend(self._selection.complaints())
 
     async def _load(self, plugin: Plugin) -> None:
-        """What it prints goes where notices go: stdout is for answers."""
+        """What it prints goes to stderr: stdout is for answers."""
         ctx = self._context(plugin.found)
         module = module_for(plugin.key, self._modules)
         self._modules.add(module)
@@ -284,7 +284,7 @@ class PluginHost:
                 )
         except PluginError as fault:
             plugin.status = "failed"
-            plugin.problems.append(why(fault, plugin.found))
+            plugin.problems.append(explain_failure(fault, plugin.found))
             log.warning("plugin %s %s", plugin.key, fault, exc_info=True)
             return
         plugin.registered = ctx.registered
@@ -298,7 +298,7 @@ class PluginHost:
         return PluginContext(found.key, found.manifest, self._services, takes_any_engine=found.category == ENGINES)
 
     def _remember(self) -> None:
-        """So that `talaria NAME`, and what is chosen by name, are known without loading anybody."""
+        """So that `talaria NAME`, and what is chosen by name, are known without loading any plugin."""
         consents = consent.read(self._consents)
         known = {
             plugin.key: plugin.to_consent(consents[plugin.key].content)
@@ -307,19 +307,6 @@ class PluginHost:
         }
         if {**consents, **known} != consents:
             consent.write(self._consents, {**consents, **known})
-
-    def _complaints(self) -> Iterator[str]:
-        for key in self._judge.first_time:
-            yield f"Plugin {key} is loaded for the first time, and pinned as it is now."
-        for plugin in self.plugins.values():
-            if plugin.status == "changed":
-                yield (
-                    f"Plugin {plugin.key} {plugin.problems[0]}; it is not loaded. "
-                    f"Look at it, then: talaria plugins enable {shlex.quote(plugin.key)}"
-                )
-            elif plugin.status == "failed" and plugin.names & self._wanted.enabled:
-                yield f"Plugin {plugin.key} is not loaded: it {plugin.problems[0]}."
-        yield from self._judge.complaints()
 
     @property
     def loaded(self) -> list[Plugin]:
@@ -331,28 +318,28 @@ class PluginHost:
         self.hooks.close()
 
     def may_override(self, plugin: Plugin) -> bool:
-        return self._judge.may_override(plugin.found)
+        return self._selection.may_override(plugin.found)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Of which plugin, and what; also what it did since."""
+        """The plugin and the problem; also problems since it was loaded."""
         for plugin in self.plugins.values():
             yield from ((plugin.key, problem) for problem in plugin.problems)
         yield from self.faults
 
-    def again(self, plugin: Plugin) -> Registered:
-        """What it registers when it is asked anew; nothing else of it counts. Off the event loop, one at a time."""
+    def register_again(self, plugin: Plugin) -> Registered:
+        """What it registers when it is asked again; nothing else takes effect. Off the event loop, one at a time."""
         if plugin.register is None or not self._asking_again.acquire(timeout=AGAIN_S):
             raise PluginError("cannot be asked again")
         try:
             ctx = self._context(plugin.found)
-            with self.hooks.restore_on_exit(), being_loaded(ctx):  # some put their hooks into the table themselves
+            with self.hooks.restore_on_exit(), being_loaded(ctx):  # some put hooks into the table directly
                 plugin.register(ctx)
             return ctx.registered
         finally:
             self._asking_again.release()
 
 
-BUILTIN = ("compressor", "Built in: leaves out old tool output, then sums up the middle with a model.")
+BUILTIN = ("compressor", "Built in: leaves out old tool output, then summarizes the middle with a model.")
 
 Choice = tuple[str, str]
 
@@ -367,7 +354,7 @@ def memory_choices(host: PluginHost) -> list[Choice]:
 
 
 def _choices(host: PluginHost, kind: Single, name_in: Callable[[Registered], str], *builtin: Choice) -> list[Choice]:
-    """Those that are bundled before those of plugins; each name once. What is not loaded is known by its manifest."""
+    """Name and description, each name once, bundled ones first. What is not loaded is known by its manifest."""
     known = dict(builtin)
     for plugin in sorted(host.plugins.values(), key=lambda plugin: plugin.found.source != "bundled"):
         is_offered = plugin.found.source == "bundled" or plugin.status == "not chosen"

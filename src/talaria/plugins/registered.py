@@ -1,9 +1,4 @@
-"""What one plugin has registered. Whether there is room for it beside the others is decided later (`host.py`).
-
-What plugins do wrong while they run: each kind of fault once, and not without end.
-Model providers that plugins describe. What they say counts; what they would compute per request is not asked.
-What a plugin says of a chat service that it can speak to: how its adapter is made, and all that is known before.
-"""
+"""What one plugin has registered. `contributions.py` decides later whether it gets the names that it wants."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -21,25 +16,27 @@ MAX_PROBLEMS = 200
 
 
 class Problems:
+    """What goes wrong in plugins while they run: each kind of fault once, up to a limit."""
+
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], str] = {}
-        self._untold: list[str] = []
+        self._new: list[str] = []
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Of which plugin, and what."""
+        """The plugin, and the problem."""
         return ((plugin, problem) for (plugin, _), problem in self._known.items())
 
     def add(self, plugin: str, what: str, fault: PluginError) -> None:
-        """`what` of it did that. Of faults that differ only in what they say the first one counts."""
+        """`what` failed. Of faults that differ only in their message the first is kept."""
         kind = (plugin, f"{what} {str(fault).partition(':')[0]}")
         if kind not in self._known and len(self._known) < MAX_PROBLEMS:
             self._known[kind] = f"{what} {fault}"
-            self._untold.append(f"Plugin {plugin}: {what} {fault}.")
+            self._new.append(f"Plugin {plugin}: {what} {fault}.")
 
-    def take_untold(self) -> list[str]:
-        """For the person; each is given once."""
-        told, self._untold = self._untold, []
-        return told
+    def take_new(self) -> list[str]:
+        """For the person; each is returned once."""
+        new, self._new = self._new, []
+        return new
 
 
 WIRES: Mapping[str, WireName] = {
@@ -48,13 +45,14 @@ WIRES: Mapping[str, WireName] = {
     "responses": "openai_responses",
     "anthropic_messages": "anthropic_messages",
 }
-"""Of Hermes' names for them."""
+"""By Hermes' names."""
 OMIT_TEMPERATURE: Any = object()
 COMPUTED = ("prepare_messages", "build_extra_body", "build_api_kwargs_extras", "get_max_tokens", "fetch_models")
 
 
 class ProviderProfile:
-    """As plugins make it: by keywords, or as a class with these names."""
+    """A model provider that a plugin describes, with keywords or as a subclass. Methods for single requests are not
+    called."""
 
     name: str = ""
     api_mode: str = "chat_completions"
@@ -82,12 +80,12 @@ class ProviderProfile:
 
 
 def find_overridden(profile: ProviderProfile) -> Iterator[str]:
-    """What it would compute, and is not asked for here."""
+    """Methods of its own that are not called here."""
     return (name for name in COMPUTED if getattr(type(profile), name, None) is not getattr(ProviderProfile, name, None))
 
 
 OWN_PLATFORMS = frozenset({"telegram", "discord", "slack", "matrix", "webhook"})
-"""Nobody's to take, unless the person says so."""
+"""Plugins replace these only if the person allows it."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _ENTRY_TEXTS = ("install_hint", "allowed_users_env", "allow_all_env", "emoji", "platform_hint", "cron_deliver_env_var")
 _ENTRY_FUNCTIONS = (
@@ -98,7 +96,8 @@ _ENTRY_FUNCTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class PlatformEntry:
-    """The names are those that plugins for Hermes pass; a keyword that is none of them is a `TypeError`."""
+    """A chat service that a plugin can connect to. Plugins for Hermes pass these names; any other keyword is a
+    `TypeError`."""
 
     name: str
     label: str
@@ -120,15 +119,15 @@ class PlatformEntry:
     allow_update_command: bool = True
     platform_hint: str = ""
     env_enablement_fn: Callable[[], Mapping[str, Any] | None] | None = None
-    """Settings that the environment has; None: it does not set this platform up."""
+    """Settings from the environment; None: it does not set this platform up."""
     apply_yaml_config_fn: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any] | None] | None = None
-    """Settings as the adapter calls them, of all settings and its own section."""
+    """Settings under the adapter's names, made from all settings and its own section."""
     cron_deliver_env_var: str = ""
     """The variable with the home channel."""
     standalone_sender_fn: Callable[..., Awaitable[Any]] | None = None
 
 
-def flaw(entry: PlatformEntry) -> str:
+def find_flaw(entry: PlatformEntry) -> str:
     """Why it cannot be used; empty if it can."""
     if not isinstance(entry.name, str) or not _NAME.fullmatch(entry.name):  # pyright: ignore[reportUnnecessaryIsInstance]
         return f"{as_text(entry.name)!r} cannot be the name of a platform"
@@ -153,7 +152,7 @@ class PluginTool:
     check: Callable[[], object] | None = None
     """Whether it can be used here at all."""
     is_override: bool = False
-    """It wants to stand in place of a tool that is there."""
+    """It wants to replace an existing tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,15 +190,15 @@ class Registered:
     skills: list[PluginSkill] = field(default_factory=list[PluginSkill])
     platforms: list[PlatformEntry] = field(default_factory=list[PlatformEntry])
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    """Kinds of small model calls of its own."""
+    """Its own kinds of small model calls."""
     engine: ContextEngine | None = None
     memory: MemoryProvider | None = None
     problems: list[str] = field(default_factory=list[str])
-    """What it asked for in vain."""
+    """What was refused."""
 
 
 def engine_name(engine: ContextEngine | None) -> str:
-    """By which it is chosen; empty if there is none."""
+    """The name by which it is chosen; empty if there is none."""
     return "" if engine is None else _own_name(engine)
 
 
@@ -210,5 +209,5 @@ def memory_name(memory: MemoryProvider | None) -> str:
 def _own_name(part: ContextEngine | MemoryProvider) -> str:
     try:
         return contain(lambda: as_text(part.name))
-    except PluginError:  # somebody's property
+    except PluginError:  # a property of the plugin that raises
         return "?"

@@ -1,8 +1,5 @@
-"""What plugins may ask of the running application.
-
-Tools of the conversation that is being served, called by plugin code: through the same gate as the model's calls.
-The model for plugins: small questions beside the conversation, at its cost, on the routes of auxiliary calls.
-"""
+"""What plugins may ask of the running application: to call the tools of the current conversation, through the same gate
+as the model's calls, and to ask a model small questions, at the conversation's cost and on the auxiliary routes."""
 
 import asyncio
 import json
@@ -22,7 +19,7 @@ from talaria.tools.executor import Executor
 
 
 def dispatch(bridge: Bridge, tool: str, arguments: dict[str, Any]) -> str:
-    """The result; what goes wrong is in it, as `{"error": …}`. From a thread."""
+    """The result; an error is in it as `{"error": …}`. From a thread."""
     here = current_session.get()
     if here is None:
         return _error("There is no conversation here whose tools could be used.")
@@ -74,7 +71,7 @@ Ask = Callable[[LlmQuestion], Coroutine[Any, Any, LlmAnswer]]
 
 
 class PluginLlm:
-    """`ctx.llm`. Another model than the settings choose is refused, unless the settings allow that to the plugin."""
+    """`ctx.llm`. A model other than that of the settings is refused, unless the settings allow the plugin to choose."""
 
     def __init__(self, plugin: str, bridge: Bridge, ask: Ask, *, may_choose: bool) -> None:
         self._plugin = plugin
@@ -86,7 +83,7 @@ class PluginLlm:
         named = [str(wishes[key]) for key in ("provider", "model") if wishes.get(key)]
         if named and not self._may_choose:
             raise PermissionError(
-                f"Plugin {self._plugin} may not choose the model, unless its settings under plugins.entries allow it "
+                f"Plugin {self._plugin} may not choose the model unless its settings under plugins.entries allow it "
                 "(llm.allow_model_override)."
             )
         given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
@@ -96,56 +93,46 @@ class PluginLlm:
         return self._bridge.run(lambda: self._ask(question), seconds)
 
     async def acomplete(self, messages: Sequence[Mapping[str, Any]] | str, **wishes: Any) -> LlmAnswer:
-        """As `complete`, for a caller that has an event loop of its own, or is on the application's."""
+        """Like `complete`, for a caller with an event loop of its own, or on the application's."""
         return await asyncio.to_thread(self.complete, messages, **wishes)
 
     def complete_structured(self, **wishes: Any) -> LlmAnswer:
         """With `instructions`, `input` and, if wanted, `json_schema`: an answer whose `parsed` is the JSON in it."""
-        return _parse_json(self.complete(_make_json_messages(wishes), **wishes))
+        demand = "Answer with one JSON document and nothing else."
+        if wishes.get("json_schema"):
+            demand += f" It must fit this JSON schema: {json.dumps(wishes['json_schema'])}"
+        given = wishes.get("input", "")
+        messages = [
+            {"role": "system", "content": f"{wishes.get('instructions', '')}\n\n{demand}".strip()},
+            {"role": "user", "content": given if isinstance(given, str) else json.dumps(given, default=str)},
+        ]
+        answer = self.complete(messages, **wishes)
+        text = answer.text.strip()
+        if text.startswith("```"):  # models like to put a fence around their JSON
+            text = text.partition("\n")[2].rpartition("```")[0]
+        try:
+            return replace(answer, parsed=json.loads(text))
+        except ValueError:
+            return replace(answer, parsed=None)
 
     async def acomplete_structured(self, **wishes: Any) -> LlmAnswer:
         return await asyncio.to_thread(self.complete_structured, **wishes)
 
 
-def _make_json_messages(wishes: Mapping[str, Any]) -> list[dict[str, Any]]:
-    schema = wishes.get("json_schema")
-    demand = "Answer with one JSON document and nothing else."
-    if schema:
-        demand += f" It must fit this JSON schema: {json.dumps(schema)}"
-    given = wishes.get("input", "")
-    text = given if isinstance(given, str) else json.dumps(given, default=str)
-    return [
-        {"role": "system", "content": f"{wishes.get('instructions', '')}\n\n{demand}".strip()},
-        {"role": "user", "content": text},
-    ]
-
-
-def _parse_json(answer: LlmAnswer) -> LlmAnswer:
-    """Models like to put a fence around their JSON."""
-    text = answer.text.strip()
-    if text.startswith("```"):
-        text = text.partition("\n")[2].rpartition("```")[0]
-    try:
-        parsed = json.loads(text)
-    except ValueError:
-        parsed = None
-    return replace(answer, parsed=parsed)
-
-
 @dataclass(slots=True)
 class PluginServices:
-    """What plugins may ask for; the application stands behind it once it is open."""
+    """What plugins may ask for; it works once the application is open."""
 
     bridge: Bridge
     entries: Mapping[str, Mapping[str, Any]]
-    """Settings of plugins, by name, as the person has written them: they say what plugins may do."""
+    """Settings of plugins, by name, as the person has written them: they decide what plugins may do."""
     own_entries: Callable[[], object] | None = None
     """The same, with what plugins have set themselves."""
     profile_name: str = "default"
     auxiliary: Callable[[str, str | None], Auxiliary] | None = None
-    """For a purpose, and with a model that the plugin has chosen; there once the application is open."""
+    """For a purpose, and with the model that the plugin chose, if any; set once the application is open."""
     inject_into: Callable[[str, str], bool] | None = None
-    """The terminal's chat, while there is one: takes a text, and whose it is (its role)."""
+    """The chat in the terminal, if there is one: takes a text and its role."""
 
     def llm(self, plugin: str) -> PluginLlm:
         may_choose = look_up(self.entries, plugin, "llm", "allow_model_override") is True
@@ -154,7 +141,7 @@ class PluginServices:
     async def ask(self, question: LlmQuestion) -> LlmAnswer:
         serving = session_config.current_session.get()
         if self.auxiliary is None:
-            raise RuntimeError("Talaria has no model open yet: ask when a conversation runs.")
+            raise RuntimeError("Talaria has no model yet: ask while a conversation is running.")
         system, messages = message_dicts.parse_question(question.messages)
         auxiliary = self.auxiliary(question.purpose, question.model or None)
         said = await auxiliary.ask(
@@ -180,7 +167,7 @@ class PluginServices:
 
 
 def look_up(settings: object, *keys: str, default: Any = None) -> Any:
-    """What stands at the end of these keys, also if that is None; `default` if they lead nowhere."""
+    """The value at the end of these keys, also None; `default` if a key is missing."""
     for key in keys:
         if not isinstance(settings, Mapping) or key not in settings:
             return default

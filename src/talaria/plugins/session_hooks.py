@@ -1,9 +1,4 @@
-"""The plugins beside one live session: their hooks, tools and skills, and the memory provider that is chosen.
-
-Skills that plugins bring: texts that the model reads when it wants to, by their full name.
-The hooks around a question of the gate. Whoever listens changes nothing: the person decides, and what a callback
-returns is ignored.
-"""
+"""The plugins of one live session: their hooks, tools and skills, and the chosen memory provider."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +12,7 @@ from talaria.core.fs import read_text
 from talaria.core.ids import SessionId
 from talaria.core.messages import Message
 from talaria.memory.memory_host import MemoryHost
-from talaria.plugins.contributions import Contributions, usable
+from talaria.plugins.contributions import Contributions, select_usable
 from talaria.plugins.plugin_hooks import HookTable, PluginHooks
 from talaria.plugins.registered import PluginSkill
 from talaria.tools.base import NOTHING, READS, ApprovalOutcome, ApprovalRequest, Tool
@@ -27,6 +22,7 @@ MAX_BYTES = 200_000
 
 
 def skill_tool(skills: Mapping[str, PluginSkill]) -> Tool:
+    """Lets the model read the skills of plugins, by their full names."""
     listed = "\n".join(f"- {skill.name}: {skill.description}" for skill in skills.values())
 
     def skill_view(name: Annotated[str, "as listed, `plugin:name`"]) -> str:
@@ -53,15 +49,15 @@ class SessionHooks(PluginHooks):
         self._brought = brought
         self._home = home
         self._clock = clock
-        self._unsaid: list[str] = []
-        self._tell: Notify = self._unsaid.append
+        self._pending: list[str] = []
+        self._tell: Notify = self._pending.append
         self._memory = memory(self._say) if memory else None
 
     def _say(self, text: str) -> None:
         self._tell(text)
 
     async def equip(self, context: SessionContext) -> Equipment:
-        tools = await usable(self._brought.tools, self._clock)
+        tools = await select_usable(self._brought.tools, self._clock)
         if self._brought.skills:
             tools.append(skill_tool(self._brought.skills))
         if self._memory is None:
@@ -73,8 +69,8 @@ class SessionHooks(PluginHooks):
         self, context: SessionContext, asked: str, history: Sequence[Message], tell: Notify
     ) -> Sequence[str]:
         self._tell = tell
-        while self._unsaid:
-            tell(self._unsaid.pop(0))
+        while self._pending:
+            tell(self._pending.pop(0))
         added = list(await super().before_turn(context, asked, history, tell))
         recalled = await self._memory.recall(asked) if self._memory else ""
         self._tell_problems()
@@ -87,10 +83,10 @@ class SessionHooks(PluginHooks):
         if self._memory and outcome == "completed" and asked and answer:
             await self._memory.record_turn(asked, answer, history)
         self._tell_problems()
-        self._tell = self._unsaid.append
+        self._tell = self._pending.append
 
     def _tell_problems(self) -> None:
-        for sentence in self._table.problems.take_untold():
+        for sentence in self._table.problems.take_new():
             self._tell(sentence)
 
     async def before_compaction(self, context: SessionContext, messages: Sequence[Message]) -> str:  # noqa: ARG002
@@ -105,7 +101,7 @@ class SessionHooks(PluginHooks):
 
 
 class ApprovalHooks:
-    """Satisfies `ApprovalObserver`, for one session."""
+    """The `ApprovalObserver` of one session. Callbacks only watch: the person decides, and answers are ignored."""
 
     def __init__(self, table: HookTable, session: SessionId, conversation: str, platform: str) -> None:
         self._table = table

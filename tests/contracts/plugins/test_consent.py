@@ -282,7 +282,7 @@ async def test_in_safe_mode_nothing_is_loaded_and_that_is_the_reason_given(
     async with world("mine", environment={variable: "1"}) as one:
         assert "loaded" not in one.statuses.values()
         assert any("safe mode" in sentence.lower() for sentence in one.told)
-        assert not any("nowhere to be found" in sentence for sentence in one.told)
+        assert not any("was not found" in sentence for sentence in one.told)
     assert not (home / "ran").exists()
     async with world("mine", environment={variable: "0"}) as one:
         assert one.statuses == {"mine": "loaded"}
@@ -290,7 +290,7 @@ async def test_in_safe_mode_nothing_is_loaded_and_that_is_the_reason_given(
 
 async def test_an_enabled_plugin_that_is_not_there_is_told_of(world: OpenWorld) -> None:
     async with world("ghost") as one:
-        assert one.told == ["Plugin ghost is enabled, but is nowhere to be found."]
+        assert one.told == ["Plugin ghost is enabled, but was not found."]
 
 
 async def test_a_record_of_consents_that_is_damaged_lets_nobody_in(

@@ -303,7 +303,7 @@ async def test_of_two_engines_of_one_name_the_first_keeps_it(world: OpenWorld, i
 async def test_of_two_engines_of_one_plugin_the_first_counts(world: OpenWorld, install: Install) -> None:
     install("both", engine("twin") + "    ctx.register_context_engine(Engine())\n")
     async with world("both") as one:
-        assert one.problems_of("both") == ["it has more than one context engine; the first counts"]
+        assert one.problems_of("both") == ["it has more than one context engine; the first is used"]
 
 
 @pytest.mark.parametrize("name", ["name = property(lambda self: 1 / 0)", "name = ['a', 'list']"])
@@ -606,7 +606,7 @@ def register(ctx):
         host = one.extensions.host
         host.hooks.callbacks["pre_tool_call"].append(print)
         del host.hooks.callbacks["post_tool_call"]
-        host.again(host.plugins["careless"])
+        host.register_again(host.plugins["careless"])
         assert module("careless").SEEN == [0, 2]
         assert print in host.hooks.callbacks["pre_tool_call"]
         assert set(host.hooks.callbacks) == {"pre_tool_call"}

@@ -201,7 +201,7 @@ def test_a_kind_that_nobody_knows_is_taken_as_standalone_and_told(tmp_path: Path
     write_plugin(tmp_path / "user" / "x", EMPTY, kind="teapot")
     manifest = found()["x"].manifest
     assert (manifest.kind, len(manifest.warnings)) == ("standalone", 1)
-    assert "'teapot' is not known" in manifest.warnings[0]
+    assert "'teapot' is unknown" in manifest.warnings[0]
 
 
 FAR = "#" * 8192 + "\n"

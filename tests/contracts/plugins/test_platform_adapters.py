@@ -15,7 +15,7 @@ from tests.contracts.plugins.conftest import Install, OpenWorld, module
 from tests.contracts.plugins.courier_service import PICTURE, CourierService
 from tests.waiting import until
 
-from talaria.compat.hermes.platforms.offered import PluginPlatform, plugin_platforms
+from talaria.compat.hermes.platforms.plugin_platforms import PluginPlatform, plugin_platforms
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadConfig
 from talaria.platforms.base import (
@@ -322,7 +322,7 @@ async def test_one_account_is_used_by_one_at_a_time(
 ) -> None:
     script = """
 import sys
-from talaria.compat.hermes.aliases.gateway_status import acquire_scoped_lock
+from talaria.compat.hermes.aliases.hermes_gateway import acquire_scoped_lock
 print(acquire_scoped_lock("courier-token", sys.argv[1]), flush=True)
 sys.stdin.read()
 """

@@ -26,7 +26,7 @@ from talaria.core.messages import ToolCall, Usage
 from talaria.core.plugin_calls import BackgroundLoop
 from talaria.memory.base import MemoryProvider
 from talaria.plugins.bridge import Bridge
-from talaria.plugins.contributions import gather, usable
+from talaria.plugins.contributions import gather, select_usable
 from talaria.plugins.discovery import Places, discover
 from talaria.plugins.plugin_host import PluginHost, WantedPlugins
 from talaria.plugins.registered import ProviderProfile
@@ -145,7 +145,7 @@ class Application:
         self.brought = gather(self.host, set(), self.commands, SystemClock(), lambda _: False)
 
     async def serve(self, gate: Gate) -> None:
-        tools = Toolbox(await usable(self.brought.tools, SystemClock()))
+        tools = Toolbox(await select_usable(self.brought.tools, SystemClock()))
         executor = Executor(tools, gate, Scope(SessionId("s1"), self.home, self.home))
         current_session.set(CurrentSession(SessionId("s1"), "telegram:7", "telegram", "anna", lambda: executor))
 
@@ -326,7 +326,7 @@ async def test_a_plugin_asks_a_model_from_its_loop(alias: Import, application: A
 async def test_the_settings_choose_the_model_and_that_is_said_once(
     alias: Import, application: Application, caplog: pytest.LogCaptureFixture
 ) -> None:
-    importlib.reload(importlib.import_module("talaria.compat.hermes.aliases.agent_auxiliary_client"))
+    importlib.reload(importlib.import_module("talaria.compat.hermes.aliases.hermes_agent"))
     client = alias("agent.auxiliary_client")
     with caplog.at_level(logging.WARNING):
         await asyncio.to_thread(client.call_llm, messages=HELLO, temperature=1.0)
@@ -650,7 +650,7 @@ async def test_a_part_of_a_branch_is_saved_beside_what_is_there(alias: Import, a
 
 async def test_what_yaml_cannot_hold_is_refused_whole(alias: Import, application: Application) -> None:
     config = alias("hermes_cli.config")
-    with pytest.raises(BadInput, match="cannot be kept"):
+    with pytest.raises(BadInput, match="cannot be saved"):
         config.save_config({"agent": {"max_turns": 5}, "colour": object()})
     assert config.load_config() == {}
 
@@ -670,7 +670,7 @@ async def test_a_secret_that_is_saved_is_known_at_once(
     assert config.get_env_value("ACME_KEY") == "k 1 # no comment"
     assert config.get_env_value("OTHER_KEY") == "new"
     assert config.get_env_value("OURS_KEY") == "theirs"
-    assert "change it there, it counts more" in capsys.readouterr().err
+    assert "which has priority: change it there" in capsys.readouterr().err
     assert "ACME_KEY" not in os.environ
     assert file.stat().st_mode & 0o777 == 0o600
     assert (application.home / ".env").read_text() == "OURS_KEY=ours\n"

@@ -7,9 +7,8 @@ import pytest
 
 from talaria.cli import notices
 from talaria.cli.main import main
-from talaria.compat.hermes_home.conversation_import import move
+from talaria.compat.hermes_home.conversation_import import StoreReceiver, import_conversations
 from talaria.compat.hermes_home.hermes_database import HermesSession
-from talaria.compat.hermes_home.receivers import StoreReceiver
 from talaria.compat.hermes_home.report import Item
 from talaria.core.entries import Recorded
 from talaria.core.errors import StoreUnavailable
@@ -44,10 +43,10 @@ def file(tmp_path: Path) -> Path:
 class FullDisk(StoreReceiver):
     """Takes one, and then has no room."""
 
-    async def take(self, row: HermesSession, told: list[Recorded]) -> bool:
+    async def take(self, row: HermesSession, entries: list[Recorded]) -> bool:
         if row.id == "two":
             raise StoreUnavailable("The disk is full.")
-        return await super().take(row, told)
+        return await super().take(row, entries)
 
 
 def receiver(store: MemoryStore, home: Path, kind: type[StoreReceiver] = StoreReceiver) -> StoreReceiver:
@@ -58,7 +57,7 @@ async def test_each_conversation_is_counted_as_it_is_done(file: Path, tmp_path: 
     seen: list[tuple[int, int]] = []
     store = MemoryStore(ManualClock())
 
-    items = await move(file, receiver(store, tmp_path), lambda done, total: seen.append((done, total)))
+    items = await import_conversations(file, receiver(store, tmp_path), lambda done, total: seen.append((done, total)))
 
     assert seen == [(1, 3), (2, 3), (3, 3)]
     assert items == [Item("conversations", "3 conversations with 6 messages", "taken")]
@@ -68,12 +67,12 @@ async def test_each_conversation_is_counted_as_it_is_done(file: Path, tmp_path: 
 async def test_import_that_ended_half_way_is_finished_by_the_next(file: Path, tmp_path: Path) -> None:
     store = MemoryStore(ManualClock())
 
-    first, failure = await move(file, receiver(store, tmp_path, FullDisk), lambda done, total: None)
+    first, failure = await import_conversations(file, receiver(store, tmp_path, FullDisk), lambda done, total: None)
 
     assert (first.name, first.verdict) == ("1 conversation with 2 messages", "taken")
     assert (failure.verdict, failure.reason) == ("left", "The disk is full.")
     assert isinstance(failure.failure, StoreUnavailable)
-    again = await move(file, receiver(store, tmp_path), lambda done, total: None)
+    again = await import_conversations(file, receiver(store, tmp_path), lambda done, total: None)
     assert {(item.name, item.verdict) for item in again} == {
         ("1 conversation", "there"),
         ("2 conversations with 4 messages", "taken"),

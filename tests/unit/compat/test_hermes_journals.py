@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.rules import transcript_problems
 
-from talaria.compat.hermes_home.conversation_import import journal
+from talaria.compat.hermes_home.conversation_import import make_journal
 from talaria.compat.hermes_home.exchanges import NO_ANSWER, NO_BEGINNING, NO_RESULT, NO_WORDS
 from talaria.compat.hermes_home.hermes_database import MessageRow
 from talaria.core.entries import Compacted, Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
@@ -25,7 +25,7 @@ SUMMARY = "[CONTEXT COMPACTION — REFERENCE ONLY] They spoke of trees."
 def told(given: Sequence[MessageRow], source: str = "cli") -> list[Recorded]:
     """The journal of these rows, a second apart."""
     dated = [replace(row, id=number, at=row.at or 100.0 + number) for number, row in enumerate(given, 1)]
-    return journal(dated, source)
+    return make_journal(dated, source)
 
 
 def person(text: str | None, *, is_observed: bool = False, is_marked_summary: bool = False) -> MessageRow:
@@ -226,7 +226,7 @@ def test_time_never_goes_back() -> None:
         MessageRow(0, "user", "c", at=450.0),
         MessageRow(0, "assistant", "d", at=600.0),
     ]
-    assert [one.at for one in journal(given, "cli")] == [500.0] * 6 + [600.0] * 2
+    assert [one.at for one in make_journal(given, "cli")] == [500.0] * 6 + [600.0] * 2
 
 
 @pytest.mark.parametrize(
@@ -428,7 +428,7 @@ any_rows = st.lists(
 @settings(deadline=None, max_examples=200)
 @given(any_rows)
 def test_any_rows_become_a_legal_journal_that_can_be_kept(given: list[MessageRow]) -> None:
-    found = journal([replace(row, id=number) for number, row in enumerate(given, 1)], "cli")
+    found = make_journal([replace(row, id=number) for number, row in enumerate(given, 1)], "cli")
 
     assert transcript_problems(messages(found)) == []
     assert transcript_problems(read_by_the_model(found)) == []
@@ -441,7 +441,7 @@ def test_any_rows_become_a_legal_journal_that_can_be_kept(given: list[MessageRow
 @settings(deadline=None)
 @given(any_rows)
 def test_journal_is_the_same_each_time(given: list[MessageRow]) -> None:
-    assert journal(given, "cli") == journal(given, "cli")
+    assert make_journal(given, "cli") == make_journal(given, "cli")
 
 
 def open_turns(found: Sequence[Recorded]) -> list[Entry]:

@@ -17,13 +17,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from talaria.compat.hermes import finder
-from talaria.compat.hermes.aliases import gateway_platforms_helpers as helpers
-from talaria.compat.hermes.aliases import gateway_status as status
-from talaria.compat.hermes.aliases import gateway_whatsapp_identity as whatsapp
-from talaria.compat.hermes.aliases import hermes_cli_middleware as middleware
-from talaria.compat.hermes.aliases import hermes_cli_setup as setup
-from talaria.compat.hermes.aliases.gateway_config import HomeChannel, Platform, PlatformConfig
-from talaria.compat.hermes.aliases.gateway_platforms_base import (
+from talaria.compat.hermes.aliases import hermes_cli_config as setup
+from talaria.compat.hermes.aliases import hermes_cli_plugins as middleware
+from talaria.compat.hermes.aliases import hermes_gateway as status
+from talaria.compat.hermes.aliases import hermes_gateway as whatsapp
+from talaria.compat.hermes.aliases import hermes_platforms as helpers
+from talaria.compat.hermes.aliases.hermes_gateway import (
+    HomeChannel,
+    Platform,
+    PlatformConfig,
+    SessionSource,
+    build_session_key,
+)
+from talaria.compat.hermes.aliases.hermes_platforms import (
     BasePlatformAdapter,
     MessageEvent,
     MessageType,
@@ -35,9 +41,8 @@ from talaria.compat.hermes.aliases.gateway_platforms_base import (
     resolve_channel_prompt,
     utf16_len,
 )
-from talaria.compat.hermes.aliases.gateway_session import SessionSource, build_session_key
-from talaria.compat.hermes.platforms.adapter_settings import config_of, settings_of
-from talaria.compat.hermes.platforms.incoming_events import arrival
+from talaria.compat.hermes.platforms.incoming_events import to_arrival
+from talaria.compat.hermes.platforms.plugin_platforms import config_of, settings_of
 from talaria.compat.hermes.platforms.send_outcomes import read_sent_id
 from talaria.platforms.base import (
     AccessLost,
@@ -237,7 +242,7 @@ def event(**facts: Any) -> MessageEvent:
 
 
 def test_an_event_becomes_an_arrival() -> None:
-    came = arrival(event(timestamp=datetime(2026, 1, 1, tzinfo=UTC), reply_to_text="what?"), "odd", 5.0)
+    came = to_arrival(event(timestamp=datetime(2026, 1, 1, tzinfo=UTC), reply_to_text="what?"), "odd", 5.0)
     assert came is not None
     assert (came.message_id, came.text, came.kind, came.where) == ("m1", "hi", "dm", Address("odd", "42"))
     assert (came.sender, came.sent_at) == (Sender("u1", "Anna"), 1767225600.0)
@@ -255,15 +260,15 @@ def test_an_event_becomes_an_arrival() -> None:
     ],
 )
 def test_where_and_who_it_was_is_kept(where: Any, kind: str, address: Address, who: str) -> None:
-    came = arrival(event(source=where), "odd", 5.0)
+    came = to_arrival(event(source=where), "odd", 5.0)
     assert came is not None
     assert (came.kind, came.where, came.sender.id) == (kind, address, who)
 
 
 def test_nothing_arrives_from_nowhere_or_from_a_bot() -> None:
-    assert arrival(event(source=None), "odd", 5.0) is None
-    assert arrival(event(source=source(chat_id="")), "odd", 5.0) is None
-    assert arrival(event(source=source(is_bot=True)), "odd", 5.0) is None
+    assert to_arrival(event(source=None), "odd", 5.0) is None
+    assert to_arrival(event(source=source(chat_id="")), "odd", 5.0) is None
+    assert to_arrival(event(source=source(is_bot=True)), "odd", 5.0) is None
 
 
 @pytest.mark.parametrize(
@@ -287,20 +292,20 @@ def test_nothing_arrives_from_nowhere_or_from_a_bot() -> None:
     ],
 )
 def test_a_file_is_of_the_kind_that_it_is(facts: dict[str, Any], attachment: Attachment) -> None:
-    came = arrival(event(**facts), "odd", 5.0)
+    came = to_arrival(event(**facts), "odd", 5.0)
     assert came is not None
     assert came.attachments == (attachment,)
 
 
 def test_an_address_in_place_of_a_file_is_a_line_of_text() -> None:
-    came = arrival(event(media_urls=["https://example.invalid/x.png"]), "odd", 5.0)
+    came = to_arrival(event(media_urls=["https://example.invalid/x.png"]), "odd", 5.0)
     assert came is not None
     assert (came.text, came.attachments) == ("hi\nhttps://example.invalid/x.png", ())
 
 
 @pytest.mark.parametrize("time", [float("nan"), float("inf"), "soon", None])
 def test_a_time_that_is_none_is_now(time: object) -> None:
-    came = arrival(event(timestamp=time), "odd", 5.0)
+    came = to_arrival(event(timestamp=time), "odd", 5.0)
     assert came is not None
     assert came.sent_at == 5.0
 
@@ -322,7 +327,7 @@ OF_SOURCES = ("chat_id", "chat_type", "user_id", "user_id_alt", "user_name", "th
 
 @given(st.dictionaries(st.sampled_from(NAMES), ANYTHING), st.dictionaries(st.sampled_from(OF_SOURCES), ANYTHING))
 def test_whatever_the_fields_hold_it_is_read_or_left_out(facts: dict[str, Any], of_source: dict[str, Any]) -> None:
-    came = arrival(SimpleNamespace(**{"source": SimpleNamespace(**of_source), **facts}), "odd", 5.0)
+    came = to_arrival(SimpleNamespace(**{"source": SimpleNamespace(**of_source), **facts}), "odd", 5.0)
     if came is not None:
         assert came.message_id
         assert came.where.chat
@@ -438,7 +443,7 @@ def test_files_are_kept_under_names_that_cannot_leave_their_folder(home: Path) -
 def test_what_is_no_image_is_not_kept_as_one(home: Path) -> None:
     assert Path(cache_image_from_bytes(b"GIF89a...", ".gif")).read_bytes() == b"GIF89a..."
     assert Path(cache_image_from_bytes(b"RIFF1234WEBPxx", ".webp")).is_relative_to(home)
-    with pytest.raises(ValueError, match="no image"):
+    with pytest.raises(ValueError, match="not an image"):
         cache_image_from_bytes(b"<html>not found</html>")
 
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from talaria.compat.hermes_home.report import ImportStep, Item
-from talaria.compat.hermes_home.setting_import import setting_steps, wishes
-from talaria.compat.hermes_home.wishes import Permissions
+from talaria.compat.hermes_home.report import ImportStep, Item, Permissions
+from talaria.compat.hermes_home.setting_import import plan_settings, propose_settings
 from talaria.config.edit import set_value
 from talaria.config.load import load, read_yaml
 
@@ -25,8 +24,8 @@ def steps(
     home: Path = Path("nowhere"),
 ) -> list[ImportStep]:
     environment = keys or {}
-    told = wishes(theirs, Permissions(with_keys, environment, hermes_keys))
-    return list(setting_steps(told, ours or {}, environment, home, FILE))
+    told = propose_settings(theirs, Permissions(with_keys, environment, hermes_keys))
+    return list(plan_settings(told, ours or {}, environment, home, FILE))
 
 
 def items(*given: Any, **options: Any) -> dict[str, Item]:
@@ -123,7 +122,7 @@ def test_address_of_another_provider_is_not_taken() -> None:
     theirs = {"model": {"default": "claude-x", "provider": "anthropic", "base_url": "https://openrouter.ai/api/v1"}}
     found = items(theirs)
     assert found["model"].verdict == "taken"
-    assert "another provider" in found["model.base_url"].reason
+    assert "a different provider" in found["model.base_url"].reason
 
 
 def test_provider_that_we_do_not_know_is_refused_with_its_model() -> None:
@@ -176,7 +175,7 @@ def test_settings_that_mean_the_same_are_taken_one_by_one(tmp_path: Path) -> Non
     left = {name for name, item in found.items() if item.verdict == "left"}
     assert left == {"agent.system_prompt", "compression.target_ratio", "memory.memory_char_limit", "plugins.entries"}
     assert "installed and enabled the plugin mem0" in found["memory.provider"].reason
-    assert "yours to say" in found["plugins.entries"].reason
+    assert "decide that again" in found["plugins.entries"].reason
 
 
 def test_what_both_have_anyway_is_not_mentioned() -> None:
@@ -192,10 +191,10 @@ def test_what_both_have_anyway_is_not_mentioned() -> None:
         ({"compression": {"threshold": 3}}, "compression.threshold is wrong"),
         ({"auxiliary": {"compression": {"provider": "openruter", "model": "m"}}}, "There is no provider 'openruter'"),
         ({"display": {"skin": "ares"}}, "Talaria has no such setting"),
-        ({"mcp_servers": {"git": {"url": "https://x.example"}}}, "adding a server is trusting it: talaria mcp add"),
-        ({"mcp_servers": {"git": {"command": "x", "env": {"A": "s3cret"}}}}, "its env holds what may be secret"),
+        ({"mcp_servers": {"git": {"url": "https://x.example"}}}, "to add a server is to trust it: talaria mcp add"),
+        ({"mcp_servers": {"git": {"command": "x", "env": {"A": "s3cret"}}}}, "its env may contain secrets"),
         ({"mcp_servers": {"git": {"command": "x", "env": {"A": "${A}"}}}}, "uses ${A}, which is not set"),
-        ({"mcp_servers": {"a.b": {"command": "x"}}}, "adding a server is trusting it: talaria mcp add"),
+        ({"mcp_servers": {"a.b": {"command": "x"}}}, "to add a server is to trust it: talaria mcp add"),
     ],
 )
 def test_what_we_would_not_take_is_told_with_our_reason(theirs: dict[str, Any], reason: str) -> None:
@@ -258,7 +257,7 @@ def test_own_providers_come_along_without_their_secrets(tmp_path: Path) -> None:
     assert "--keys" in found["providers.gate.extra_headers"].reason
     assert found["providers.my-box.api_key"].reason == "BOX_KEY is not set here"
     assert found["providers.gate.extra_body"].reason == "Talaria has no such setting"
-    assert "names no address" in found["providers.nowhere"].reason
+    assert "has no address" in found["providers.nowhere"].reason
 
 
 def test_own_providers_come_along_with_their_secrets_on_request(tmp_path: Path) -> None:

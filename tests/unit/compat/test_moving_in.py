@@ -45,7 +45,7 @@ def tree(folder: Path) -> set[str]:
 def test_all_of_theirs_moves_once_and_nothing_of_ours(home: Path) -> None:
     told = move_in(home)
     (notice,) = told.notices
-    assert notice.startswith(f"Plugins have a home of their own now, {home}/hermes. What they had kept in {home} was ")
+    assert notice.startswith(f"Plugins now have a home of their own, {home}/hermes. What they had kept in {home} was ")
     assert notice.endswith(" moved there: hindsight, honcho.json, lcm.db, lcm.db-wal, sessions.")
     assert tree(home) == {*OURS, *(f"hermes/{name}" for name in THEIRS), "hermes/.moved"}
     assert (home / "hermes" / "lcm.db-wal").read_text() == "lcm.db-wal"
@@ -76,7 +76,7 @@ def test_what_is_there_already_is_not_replaced(home: Path) -> None:
     (home / "hermes").mkdir()
     (home / "hermes" / "lcm.db").write_text("newer")
     told = move_in(home)
-    assert told.notices[1].endswith("where plugins look for it now: lcm.db.")
+    assert told.notices[1].endswith("where plugins now look for it: lcm.db.")
     assert ((home / "hermes" / "lcm.db").read_text(), (home / "lcm.db").read_text()) == ("newer", "lcm.db")
 
 
@@ -125,7 +125,7 @@ def test_our_own_process_is_no_obstacle(home: Path) -> None:
 def test_out_of_a_folder_that_is_more_than_our_home_nothing_moves(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(home))
     (notice,) = move_in(home).notices
-    assert "holds more than Talaria, so nothing was moved there: hindsight, honcho.json" in notice
+    assert "contains more than Talaria, so nothing was moved there: hindsight, honcho.json" in notice
     assert tree(home) == {*OURS, *THEIRS, "hermes/.moved"}
     assert move_in(home).notices == ()
 

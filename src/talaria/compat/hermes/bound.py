@@ -1,4 +1,4 @@
-"""The application that the aliases speak for. Plugins import names, and names are global: so there is one at a time."""
+"""The application behind the aliases. Plugins import names, and names are global: so there is one at a time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ class Bound:
     home: Path
     """Ours."""
     environment: Mapping[str, str]
-    """`.env` and the process's own."""
+    """`.env` and the environment of the process."""
     host: PluginHost
     bridge: Bridge
     ask: Ask
     commands: Commands
     providers: dict[str, ProviderProfile]
-    """Those that plugins describe, by name."""
+    """Described by plugins, by name."""
 
     @property
     def plugin_home(self) -> PluginHome:
@@ -43,13 +43,12 @@ def release(application: Bound) -> None:
 
 
 def last_bound() -> Bound | None:
-    """The one opened last."""
     return _applications[-1] if _applications else None
 
 
 def require_bound() -> Bound:
-    """The same. Raises `RuntimeError` where none is."""
+    """The same. Raises `RuntimeError` if there is none."""
     application = last_bound()
     if application is None:
-        raise RuntimeError("Talaria is not running: this part of a plugin works in a conversation only.")
+        raise RuntimeError("Talaria is not running: this part of a plugin works only in a conversation.")
     return application

@@ -1,9 +1,7 @@
-"""Finds the alias modules: stands first, answers to exact names only, and goes when the last user goes.
+"""What plugins for Hermes expect around them: its modules, its home, and the variables in `.env`.
 
-So a `tools/` folder in the working directory, or an installed Hermes, does not win; and whatever else is called so, is
-found as before, once we are gone.
-
-What plugins for Hermes expect around them: its names, its home, and what `.env` says.
+The finder comes first, knows only exact names, and is removed with its last user. So a `tools/` folder in the working
+directory, or an installed Hermes, does not win; and other modules of these names are found as before afterwards.
 """
 
 import importlib
@@ -21,34 +19,20 @@ from talaria.providers.catalog import catalog
 
 _ALIASES = "talaria.compat.hermes.aliases"
 PACKAGES = ("agent", "gateway", "gateway.platforms", "hermes_cli", "plugins", "providers", "tools")
-"""Empty but for their modules, unless they are one, too."""
+"""Empty but for their modules, unless they are in `MODULES`, too."""
 MODULES = {
-    "agent.auxiliary_client": "agent_auxiliary_client",
-    "agent.context_engine": "agent_context_engine",
-    "agent.memory_provider": "agent_memory_provider",
-    "agent.redact": "agent_redact",
-    "agent.usage_pricing": "agent_usage_pricing",
-    "gateway.config": "gateway_config",
-    "gateway.platform_registry": "gateway_platform_registry",
-    "gateway.platforms.base": "gateway_platforms_base",
-    "gateway.platforms.helpers": "gateway_platforms_helpers",
-    "gateway.run": "gateway_run",
-    "gateway.session": "gateway_session",
-    "gateway.session_context": "gateway_session_context",
-    "gateway.status": "gateway_status",
-    "gateway.whatsapp_identity": "gateway_whatsapp_identity",
-    "hermes_cli.commands": "hermes_cli_commands",
-    "hermes_cli.config": "hermes_cli_config",
-    "hermes_cli.middleware": "hermes_cli_middleware",
-    "hermes_cli.plugins": "hermes_cli_plugins",
-    "hermes_cli.setup": "hermes_cli_setup",
-    "hermes_constants": "hermes_constants",
+    **dict.fromkeys(("agent.auxiliary_client", "agent.usage_pricing", "agent.redact"), "hermes_agent"),
+    **dict.fromkeys(("agent.context_engine", "agent.memory_provider"), "hermes_agent"),
+    **dict.fromkeys(("gateway.config", "gateway.platform_registry", "gateway.status"), "hermes_gateway"),
+    **dict.fromkeys(("gateway.session", "gateway.session_context", "gateway.run"), "hermes_gateway"),
+    "gateway.whatsapp_identity": "hermes_gateway",
+    **dict.fromkeys(("gateway.platforms.base", "gateway.platforms.helpers"), "hermes_platforms"),
+    **dict.fromkeys(("hermes_cli.config", "hermes_cli.setup", "hermes_constants"), "hermes_cli_config"),
+    **dict.fromkeys(("hermes_cli.commands", "hermes_cli.middleware", "hermes_cli.plugins"), "hermes_cli_plugins"),
+    **dict.fromkeys(("plugins.context_engine", "providers", "providers.base", "tools.registry"), "hermes_cli_plugins"),
     "hermes_state": "hermes_state",
-    "plugins.context_engine": "plugins_context_engine",
-    "providers": "providers",
-    "providers.base": "providers",
-    "tools.registry": "tools_registry",
 }
+"""Which file in `aliases/` serves each module; one that serves several shows all its names in each."""
 
 
 class AliasFinder(MetaPathFinder, Loader):
@@ -67,12 +51,12 @@ class AliasFinder(MetaPathFinder, Loader):
 
 _finder = AliasFinder()
 _hidden: dict[str, ModuleType] = {}
-"""What was called so before."""
+"""Modules of the same names that were imported before."""
 _users = 0
 
 
 def install() -> None:
-    """Until as many `remove`."""
+    """Until `remove` has been called as often."""
     global _users  # noqa: PLW0603  (import machinery is global)
     _users += 1
     if _finder in sys.meta_path:
@@ -95,17 +79,17 @@ def remove() -> None:
 
 
 def _names_in_use() -> list[str]:
-    """Ours, and all below the packages that we stand for."""
+    """Ours, and everything below the packages that we replace."""
     tops = {name.partition(".")[0] for name in (*PACKAGES, *MODULES)}
     return [name for name in sys.modules if name.partition(".")[0] in tops]
 
 
 class PluginEnvironment:
-    """The keys of model providers stay with us, unless a plugin declares that it needs one. Commands of the model are
-    given none of this."""
+    """Variables for plugins. The keys of model providers are not among them, unless a plugin declares that it needs
+    one. Commands of the model get none of this."""
 
     def __init__(self, home: Path, environment: Mapping[str, str], theirs: Mapping[str, str]) -> None:
-        """`home` is that of plugins, `theirs` what they keep in the .env there."""
+        """`home` is that of plugins, `theirs` the .env in it."""
         self._home = home
         self._environment = environment
         self._theirs = theirs
@@ -113,13 +97,15 @@ class PluginEnvironment:
         self._is_prepared = False
 
     def prepare(self, found: Sequence[FoundPlugin]) -> None:
-        """For these, which the person has agreed to."""
+        """For these plugins, which the person has agreed to."""
         self._is_prepared = True
         install()
         self._add("HERMES_HOME", str(self._home))
         needed = {need.name for one in found for need in (*one.manifest.requires_env, *one.manifest.optional_env)}
+        model_keys = {key for facts in catalog().values() for key in facts.keys}
         for name, value in self._environment.items():
-            if name in needed or not _is_model_key(name):
+            base = re.sub(r"_\d$", "", name)  # a provider may have more keys: `NAME_2`
+            if name in needed or base not in model_keys:
                 self._add(name, value)
         for name in self._theirs.keys() - self._environment.keys():
             self._add(name, self._theirs[name])
@@ -134,8 +120,3 @@ class PluginEnvironment:
             os.environ.pop(name, None)
         if self._is_prepared:
             remove()
-
-
-def _is_model_key(name: str) -> bool:
-    """Also a further one, `NAME_2`."""
-    return re.sub(r"_\d$", "", name) in {key for facts in catalog().values() for key in facts.keys}

@@ -1,8 +1,8 @@
-"""What plugins kept at the top of our home, before they had one of their own, is moved into theirs: once.
+"""Moves what plugins kept at the top of our home, before they had one of their own, into theirs: once.
 
-Each thing is renamed, so a crash leaves it in one place or the other, and the next start goes on. `.moved` says that it
-is done. Nothing of Talaria's moves, nothing hidden, nothing that runs or that config.yaml mentions; and nothing at all
-out of a folder that is more than a home of Talaria.
+Each thing is renamed, so a crash leaves it in one place or the other, and the next start continues. `.moved` says that
+it is done. Nothing of Talaria's moves, nothing hidden, nothing that is running or that config.yaml mentions; and
+nothing at all if the folder is more than a home of Talaria.
 """
 
 import os
@@ -37,29 +37,34 @@ def move_in(home: Path) -> MoveResult:
     if plugin_home.is_symlink() or os.path.lexists(plugin_home / DONE) or plugin_home.is_file():
         return MoveResult()
     had_plugins = paths.consents_file(home).exists()
-    found = sorted(_theirs(home), key=lambda path: path.name) if had_plugins else []
+    found = sorted(_find_plugin_files(home), key=lambda path: path.name) if had_plugins else []
+    notice = f"Plugins now have a home of their own, {plugin_home}."
     try:
-        if found and _is_shared(home):
-            names = ", ".join(path.name for path in found)
+        if found and (home.stat().st_mode & stat.S_ISVTX or home.resolve() in (Path.home().resolve(), Path("/"))):
             _finish(plugin_home, home, [])
             return MoveResult(
-                (f"{_format_notice(plugin_home)} {home} holds more than Talaria, so nothing was moved there: {names}.",)
+                (f"{notice} {home} contains more than Talaria, so nothing was moved there: {_join_names(found)}.",)
             )
-        if found and (pid := _other(home)):
+        if found and (pid := _find_other_process(home)):
             return MoveResult(
-                obstacle=f"plugins get a home of their own, {plugin_home}, and process {pid} still uses the old place; "
+                obstacle=f"plugins get a home of their own, {plugin_home}, but process {pid} still uses the old place; "
                 "end it first (a gateway: `talaria gateway restart`)"
             )
         moved, left = _move(found, plugin_home)
         _finish(plugin_home, home, moved)
-    except FileExistsError:  # another process was here at the same time
+    except FileExistsError:  # another process did this at the same time
         return MoveResult()
     except OSError as fault:
         return MoveResult((f"The home of plugins, {plugin_home}, cannot be made: {fault.strerror or fault}.",))
-    return MoveResult(tuple(_notices(home, plugin_home, moved, left)))
+    notices: list[str] = []
+    if moved:
+        notices.append(f"{notice} What they had kept in {home} was moved there: {_join_names(moved)}.")
+    if left:
+        notices.append(f"Not moved from {home} to {plugin_home}, where plugins now look for it: {_join_names(left)}.")
+    return MoveResult(tuple(notices))
 
 
-def _theirs(home: Path) -> Iterator[Path]:
+def _find_plugin_files(home: Path) -> Iterator[Path]:
     try:
         entries = list(home.iterdir())
     except OSError:
@@ -74,18 +79,14 @@ def _theirs(home: Path) -> Iterator[Path]:
             yield path
 
 
-def _is_shared(home: Path) -> bool:
-    return bool(home.stat().st_mode & stat.S_ISVTX) or home.resolve() in (Path.home().resolve(), Path("/"))
-
-
-def _other(home: Path) -> int | None:
-    """A process that may have files of plugins open: renaming them under it would part a database from its log."""
+def _find_other_process(home: Path) -> int | None:
+    """One that may have files of plugins open: renaming them would separate a database from its log."""
     known = [find_holder(gateway_file(home)), *map(pid_of, Presence(home / "run").list_living())]
     return next((pid for pid in known if pid is not None and pid != os.getpid()), None)
 
 
 def _move(found: Sequence[Path], plugin_home: Path) -> tuple[list[Path], list[Path]]:
-    """Those that were, and those that could not be."""
+    """What was moved, and what could not be."""
     moved: list[Path] = []
     left: list[Path] = []
     plugin_home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,7 +97,7 @@ def _move(found: Sequence[Path], plugin_home: Path) -> tuple[list[Path], list[Pa
                 left.append(path)
                 continue
             if path.is_symlink() and not path.readlink().is_absolute():
-                target.symlink_to(Path("..") / path.readlink())  # it leads where it led
+                target.symlink_to(Path("..") / path.readlink())  # it still leads to the same place
                 path.unlink()
             else:
                 path.rename(target)
@@ -109,7 +110,7 @@ def _move(found: Sequence[Path], plugin_home: Path) -> tuple[list[Path], list[Pa
 
 
 def _finish(plugin_home: Path, home: Path, moved: Sequence[Path]) -> None:
-    """Whatever is there under that name is not followed, and not replaced."""
+    """Follows and replaces nothing that already has that name."""
     plugin_home.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(plugin_home / DONE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
@@ -118,16 +119,5 @@ def _finish(plugin_home: Path, home: Path, moved: Sequence[Path]) -> None:
         os.fsync(descriptor)
 
 
-def _notices(home: Path, plugin_home: Path, moved: Sequence[Path], left: Sequence[Path]) -> Iterator[str]:
-    if moved:
-        yield f"{_format_notice(plugin_home)} What they had kept in {home} was moved there: {_names(moved)}."
-    if left:
-        yield f"Not moved from {home} to {plugin_home}, where plugins look for it now: {_names(left)}."
-
-
-def _format_notice(plugin_home: Path) -> str:
-    return f"Plugins have a home of their own now, {plugin_home}."
-
-
-def _names(some: Sequence[Path]) -> str:
+def _join_names(some: Sequence[Path]) -> str:
     return ", ".join(path.name for path in some)

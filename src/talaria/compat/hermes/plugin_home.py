@@ -1,9 +1,9 @@
-"""The home that plugins have inside ours. It looks like that of Hermes, and it is theirs to write.
+"""The home that plugins have inside ours. It looks like one of Hermes, and plugins may write there.
 
-Its config.yaml is a copy of our settings, without secrets, and what plugins have set there; `.settings.yaml` beside it
-says what was copied, so that the two can be told apart. Nothing that is written here is ever a setting of Talaria.
+Its config.yaml is a copy of our settings, without secrets, together with what plugins have set; `.settings.yaml` beside
+it says what was copied, so that the two can be told apart. Nothing that is written here is ever a setting of Talaria.
 
-What we write here goes through an open folder: no link that a plugin left is followed.
+We write here through an open folder: no link that a plugin left is followed.
 """
 
 import copy
@@ -28,7 +28,7 @@ from talaria.core.trees import open_in, replace_in
 
 Document = Mapping[str, Any]
 Change = tuple[tuple[str, ...], Any]
-"""The names on the way to a setting, and its value."""
+"""The path to a setting, and its value."""
 
 CONFIG, SECRETS, COPIED, BROKEN = "config.yaml", ".env", ".settings.yaml", "config.yaml.broken"
 PLUGINS = "plugins"
@@ -37,11 +37,10 @@ _HEAD = """\
 # What plugins see of your settings, and what they have set themselves. Talaria does not read it:
 # your own settings are in ../config.yaml, and come here from there.
 """
-_NO_SECRETS_YET = "# Secrets of plugins. Yours are in ../.env, and count more.\n"
-_NAME = re.compile(r"\$\{\w+\}")
+_NO_SECRETS_YET = "# Secrets of plugins. Yours are in ../.env, which has priority.\n"
+_REFERENCE = re.compile(r"\$\{\w+\}")
 _OWN = "TALARIA_"
-_SECRET = "\0"  # noqa: S105
-"""Stands for one."""
+_SECRET = "\0"  # noqa: S105  (marks the place of one)
 
 log = logging.getLogger(__name__)
 
@@ -53,20 +52,28 @@ class PluginHome:
         self.path = paths.plugin_home(home)
 
     def prepare(self, environment: Mapping[str, str]) -> None:
-        """Make what plugins may open without asking us. Raises `OSError`."""
+        """Makes what plugins may open without asking us. Raises `OSError`."""
         with self._open_folder(is_making=True) as folder:
-            _close_secrets(folder)
+            try:
+                descriptor = open_in(folder, SECRETS)
+            except FileNotFoundError:
+                replace_in(folder, SECRETS, _NO_SECRETS_YET.encode(), mode=0o600)
+            else:  # nobody else may read them, whatever a plugin made of the file
+                try:
+                    os.fchmod(descriptor, 0o600)
+                finally:
+                    os.close(descriptor)
             self._write(folder, environment, ())
             with suppress(OSError):  # some plugins look there for their own files
                 os.symlink(f"../{PLUGINS}", PLUGINS, dir_fd=folder)
 
     def settings(self, environment: Mapping[str, str]) -> dict[str, Any]:
-        """Ours, with what plugins have set; `${NAME}` is filled in where that is set."""
+        """Ours, with what plugins have set; `${NAME}` is filled in if it is set."""
         names, file = _Lenient(environment), paths.config_file(self._home)
         ours = expand(self._ours(), names, file)
         try:
             return expand(merge(ours, self.own_settings(environment)), names, file)
-        except RecursionError:  # a plugin wrote an anchor inside of itself
+        except RecursionError:  # a plugin wrote an anchor inside itself
             log.warning("the settings of plugins in %s are nested too deeply", self.path)
             return ours
 
@@ -89,12 +96,12 @@ class PluginHome:
             self._write(folder, environment, changes)
 
     def take_over(self, sections: Document, environment: Mapping[str, str]) -> None:
-        """These were in our config.yaml, and are about to be taken out there. Raises `BadInput`, `OSError`."""
+        """These are in our config.yaml, and are about to be removed there. Raises `BadInput`, `OSError`."""
         with self._open_folder(is_making=True) as folder:
             self._write(folder, environment, [((key,), value) for key, value in sections.items()], is_taking_over=True)
 
     def secrets(self) -> dict[str, str]:
-        """What plugins keep in their .env; a line that says nothing is passed over."""
+        """What plugins keep in their .env; unreadable lines are skipped."""
         try:
             with self._open_folder() as folder:
                 lines = _text(folder, SECRETS).splitlines()
@@ -119,14 +126,14 @@ class PluginHome:
         try:
             document = read_yaml(file)
             expand(document, _Lenient({}), file)
-        except (BadConfig, RecursionError):  # whoever needs it says so
+        except (BadConfig, RecursionError):  # the code that needs it reports it
             return {}
         return document
 
     def _write(
         self, folder: int, environment: Mapping[str, str], changes: Sequence[Change], *, is_taking_over: bool = False
     ) -> None:
-        """First the file, then what of it was copied: after a crash between them ours count."""
+        """First the file, then what was copied: after a crash between the two, our settings have priority."""
         leaving = {path[0] for path, _ in changes} if is_taking_over else set[str]()
         ours = {key: value for key, value in self._ours().items() if key not in leaving}
         file = paths.config_file(self._home)
@@ -134,7 +141,12 @@ class PluginHome:
         own = _own(_document(folder, CONFIG), _document(folder, COPIED), shown, filled)
         document = copy.deepcopy(merge(shown, own))
         for path, value in changes:
-            _put(document, path, value)
+            inner = document
+            for name in path[:-1]:
+                if not isinstance(inner.get(name), dict):
+                    inner[name] = {}
+                inner = inner[name]
+            inner[path[-1]] = value
         _replace(folder, CONFIG, _HEAD + _format_yaml(document))
         _replace(folder, COPIED, _format_yaml(shown))
 
@@ -173,7 +185,8 @@ def merge(under: Any, over: Any) -> Any:
 
 
 def _own(theirs: Document, copied: Document, ours: Document, filled: Document) -> dict[str, Any]:
-    """What plugins have set in their file: all that is no copy of ours. Where ours has changed since, ours counts."""
+    """What plugins have set in their file: everything that is not a copy of ours. If ours has changed since, it has
+    priority."""
     found: dict[str, Any] = {}
     for key, value in theirs.items():
         sides = [side.get(key) for side in (copied, ours, filled)]
@@ -187,16 +200,15 @@ def _own(theirs: Document, copied: Document, ours: Document, filled: Document) -
 
 
 def _strip_secrets(ours: Document, file: Path) -> dict[str, Any]:
-    """Without secrets; a name that stands for one (`${NAME}`) is none."""
+    """A reference to a secret (`${NAME}`) is not one, and stays."""
+
+    def mask(value: object) -> object:
+        if isinstance(value, Secret):
+            return _SECRET if value else ""
+        raise NotImplementedError
+
     config, _ = decode_leniently(ours, _Lenient({}), file)
-    typed = msgspec.to_builtins(config, enc_hook=_mask)
-    return _without(ours, typed, find_secrets({}, dict(ours)))
-
-
-def _mask(value: object) -> object:
-    if isinstance(value, Secret):
-        return _SECRET if value else ""
-    raise NotImplementedError
+    return _without(ours, msgspec.to_builtins(config, enc_hook=mask), find_secrets({}, dict(ours)))
 
 
 def _without(value: Document, typed: Any, secrets: frozenset[str]) -> dict[str, Any]:
@@ -207,29 +219,21 @@ def _without(value: Document, typed: Any, secrets: frozenset[str]) -> dict[str, 
             kept[key] = _without(cast("Document", item), inner, secrets)
         elif isinstance(item, list):
             kept[key] = [one for one in cast("list[Any]", item) if not _holds(one, secrets)]
-        elif _is_name(item) or (inner != _SECRET and not _holds(item, secrets)):
+        elif _is_reference(item) or (inner != _SECRET and not _holds(item, secrets)):
             kept[key] = item
     return kept
 
 
 def _holds(value: object, secrets: frozenset[str]) -> bool:
-    return any(secret in str(value) for secret in secrets if not _is_name(secret))
+    return any(secret in str(value) for secret in secrets if not _is_reference(secret))
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and _NAME.fullmatch(value) is not None
-
-
-def _put(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    *parents, last = path
-    for name in parents:
-        inner = document.get(name)
-        document[name] = document = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
-    document[last] = value
+def _is_reference(value: object) -> bool:
+    return isinstance(value, str) and _REFERENCE.fullmatch(value) is not None
 
 
 def _document(folder: int, name: str) -> dict[str, Any]:
-    """Of a file that cannot be read, nothing; it is kept under another name."""
+    """Empty if the file is not valid YAML; it is then kept under another name."""
     text = _text(folder, name)
     try:
         return parse_yaml(text, Path(name))
@@ -259,20 +263,7 @@ def _format_yaml(document: Document) -> str:
     try:
         return yaml.safe_dump(dict(document), allow_unicode=True, sort_keys=False) if document else ""
     except yaml.YAMLError as fault:
-        raise BadInput(f"These settings cannot be kept: {' '.join(str(fault).split())}.") from fault
-
-
-def _close_secrets(folder: int) -> None:
-    """Nobody else may read them, whatever a plugin made of the file."""
-    try:
-        descriptor = open_in(folder, SECRETS)
-    except FileNotFoundError:
-        replace_in(folder, SECRETS, _NO_SECRETS_YET.encode(), mode=0o600)
-        return
-    try:
-        os.fchmod(descriptor, 0o600)
-    finally:
-        os.close(descriptor)
+        raise BadInput(f"These settings cannot be saved: {' '.join(str(fault).split())}.") from fault
 
 
 class _Lenient(dict[str, str]):

@@ -1,1 +1,1 @@
-"""A Hermes home: what is in it, and what of it Talaria can take over."""
+"""A Hermes home: what is in it, and what Talaria can import from it."""

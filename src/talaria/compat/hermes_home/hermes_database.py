@@ -1,7 +1,5 @@
-"""Hermes' state.db, read by whatever columns it has. It is never written, and a Hermes at work is not disturbed.
-
-Rows of Hermes' state.db as every version of it can tell them; what a version does not have is its default.
-"""
+"""Hermes' state.db, in whatever version: columns that it lacks get their defaults. It is never written, and a running
+Hermes is not disturbed."""
 
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -17,7 +15,7 @@ from talaria.core.errors import StoreDamaged, StoreUnavailable, TalariaError
 from talaria.store.sqlite.connection import SqliteConnection, Value
 
 SUMMARY_OPENINGS = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]")
-"""How a summary begins that stands for earlier messages."""
+"""How a summary begins that replaces earlier messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +32,21 @@ class MessageRow:
     reasoning: str = ""
     effect: str = ""
     is_live: bool = True
-    """False: archived when the conversation was made shorter."""
+    """False: archived when the conversation was compacted."""
     is_observed: bool = False
-    """Seen in a group, and not meant for the assistant."""
+    """Seen in a group, but not addressed to the assistant."""
     is_marked_summary: bool = False
 
     @property
     def is_summary(self) -> bool:
-        is_opened_so = (self.content or "").lstrip().startswith(SUMMARY_OPENINGS)
-        return self.role != "tool" and (self.is_marked_summary or is_opened_so)
+        looks_like_one = (self.content or "").lstrip().startswith(SUMMARY_OPENINGS)
+        return self.role != "tool" and (self.is_marked_summary or looks_like_one)
 
 
 @dataclass(frozen=True, slots=True)
 class HermesSession:
-    place: int
-    """Its rowid, by which its messages are found."""
+    rowid: int
+    """Finds its messages."""
     id: str
     source: str = ""
     model: str = ""
@@ -58,19 +56,19 @@ class HermesSession:
     cwd: str = ""
     at: float | None = None
     is_helper: bool = False
-    """The run of a subagent or a tool: no conversation with the person."""
+    """The run of a subagent or a tool, not a conversation with the person."""
 
 
 def clean_text(text: str) -> str:
-    """Without what neither a JSON text nor an endpoint takes: NULs and halves of a character."""
+    """Without what JSON and endpoints do not accept: NULs and unpaired surrogates."""
     return text.replace("\0", "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 BUSY_TIMEOUT_MS = 5_000
 _LATEST_TIME = 4_102_444_800.0
-"""The year 2100: what is later was never a time."""
+"""The year 2100: anything later is not a time."""
 _WAL_MARK = slice(18, 20)
-"""Where the file says that it keeps a write-ahead log."""
+"""The bytes of the header that say whether the file uses a write-ahead log."""
 
 _SESSION_TEXTS = ("id", "source", "model", "billing_provider", "title", "parent_session_id", "cwd", "model_config")
 _MESSAGE_TEXTS = (
@@ -83,42 +81,72 @@ Row = dict[str, Any]
 
 
 class StateFile:
-    """Raises `StoreUnavailable`, `StoreDamaged` from every method, with one sentence."""
+    """Every method raises `StoreUnavailable` or `StoreDamaged`."""
 
     def __init__(self, path: Path, connection: SqliteConnection) -> None:
         self._path = path
         self._connection = connection
-        self._columns = {table: self._columns_of(table) for table in ("sessions", "messages")}
+        self._columns = {
+            table: {str(row[0]) for row in self._rows("SELECT name FROM pragma_table_info(?)", table)}
+            for table in ("sessions", "messages")
+        }
         if not {"id", "session_id", "role"} <= self._columns["messages"] or "id" not in self._columns["sessions"]:
-            raise StoreDamaged(f"{path} holds no conversations of Hermes.")
-
-    def _columns_of(self, table: str) -> set[str]:
-        return {str(row[0]) for row in self._rows("SELECT name FROM pragma_table_info(?)", table)}
+            raise StoreDamaged(f"{path} has no conversations of Hermes.")
 
     @property
     def count(self) -> int:
         return int(next(self._rows("SELECT count(*) FROM sessions"))[0])
 
     def sessions(self) -> Iterator[HermesSession]:
-        """In the order in which they were begun: a parent stands before its children."""
+        """In the order in which they were started: a parent comes before its children."""
         wanted = self._select_expressions("sessions", _SESSION_TEXTS, ("rowid", "started_at"))
-        place = -1 << 62
-        while found := self._read("sessions", wanted, "rowid > ? ORDER BY rowid LIMIT 1", place):
-            place = int(found[0]["rowid"])
-            yield _session(found[0])  # nothing is locked until the next one is wanted
+        rowid = -1 << 62
+        while found := self._read("sessions", wanted, "rowid > ? ORDER BY rowid LIMIT 1", rowid):
+            row = found[0]
+            rowid = int(row["rowid"])
+            source = _text(row["source"])
+            yield HermesSession(  # nothing is locked until the next one is wanted
+                rowid=rowid,
+                id=_text(row["id"]),
+                source=source or "hermes",
+                model=_text(row["model"]),
+                provider=_text(row["billing_provider"]),
+                title=_text(row["title"]) or None,
+                parent=_text(row["parent_session_id"]) or None,
+                cwd=_text(row["cwd"]),
+                at=_time(row["started_at"]),
+                is_helper=source in ("tool", "subagent") or '"_delegate_from"' in _text(row["model_config"]),
+            )
 
     def messages(self, session: HermesSession) -> list[MessageRow]:
-        """In their order, without those that were taken back."""
+        """In order, without those that were undone."""
         wanted = self._select_expressions("messages", _MESSAGE_TEXTS, ("id", "timestamp", *_MESSAGE_MARKS))
         which = "session_id = (SELECT id FROM sessions WHERE rowid = ?) ORDER BY id"
-        rows = self._read("messages", wanted, which, session.place)
-        return [_message(row) for row in rows if row["active"] != 0 or row["compacted"]]
+        return [
+            MessageRow(
+                id=int(row["id"]),
+                role=_text(row["role"]).lower(),
+                content=_raw(row["content"]),
+                call_id=_text(row["tool_call_id"]),
+                calls=_raw(row["tool_calls"]) or "",
+                tool=_text(row["tool_name"]),
+                at=_time(row["timestamp"]),
+                finish=_text(row["finish_reason"]),
+                reasoning=_raw(row["reasoning"]) or _raw(row["reasoning_content"]) or "",
+                effect=_text(row["effect_disposition"]),
+                is_live=row["active"] != 0,
+                is_observed=bool(row["observed"]),
+                is_marked_summary=bool(row["_compressed_summary"]),
+            )
+            for row in self._read("messages", wanted, which, session.rowid)
+            if row["active"] != 0 or row["compacted"]
+        ]
 
     def _select_expressions(self, table: str, texts: Sequence[str], others: Sequence[str]) -> dict[str, str]:
-        """What to select for each name. Text as its bytes: one that is not UTF-8 must not end the reading."""
-        there = self._columns[table] | {"rowid"}
+        """What to select for each name. Text is read as bytes: one that is not UTF-8 must not end the reading."""
+        known = self._columns[table] | {"rowid"}
         forms = {**{name: f"CAST({name} AS BLOB)" for name in texts}, **{name: name for name in others}}
-        return {name: form if name in there else "NULL" for name, form in forms.items()}
+        return {name: form if name in known else "NULL" for name, form in forms.items()}
 
     def _read(self, table: str, wanted: Mapping[str, str], which: str, value: int) -> list[Row]:
         sql = f"SELECT {', '.join(wanted.values())} FROM {table} WHERE {which}"  # noqa: S608  (from our own names)
@@ -133,19 +161,23 @@ class StateFile:
 
 @contextmanager
 def open_state(path: Path) -> Generator[StateFile]:
-    """Raises as `StateFile`, and `StoreUnavailable` if there is no file."""
+    """Raises as `StateFile` does, and `StoreUnavailable` if there is no file."""
     with open_read_only(path) as connection:
         yield StateFile(path, connection)
 
 
 @contextmanager
 def open_read_only(path: Path) -> Generator[SqliteConnection]:
-    """With not a byte written beside the file, either: no log for one that is at rest, nothing in the log's index.
-    Raises as `StateFile`, also for what is done meanwhile."""
+    """Writes nothing beside the file, either: no log for a database at rest, nothing in the index of a log. Raises as
+    `StateFile` does, also from the body."""
     path = path.resolve()
     try:
+        with path.open("rb") as file:
+            keeps_log = file.read(20)[_WAL_MARK] == b"\2\2"
+        is_at_rest = keeps_log and not path.with_name(f"{path.name}-wal").exists()
+        way = "immutable=1" if is_at_rest else "mode=ro&readonly_shm=1"
         connection = apsw.Connection(
-            f"file:{quote(os.fsencode(path))}?{_way(path)}", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            f"file:{quote(os.fsencode(path))}?{way}", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         )
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -161,58 +193,16 @@ def open_read_only(path: Path) -> Generator[SqliteConnection]:
         connection.close(True)
 
 
-def _way(path: Path) -> str:
-    with path.open("rb") as file:
-        keeps_log = file.read(20)[_WAL_MARK] == b"\2\2"
-    if keeps_log and not path.with_name(f"{path.name}-wal").exists():
-        return "immutable=1"
-    return "mode=ro&readonly_shm=1"
-
-
 def _explain(fault: apsw.Error, path: Path) -> TalariaError:
     if isinstance(fault, apsw.BusyError | apsw.LockedError):
-        return StoreUnavailable(f"{path} is locked by another program: stop Hermes, and import again.")
+        return StoreUnavailable(f"{path} is locked by another program: stop Hermes and import again.")
     if isinstance(fault, apsw.CantOpenError):
         return StoreUnavailable(
-            f"Cannot open {path}: if it is a copy, copy {path.name}-shm beside {path.name}-wal, too."
+            f"Cannot open {path}: if it is a copy, copy {path.name}-shm as well as {path.name}-wal."
         )
     if isinstance(fault, apsw.CorruptError | apsw.NotADBError):
-        return StoreDamaged(f"{path} is damaged ({fault}): put a backup in its place, and import again.")
+        return StoreDamaged(f"{path} is damaged ({fault}): put a backup in its place and import again.")
     return StoreUnavailable(f"Cannot read {path}: {fault}.")
-
-
-def _session(row: Row) -> HermesSession:
-    source = _text(row["source"])
-    return HermesSession(
-        place=int(row["rowid"]),
-        id=_text(row["id"]),
-        source=source or "hermes",
-        model=_text(row["model"]),
-        provider=_text(row["billing_provider"]),
-        title=_text(row["title"]) or None,
-        parent=_text(row["parent_session_id"]) or None,
-        cwd=_text(row["cwd"]),
-        at=_time(row["started_at"]),
-        is_helper=source in ("tool", "subagent") or '"_delegate_from"' in _text(row["model_config"]),
-    )
-
-
-def _message(row: Row) -> MessageRow:
-    return MessageRow(
-        id=int(row["id"]),
-        role=_text(row["role"]).lower(),
-        content=_raw(row["content"]),
-        call_id=_text(row["tool_call_id"]),
-        calls=_raw(row["tool_calls"]) or "",
-        tool=_text(row["tool_name"]),
-        at=_time(row["timestamp"]),
-        finish=_text(row["finish_reason"]),
-        reasoning=_raw(row["reasoning"]) or _raw(row["reasoning_content"]) or "",
-        effect=_text(row["effect_disposition"]),
-        is_live=row["active"] != 0,
-        is_observed=bool(row["observed"]),
-        is_marked_summary=bool(row["_compressed_summary"]),
-    )
 
 
 def _raw(value: object) -> str | None:

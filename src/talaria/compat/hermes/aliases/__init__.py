@@ -1,1 +1,1 @@
-"""One module per name that plugins import; `finder.py` has the list."""
+"""What plugins import; `finder.py` says which module serves which name."""

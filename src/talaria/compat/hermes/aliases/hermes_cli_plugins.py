@@ -1,21 +1,32 @@
-"""`hermes_cli.plugins`: the plugins of the running application, as code for Hermes looks at them."""
+"""`hermes_cli.plugins`, `hermes_cli.middleware`, `hermes_cli.commands`, `plugins.context_engine`, `providers`,
+`tools.registry`: the plugins of the running application and what they registered, as code for Hermes sees them."""
 
 import asyncio
 import inspect
+import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import dataclass, field
 from typing import Any, cast
+
+import msgspec
 
 from talaria.compat.hermes.bound import Bound, require_bound
 from talaria.context.engine import ContextEngine
 from talaria.plugins.api import PluginContext as PluginContext  # noqa: PLC0414  (passed on)
 from talaria.plugins.contributions import is_bundled_engine, owner_of
+from talaria.plugins.discovery import ENGINES
 from talaria.plugins.discovery import PluginManifest as PluginManifest  # noqa: PLC0414  (passed on)
+from talaria.plugins.loading import loading
 from talaria.plugins.plugin_hooks import VALID_HOOKS as VALID_HOOKS  # noqa: PLC0414  (passed on)
 from talaria.plugins.plugin_host import Plugin as LoadedPlugin
-from talaria.runtime.commands import Command, normalise
+from talaria.plugins.registered import OMIT_TEMPERATURE as OMIT_TEMPERATURE  # noqa: PLC0414  (passed on)
+from talaria.plugins.registered import PluginTool, ProviderProfile, engine_name
+from talaria.plugins.services import dispatch
+from talaria.runtime.commands import Category, Command, Surface, normalise
 
 COMMAND_S = 30.0
 
@@ -23,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class PluginManager:
-    """A view. `_hooks` is the table itself, so what is appended to it is called; the rest is made when it is read."""
+    """A view. `_hooks` is the table itself: what is appended to it is called. The rest is made when it is read."""
 
     def __init__(self, application: Bound) -> None:
         self._application = application
@@ -42,7 +53,7 @@ class PluginManager:
         return next((one.registered.engine for one in self._application.host.loaded if one.registered.engine), None)
 
     def invoke_hook(self, hook_name: str, **facts: Any) -> list[Any]:
-        """What those who answer say. It waits, so where that would stop the event loop nobody is called."""
+        """The answers. It waits for them, so if that would block the event loop no callback is called."""
         if not self._hooks.get(hook_name):
             return []
         try:
@@ -55,10 +66,26 @@ class PluginManager:
         return bool(self._hooks.get(hook_name))
 
     def list_plugins(self) -> list[dict[str, Any]]:
-        return [_to_dict(plugin) for _, plugin in sorted(self._application.host.plugins.items())]
+        return [
+            {
+                "name": plugin.found.manifest.name,
+                "key": plugin.key,
+                "kind": plugin.found.manifest.kind,
+                "version": plugin.found.manifest.version,
+                "description": plugin.found.manifest.description,
+                "source": plugin.found.source,
+                "enabled": plugin.status == "loaded",
+                "tools": len(plugin.registered.tools),
+                "hooks": len(plugin.registered.hooks),
+                "middleware": 0,
+                "commands": len(plugin.registered.commands),
+                "error": plugin.problems[0] if plugin.status == "failed" and plugin.problems else None,
+            }
+            for _, plugin in sorted(self._application.host.plugins.items())
+        ]
 
     def discover_and_load(self, force: bool = False) -> None:
-        """Done when the application was opened, and once."""
+        """Does nothing: it was done when the application was opened."""
 
 
 def get_plugin_manager() -> PluginManager:
@@ -66,11 +93,11 @@ def get_plugin_manager() -> PluginManager:
 
 
 def discover_plugins(force: bool = False) -> None:
-    """Done when the application was opened, and once."""
+    """Does nothing: it was done when the application was opened."""
 
 
 def invoke_hook(hook_name: str, **facts: Any) -> list[Any]:
-    """As `PluginManager.invoke_hook`."""
+    """Like `PluginManager.invoke_hook`."""
     return get_plugin_manager().invoke_hook(hook_name, **facts)
 
 
@@ -90,7 +117,7 @@ def has_middleware(kind: str) -> bool:  # noqa: ARG001
 def get_pre_tool_call_directive(
     tool_name: str, args: dict[str, Any] | None, **facts: Any
 ) -> tuple[str | None, str | None]:
-    """Of the first plugin that wants to `block` the call, or a person to `approve` it: that word, and its message."""
+    """`block` or `approve`, and the message, from the first plugin that objects or wants a person to decide."""
     for answer in invoke_hook("pre_tool_call", tool_name=tool_name, args=args or {}, **facts):
         if isinstance(answer, dict):
             directive = cast("dict[str, Any]", answer)
@@ -116,8 +143,13 @@ def resolve_plugin_command_result(result: Any) -> Any:
     """What a handler returned; awaited if it is async. Raises `TimeoutError`."""
     if not inspect.isawaitable(result):
         return result
+
+    async def wait() -> Any:
+        async with asyncio.timeout(COMMAND_S):
+            return await result
+
     with ThreadPoolExecutor(1) as pool:  # the caller may have an event loop
-        return pool.submit(copy_context().run, asyncio.run, _await_result(result)).result()
+        return pool.submit(copy_context().run, asyncio.run, wait()).result()
 
 
 def get_plugin_auxiliary_tasks() -> list[dict[str, Any]]:
@@ -130,7 +162,7 @@ def get_plugin_auxiliary_tasks() -> list[dict[str, Any]]:
 
 
 def get_plugin_toolsets() -> list[tuple[str, str, str]]:
-    """Name, name for people, and the tools in it."""
+    """Name, display name, and the tools in it."""
     names: dict[str, list[str]] = {}
     for plugin in require_bound().host.loaded:
         for tool in plugin.registered.tools:
@@ -138,41 +170,259 @@ def get_plugin_toolsets() -> list[tuple[str, str, str]]:
     return [(key, key.replace("_", " ").title(), ", ".join(sorted(tools))) for key, tools in sorted(names.items())]
 
 
-async def _await_result(result: Awaitable[Any]) -> Any:
-    async with asyncio.timeout(COMMAND_S):
-        return await result
-
-
 def _commands(application: Bound) -> dict[str, dict[str, Any]]:
-    """Those that got their name: another may have had it."""
+    """Those that got their name: it may have been taken."""
     table: dict[str, dict[str, Any]] = {}
     for plugin in application.host.loaded:
+        owner = owner_of(plugin)
+        label = owner.removeprefix("plugin:") if is_bundled_engine(plugin) else plugin.key
         for command in plugin.registered.commands:
             name = normalise(command.name)
             found = application.commands.find(name, "terminal")
-            if isinstance(found, Command) and found.name == name and found.owner == owner_of(plugin):
-                entry = {"handler": command.handler, "description": command.description, "plugin": _label(plugin)}
+            if isinstance(found, Command) and found.name == name and found.owner == owner:
+                entry = {"handler": command.handler, "description": command.description, "plugin": label}
                 table.setdefault(name, {**entry, "args_hint": command.args_hint})
     return table
 
 
-def _label(plugin: LoadedPlugin) -> str:
-    return owner_of(plugin).removeprefix("plugin:") if is_bundled_engine(plugin) else plugin.key
+# Middleware: only its names. Nothing is registered, so everything passes unchanged.
+
+TOOL_REQUEST_MIDDLEWARE = "tool_request"
+TOOL_EXECUTION_MIDDLEWARE = "tool_execution"
+LLM_REQUEST_MIDDLEWARE = "llm_request"
+LLM_EXECUTION_MIDDLEWARE = "llm_execution"
+VALID_MIDDLEWARE = {
+    TOOL_REQUEST_MIDDLEWARE,
+    TOOL_EXECUTION_MIDDLEWARE,
+    LLM_REQUEST_MIDDLEWARE,
+    LLM_EXECUTION_MIDDLEWARE,
+}
 
 
-def _to_dict(plugin: LoadedPlugin) -> dict[str, Any]:
-    about, brought = plugin.found.manifest, plugin.registered
-    return {
-        "name": about.name,
-        "key": plugin.key,
-        "kind": about.kind,
-        "version": about.version,
-        "description": about.description,
-        "source": plugin.found.source,
-        "enabled": plugin.status == "loaded",
-        "tools": len(brought.tools),
-        "hooks": len(brought.hooks),
-        "middleware": 0,
-        "commands": len(brought.commands),
-        "error": plugin.problems[0] if plugin.status == "failed" and plugin.problems else None,
-    }
+@dataclass
+class RequestMiddlewareResult:
+    payload: Any
+    original_payload: Any
+    changed: bool = False
+    trace: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+
+def apply_llm_request_middleware(request: dict[str, Any], **_: Any) -> RequestMiddlewareResult:
+    return RequestMiddlewareResult(request, request)
+
+
+def apply_tool_request_middleware(tool_name: str, args: dict[str, Any], **_: Any) -> RequestMiddlewareResult:  # noqa: ARG001
+    return RequestMiddlewareResult(args, args)
+
+
+def run_llm_execution_middleware(request: dict[str, Any], next_call: Callable[[dict[str, Any]], Any], **_: Any) -> Any:
+    return next_call(request)
+
+
+def run_tool_execution_middleware(
+    tool_name: str,  # noqa: ARG001
+    args: dict[str, Any],
+    next_call: Callable[[dict[str, Any]], Any],
+    **_: Any,
+) -> Any:
+    return next_call(args)
+
+
+# Slash commands, under the names and categories of Hermes.
+
+_CATEGORIES: dict[Category, str] = {
+    "conversation": "Session",
+    "model": "Configuration",
+    "plugins": "Tools & Skills",
+    "info": "Info",
+    "leave": "Exit",
+}
+
+
+@dataclass(frozen=True)
+class CommandDef:
+    name: str
+    description: str
+    category: str
+    aliases: tuple[str, ...] = ()
+    args_hint: str = ""
+    subcommands: tuple[str, ...] = ()
+    cli_only: bool = False
+    gateway_only: bool = False
+    gateway_config_gate: str | None = None
+
+
+def is_gateway_known_command(name: str | None) -> bool:
+    """Whether chats have a command of exactly this name."""
+    return _find_command(name, "platform") is not None
+
+
+def resolve_command(name: str | None) -> CommandDef | None:
+    return _find_command(name, "terminal") or _find_command(name, "platform")
+
+
+def _find_command(name: str | None, surface: Surface) -> CommandDef | None:
+    found = require_bound().commands.find(name or "", surface)
+    return _to_command_def(found) if isinstance(found, Command) and normalise(name or "") in found.words else None
+
+
+def _to_command_def(command: Command) -> CommandDef:
+    return CommandDef(
+        command.name,
+        command.description,
+        _CATEGORIES[command.category],
+        command.aliases,
+        command.args_hint,
+        cli_only=command.cli_only,
+        gateway_only=command.gateway_only,
+    )
+
+
+class CommandRegistry(Sequence[CommandDef]):
+    """All commands, whenever it is read."""
+
+    def __getitem__(self, index: Any) -> Any:
+        now: Any = self._now()
+        return now[index]
+
+    def __len__(self) -> int:
+        return len(self._now())
+
+    def _now(self) -> list[CommandDef]:
+        commands = require_bound().commands
+        found = dict.fromkeys((*commands.visible("terminal"), *commands.visible("platform")))
+        return [_to_command_def(command) for command in found]
+
+
+class KnownCommands(AbstractSet[str]):
+    """All names of commands in chats, whenever it is read."""
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._now()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._now())
+
+    def __len__(self) -> int:
+        return len(self._now())
+
+    def _now(self) -> frozenset[str]:
+        return frozenset(word for command in require_bound().commands.visible("platform") for word in command.words)
+
+
+COMMAND_REGISTRY = CommandRegistry()
+GATEWAY_KNOWN_COMMANDS = KnownCommands()
+
+
+# Context engines and model providers.
+
+
+def discover_context_engines() -> list[tuple[str, str, bool]]:
+    """Name, description, and whether it can be used. One that is not loaded is called by the name of its folder."""
+    plugins = require_bound().host.plugins.values()
+    known = [one for one in plugins if one.registered.engine or one.found.category == ENGINES]
+    return sorted(
+        (
+            engine_name(one.registered.engine) or one.key.rpartition("/")[2],
+            one.found.manifest.description,
+            one.status != "failed",
+        )
+        for one in known
+    )
+
+
+def load_context_engine(name: str) -> ContextEngine | None:
+    """The registered one, of which sessions get copies; None unless its plugin is loaded."""
+    engines = [plugin.registered.engine for plugin in require_bound().host.loaded if plugin.registered.engine]
+    return next((engine for engine in engines if engine_name(engine) == name), None)
+
+
+def register_provider(profile: ProviderProfile) -> None:
+    """Replaces an earlier one of the same name."""
+    require_bound().providers[profile.name] = profile
+
+
+def get_provider_profile(name: str) -> ProviderProfile | None:
+    """By name or alias; only those that plugins have registered."""
+    known = require_bound().providers
+    return known.get(name) or next((one for one in known.values() if name in one.aliases), None)
+
+
+def list_providers() -> list[ProviderProfile]:
+    return list(require_bound().providers.values())
+
+
+# Tools, and what their handlers answer with.
+
+
+def tool_error(message: object, **extra: Any) -> str:
+    return _json({"error": str(message), **extra})
+
+
+def tool_result(data: Any = None, **fields: Any) -> str:
+    return _json(fields if data is None else data)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+class ToolRegistry:
+    """Plugins register tools here, too; only theirs are listed."""
+
+    def register(
+        self,
+        name: str,
+        toolset: str = "",
+        schema: Mapping[str, Any] | None = None,
+        handler: Callable[..., Any] | None = None,
+        check_fn: Callable[[], object] | None = None,
+        *,
+        description: str = "",
+        override: bool = False,
+        **_: Any,
+    ) -> None:
+        """For the plugin that is being loaded. Raises `RuntimeError` if none is."""
+        ctx = loading.get()
+        if ctx is None:
+            raise RuntimeError(f"Tool {name} comes too late: register tools while the plugin is loaded.")
+        ctx.register_tool(name, toolset, schema, handler, check_fn, description=description, override=override)
+
+    def dispatch(self, name: str, args: dict[str, Any] | None = None, **_: Any) -> str:
+        """Like a plugin's `ctx.dispatch_tool`."""
+        return dispatch(require_bound().bridge, name, dict(args or {}))
+
+    def get_all_tool_names(self) -> list[str]:
+        return sorted(_tools())
+
+    def get_entry(self, name: str) -> PluginTool | None:
+        return _tools().get(name)
+
+    def get_schema(self, name: str) -> dict[str, Any] | None:
+        tool = _tools().get(name)
+        if tool is None:
+            return None
+        parameters = msgspec.json.decode(tool.spec.parameters)
+        return {"name": name, "description": tool.spec.description, "parameters": parameters}
+
+    def get_toolset_for_tool(self, name: str) -> str | None:
+        tool = _tools().get(name)
+        return tool.toolset if tool else None
+
+    def get_tool_to_toolset_map(self) -> dict[str, str]:
+        return {name: tool.toolset for name, tool in _tools().items()}
+
+    def get_registered_toolset_names(self) -> list[str]:
+        return sorted({tool.toolset for tool in _tools().values()})
+
+    def get_tool_names_for_toolset(self, toolset: str) -> list[str]:
+        return sorted(name for name, tool in _tools().items() if tool.toolset == toolset)
+
+
+registry = ToolRegistry()
+
+
+def _tools() -> dict[str, PluginTool]:
+    """The first of each name."""
+    offered = [tool for plugin in require_bound().host.loaded for tool in plugin.registered.tools]
+    return {tool.spec.name: tool for tool in reversed(offered)}

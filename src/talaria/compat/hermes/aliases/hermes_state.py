@@ -27,7 +27,7 @@ class SessionDB:
     def __init__(self, db_path: Path | str | None = None, **_: Any) -> None:
         self._home = require_bound().home
         self.db_path = paths.database_file(get_hermes_home())
-        """As plugins call it. The conversations themselves are in the database of Talaria."""
+        """The name that plugins know. The conversations themselves are in Talaria's database."""
         known = (self.db_path, paths.database_file(self._home), paths.database_file(require_bound().plugin_home.path))
         if db_path is not None and Path(db_path).resolve() not in [path.resolve() for path in known]:
             raise ValueError(f"There is only one database here: {self.db_path}")
@@ -60,7 +60,7 @@ class SessionDB:
         return self.search_sessions(source, limit, offset)
 
     def get_messages(self, session_id: str) -> list[dict[str, Any]]:
-        """As the person knows them: without what was taken back."""
+        """As the person sees them: without what was undone."""
         entries = self._ask(lambda store: store.journal.entries(SessionId(session_id)))
         said = [(one, one.entry.message) for one in without_undone(entries) if isinstance(one.entry, MessageAdded)]
         return [

@@ -1,11 +1,10 @@
 """A third-party adapter as a `Platform`.
 
-It pushes, we pull: what it hands over waits here until the gateway has it on the disk, and only then its
-`handle_message` returns. So an adapter that tells its service "received" afterwards loses nothing; of one that does it
+It pushes, we pull: what it hands over waits here until the gateway has written it to disk, and only then does its
+`handle_message` return. So an adapter that tells its service "received" afterwards loses nothing; with one that does so
 before, whatever waits here is lost with the process.
 
-Async code of others on our own event loop, where its connections live: with a limit, and contained.
-Tells an adapter what becomes of its messages: accepted, answered. Beside everything else, one after the other.
+It is other people's async code on our own event loop, where its connections live: with a time limit, and contained.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter, ProcessingOutcome, has_own
-from talaria.compat.hermes.platforms.incoming_events import arrival
+from talaria.compat.hermes.platforms.incoming_events import to_arrival
 from talaria.compat.hermes.platforms.send_outcomes import read_sent_id, to_safe_line
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
@@ -42,7 +41,6 @@ from talaria.platforms.base import (
     Capabilities,
     ChatInfo,
     ChatKind,
-    File,
     NotTaken,
     Outbound,
     Press,
@@ -53,10 +51,33 @@ from talaria.platforms.base import (
 )
 from talaria.plugins.registered import PlatformEntry
 
+HOOK_S = 10.0
+MAX_UNANSWERED = 1_000
+MAX_WAITING = 1_000
+CALL_S = 60.0
+CLOSE_S = 10.0
+PULSE_S = 60.0
+USUAL_MAX_CHARS = 4_000
+BATCH = 100
+_DIRECT = frozenset({"dm", "private", "direct"})
+
+Tell = Callable[[str, PluginError], None]
+"""What of the plugin failed, and how."""
+log = logging.getLogger(__name__)
+
 
 async def call_within(work: Callable[[], Awaitable[Any]], seconds: float, clock: Clock) -> Any:
     """Raises `PluginError`, and nothing else. What has not returned in time is cancelled, and left alone."""
-    running = asyncio.ensure_future(_contain_async(work))
+
+    async def contain_work() -> Any:
+        try:
+            return await work()
+        except (asyncio.CancelledError, GeneratorExit, PluginError):
+            raise
+        except BaseException as fault:  # also SystemExit: a plugin must not stop the loop
+            raise plugin_error(fault) from fault
+
+    running = asyncio.ensure_future(contain_work())
     try:
         is_in_time = await wait_for_end(running, seconds, clock)
     finally:
@@ -70,26 +91,11 @@ async def call_within(work: Callable[[], Awaitable[Any]], seconds: float, clock:
     return running.result()
 
 
-async def _contain_async(work: Callable[[], Awaitable[Any]]) -> Any:
-    """Also leaving the process is not for others to decide: it would stop the loop."""
-    try:
-        return await work()
-    except (asyncio.CancelledError, GeneratorExit, PluginError):
-        raise
-    except BaseException as fault:
-        raise plugin_error(fault) from fault
-
-
-HOOK_S = 10.0
-MAX_UNANSWERED = 1_000
-MAX_WAITING = 1_000
-
-
 class Processing:
-    """Adapters show it as a reaction, or hold the next message back until then. With an answer in several messages it
-    is the first one that counts."""
+    """Reports to an adapter that its messages were accepted and answered, one report after the other: adapters show a
+    reaction, or hold the next message back until then. An answer in several messages counts from the first of them."""
 
-    def __init__(self, adapter: BasePlatformAdapter, clock: Clock, tell: Callable[[str, PluginError], None]) -> None:
+    def __init__(self, adapter: BasePlatformAdapter, clock: Clock, tell: Tell) -> None:
         self._adapter = adapter
         self._clock = clock
         self._tell = tell
@@ -110,7 +116,7 @@ class Processing:
 
     def _note(self, hook: str, *facts: Any) -> None:
         if has_own(self._adapter, hook):
-            with suppress(asyncio.QueueFull):  # an adapter that is so slow cannot be told everything
+            with suppress(asyncio.QueueFull):  # an adapter that slow misses some reports
                 self._calls.put_nowait((hook, facts))
 
     async def run(self) -> None:
@@ -121,18 +127,6 @@ class Processing:
                 await call_within(lambda method=method, facts=facts: method(*facts), HOOK_S, self._clock)
             except PluginError as fault:
                 self._tell(hook, fault)
-
-
-CALL_S = 60.0
-CLOSE_S = 10.0
-PULSE_S = 60.0
-USUAL_MAX_CHARS = 4_000
-BATCH = 100
-_DIRECT = frozenset({"dm", "private", "direct"})
-
-Tell = Callable[[str, PluginError], None]
-"""What of the plugin failed, and how."""
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +146,7 @@ class AdaptedPlatform:
         tell: Tell,
         secrets: Sequence[str] = (),
     ) -> None:
-        """`secrets` are not to be seen in what failures say."""
+        """`secrets` are hidden from error messages."""
         self.name = entry.name
         self.account = account
         self._entry = entry
@@ -164,11 +158,11 @@ class AdaptedPlatform:
         self._given: dict[str, list[Handed]] = {}
         """Not acknowledged yet, by the token of their batch."""
         self._tokens = count(1)
-        self._news = asyncio.Event()
+        self._has_news = asyncio.Event()
         self._processing = Processing(adapter, clock, tell)
-        self._telling: asyncio.Future[None] | None = None
+        self._reporting: asyncio.Future[None] | None = None
         self._state: Literal["connecting", "open", "closed"] = "connecting"
-        self._tells_its_state = False
+        self._reports_its_state = False
 
     @property
     def capabilities(self) -> Capabilities:
@@ -187,24 +181,25 @@ class AdaptedPlatform:
     # Opening and closing.
 
     async def connect(self) -> None:
-        """As after an outage: what waits at the service is wanted. Raises `NotTaken`, `Refused`."""
+        """As after an outage: the adapter fetches what waits at the service. Raises `NotTaken`, `Refused`."""
+        adapter = self._adapter
+
+        async def begin() -> object:
+            adapter.set_message_handler(self._take)
+            adapter.set_fatal_error_handler(lambda _: self._has_news.set())
+            return await adapter.connect(**select_keywords(adapter.connect, {"is_reconnect": True}))
+
         try:
-            is_connected = await call_within(self._begin, CALL_S, self._clock)
+            is_connected = await call_within(begin, CALL_S, self._clock)
         except PluginError as fault:
             said = self._report_fault("connect", fault)
             raise NotTaken(f"{self._entry.label} cannot be reached: its adapter {said}.") from fault
-        self._look_at_line()
+        self._check_connection()
         if not is_connected:
             raise NotTaken(f"{self._entry.label} cannot be reached: its adapter does not say why.")
-        self._tells_its_state = self._says_connected()
-        self._telling = asyncio.ensure_future(self._processing.run())
+        self._reports_its_state = self._says_connected()
+        self._reporting = asyncio.ensure_future(self._processing.run())
         self._state = "open"
-
-    async def _begin(self) -> object:
-        adapter = self._adapter
-        adapter.set_message_handler(self._take)
-        adapter.set_fatal_error_handler(lambda _: self._news.set())
-        return await adapter.connect(**select_keywords(adapter.connect, {"is_reconnect": True}))
 
     def _to_safe_line(self, words: object) -> str:
         return to_safe_line(as_text(words), self._secrets)
@@ -218,8 +213,8 @@ class AdaptedPlatform:
         self._state = "closed"
         for handed in (*self._waiting, *(one for given in self._given.values() for one in given)):
             _settle(handed, is_taken=False)
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._reporting is not None:
+            self._reporting.cancel()
         try:
             await call_within(self._adapter.disconnect, CLOSE_S, self._clock)
         except PluginError as fault:
@@ -229,47 +224,44 @@ class AdaptedPlatform:
 
     async def _take(self, event: object) -> None:
         if self._state == "closed":
-            raise RuntimeError(f"Nobody listens to {self.name} any more; hand this over again when it is connected.")
-        came = arrival(event, self.name, self._clock.now())
+            raise RuntimeError(f"{self.name} is closed; hand this over again when it is connected.")
+        came = to_arrival(event, self.name, self._clock.now())
         if came is None:
-            log.info("%s handed over a message from nowhere, or of a bot", self.name)
+            log.info("%s handed over a message from a bot, or without a chat", self.name)
             return
         handed = Handed(event, came, asyncio.get_running_loop().create_future())
         self._waiting.append(handed)
-        self._news.set()
-        if self._state == "open" and not await handed.is_taken:  # while it connects nobody listens yet
-            raise RuntimeError(f"The message did not reach our disk before {self.name} was closed; hand it over again.")
+        self._has_news.set()
+        if self._state == "open" and not await handed.is_taken:  # while it connects, nothing is read yet
+            raise RuntimeError(f"{self.name} was closed before this was written to disk; hand it over again.")
 
-    async def receive(self, cursor: str | None) -> AsyncGenerator[Batch]:  # noqa: ARG002  (adapters know none)
+    async def receive(self, cursor: str | None) -> AsyncGenerator[Batch]:  # noqa: ARG002  (adapters have none)
         self._waiting.extendleft(reversed([one for given in self._given.values() for one in given]))
         self._given.clear()
         while True:
             if self._waiting:
-                yield self._next()
+                given = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH))]
+                token = str(next(self._tokens))
+                self._given[token] = given
+                yield Batch(tuple(one.arrival for one in given), token=token)
                 continue
-            self._look_at_line()
-            self._news.clear()
-            has_news = await wait_for_event(self._news, PULSE_S, self._clock)
-            if not has_news and (self._says_connected() or not self._tells_its_state):
+            self._check_connection()
+            self._has_news.clear()
+            has_news = await wait_for_event(self._has_news, PULSE_S, self._clock)
+            if not has_news and (self._says_connected() or not self._reports_its_state):
                 yield Batch()
 
-    def _next(self) -> Batch:
-        taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH))]
-        token = str(next(self._tokens))
-        self._given[token] = taken
-        return Batch(tuple(one.arrival for one in taken), token=token)
-
-    def _look_at_line(self) -> None:
+    def _check_connection(self) -> None:
         """Raises `NotTaken`, `Refused` if the adapter has given up."""
         adapter = self._adapter
         try:
             why = contain(lambda: self._to_safe_line(adapter.fatal_error_message) if adapter.has_fatal_error else None)
-            is_passing = contain(lambda: bool(adapter.fatal_error_retryable))
+            is_temporary = contain(lambda: bool(adapter.fatal_error_retryable))
         except PluginError as fault:
-            why, is_passing = f"its adapter {self._to_safe_line(fault)}", False
+            why, is_temporary = f"its adapter {self._to_safe_line(fault)}", False
         if why is not None:
             sentence = f"{self._entry.label} is not usable: {why}."
-            raise NotTaken(sentence) if is_passing else Refused(sentence)
+            raise NotTaken(sentence) if is_temporary else Refused(sentence)
 
     def _says_connected(self) -> bool:
         try:
@@ -283,9 +275,17 @@ class AdaptedPlatform:
             self._processing.note_start(handed.event, handed.arrival.where, handed.arrival.message_id)
 
     async def fetch(self, attachment: Attachment, to: Path, max_bytes: int) -> None:
-        """The adapter has fetched it already: its file is copied."""
+        """The adapter has already fetched it: its file is copied."""
+        source = Path(attachment.ref)
+
+        def copy() -> None:
+            content = read_bytes(source, max_bytes + 1)
+            if len(content) > max_bytes:
+                raise Rejected(f"{source.name} is larger than {max_bytes} bytes.")
+            to.write_bytes(content)
+
         try:
-            await in_thread(lambda: _copy(Path(attachment.ref), to, max_bytes))
+            await in_thread(copy)
         except OSError as fault:
             raise Rejected(f"{attachment.name or 'The file'} is gone: {fault.strerror}.") from fault
 
@@ -294,28 +294,23 @@ class AdaptedPlatform:
     async def send(self, message: Outbound) -> SentId:
         facts = _facts(message.where, reply_to=message.reply_to or None)
         if message.file is None:
-            send = self._adapter.send
-            result = await self._call(
-                "send", lambda: send(message.where.chat, message.text, **select_keywords(send, facts))
-            )
+            method, content = "send", message.text
         else:
-            result = await self._send_file(message, message.file, facts)
+            kind, file = message.file.mime.partition("/")[0], message.file
+            special = {"image": "send_image_file", "video": "send_video"}.get(kind, "")
+            method = next((name for name in (special, "send_document") if name and self._can(name)), "")
+            if not method:
+                raise Rejected(f"{self._entry.label} cannot send files like {file.name}.")
+            content = str(file.path)
+            facts |= {"caption": message.text or None, "file_name": file.name}
+        send = getattr(self._adapter, method)
+        result = await self._call(method, lambda: send(message.where.chat, content, **select_keywords(send, facts)))
         sent = self._read_sent_id(result, message.key)
         self._processing.note_completion(message.where, message.reply_to)
         return sent
 
     def _read_sent_id(self, result: object, key: str) -> SentId:
         return read_sent_id(result, key, self._entry.label, self._secrets)
-
-    async def _send_file(self, message: Outbound, file: File, facts: dict[str, Any]) -> object:
-        kind = file.mime.partition("/")[0]
-        ways = {"image": "send_image_file", "video": "send_video"}
-        method = next((name for name in (ways.get(kind, ""), "send_document") if name and self._can(name)), "")
-        if not method:
-            raise Rejected(f"{self._entry.label} cannot send files like {file.name}.")
-        send = getattr(self._adapter, method)
-        more = select_keywords(send, {**facts, "caption": message.text or None, "file_name": file.name})
-        return await self._call(method, lambda: send(message.where.chat, str(file.path), **more))
 
     async def edit(self, sent: SentId, message: Outbound) -> None:
         edit = self._adapter.edit_message
@@ -344,16 +339,16 @@ class AdaptedPlatform:
         return Address(where.platform, where.chat, as_text(thread)) if thread else None
 
     async def react(self, where: Address, message_id: str, emoji: str) -> None:
-        """Adapters have no way to."""
+        """Adapters cannot do this."""
 
     async def answer(self, press: Press, text: str) -> None:
         """There are no buttons."""
 
     async def offer_commands(self, menu: Sequence[tuple[str, str]]) -> None:
-        """Adapters have no way to."""
+        """Adapters cannot do this."""
 
     async def _call(self, method: str, work: Callable[[], Awaitable[Any]]) -> Any:
-        """Raises `Unsure`: whoever raises, or does not return, may have done it."""
+        """Raises `Unsure`: an adapter that raises, or does not return, may have done it."""
         try:
             return await call_within(work, CALL_S, self._clock)
         except PluginError as fault:
@@ -367,10 +362,3 @@ def _facts(where: Address, **more: Any) -> dict[str, Any]:
 def _settle(handed: Handed, *, is_taken: bool) -> None:
     if not handed.is_taken.done():
         handed.is_taken.set_result(is_taken)
-
-
-def _copy(source: Path, to: Path, max_bytes: int) -> None:
-    content = read_bytes(source, max_bytes + 1)
-    if len(content) > max_bytes:
-        raise Rejected(f"{source.name} is larger than {max_bytes} bytes.")
-    to.write_bytes(content)

@@ -1,7 +1,5 @@
-"""What third-party adapters derive from. It has what they call and may override; the work is done in `adapted.py`.
-
-What adapters and Hermes' gateway tell each other: a message that came, and what became of one that was sent.
-"""
+"""What third-party adapters derive from, with the messages and results that they exchange with the gateway. It has
+what they call and may override; the work is done in `adapted.py`."""
 
 # ruff: noqa: ARG002, B027  (a plain one can do little; the names are for those who can do more)
 import asyncio
@@ -13,9 +11,13 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from talaria.compat.hermes.aliases.gateway_config import Platform, PlatformConfig
-from talaria.compat.hermes.aliases.gateway_session import SessionSource
-from talaria.compat.hermes.aliases.gateway_status import acquire_scoped_lock, release_scoped_lock
+from talaria.compat.hermes.aliases.hermes_gateway import (
+    Platform,
+    PlatformConfig,
+    SessionSource,
+    acquire_scoped_lock,
+    release_scoped_lock,
+)
 from talaria.platforms.splitting import split
 
 
@@ -37,13 +39,9 @@ class ProcessingOutcome(Enum):
     CANCELLED = "cancelled"
 
 
-def _now() -> datetime:
-    return datetime.now().astimezone()
-
-
 @dataclass
 class MessageEvent:
-    """Adapters are not careful about these types: `incoming.py` reads them as they come."""
+    """Adapters are careless about these types: `incoming_events.py` reads whatever they contain."""
 
     text: str
     message_type: MessageType = MessageType.TEXT
@@ -64,13 +62,13 @@ class MessageEvent:
     channel_context: str | None = None
     internal: bool = False
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
-    timestamp: datetime = field(default_factory=_now)
+    timestamp: datetime = field(default_factory=lambda: datetime.now().astimezone())
 
     def is_command(self) -> bool:
         return self.text.startswith("/")
 
     def get_command(self) -> str | None:
-        """`/New@bot now` → `new`; a path is none."""
+        """`/New@bot now` → `new`; a path is not a command."""
         word = self.text.split(maxsplit=1)[0][1:].lower().partition("@")[0] if self.is_command() else ""
         return word if word and "/" not in word else None
 
@@ -85,7 +83,7 @@ class SendResult:
     error: str | None = None
     raw_response: Any = None
     retryable: bool = False
-    """The service surely did not take it."""
+    """The service certainly did not take it."""
     retry_after: float | None = None
     continuation_message_ids: tuple[str, ...] = ()
     error_kind: str | None = None
@@ -94,7 +92,7 @@ class SendResult:
 
 NUMBER_CHARS = len(" (999/999)")
 MIN_PART_CHARS = 4
-"""There is room for one sign, however it is counted."""
+"""Enough for one character, however it is counted."""
 
 MessageHandler = Callable[[MessageEvent], Awaitable[Any]]
 Metadata = dict[str, Any] | None
@@ -129,7 +127,7 @@ class BasePlatformAdapter(ABC):
     @abstractmethod
     async def get_chat_info(self, chat_id: str) -> dict[str, Any]: ...
 
-    # What it tells of itself.
+    # Its state.
 
     @property
     def is_connected(self) -> bool:
@@ -166,9 +164,9 @@ class BasePlatformAdapter(ABC):
         self._fatal_error = (code, message, retryable)
 
     async def _notify_fatal_error(self) -> None:
-        told = self._fatal_error_handler(self) if self._fatal_error_handler else None
-        if inspect.isawaitable(told):
-            await told
+        handled = self._fatal_error_handler(self) if self._fatal_error_handler else None
+        if inspect.isawaitable(handled):
+            await handled
 
     def _acquire_platform_lock(self, scope: str, identity: str, resource_desc: str = "") -> bool:
         is_ours, other = acquire_scoped_lock(scope, identity, {"platform": self.platform.value})
@@ -193,9 +191,9 @@ class BasePlatformAdapter(ABC):
         self._session_store = session_store
 
     async def handle_message(self, event: MessageEvent) -> None:
-        """Returns once it is on our disk. Raises `RuntimeError` when nobody listens any more: it is not taken."""
+        """Returns once it is on our disk. Raises `RuntimeError` if the platform is closed: the message is not taken."""
         if self._message_handler is None:
-            raise RuntimeError(f"Nobody listens to {self.name} yet.")
+            raise RuntimeError(f"{self.name} is not connected yet.")
         await self._message_handler(event)
 
     def build_source(
@@ -240,7 +238,7 @@ class BasePlatformAdapter(ABC):
     async def on_processing_complete(self, event: MessageEvent, outcome: ProcessingOutcome) -> None:
         """It is answered."""
 
-    # What may go out besides text. Whatever is not overridden cannot be done.
+    # What can be sent besides text. Methods that are not overridden do nothing.
 
     async def edit_message(
         self, chat_id: str, message_id: str, content: str, *, finalize: bool = False, metadata: Metadata = None
@@ -264,7 +262,7 @@ class BasePlatformAdapter(ABC):
         reply_to: str | None = None,
         metadata: Metadata = None,
     ) -> SendResult:
-        """Its address, unless it can do better."""
+        """Its address, unless the adapter can do better."""
         return await self.send(chat_id, f"{caption}\n{image_url}" if caption else image_url, reply_to, metadata)
 
     async def send_animation(
@@ -308,7 +306,7 @@ class BasePlatformAdapter(ABC):
 
     @staticmethod
     def truncate_message(content: str, max_length: int = 4096, len_fn: Callable[[str], int] | None = None) -> list[str]:
-        """In parts, which are numbered if there are several; a code block is closed and opened again."""
+        """In parts, numbered if there are several; a code block that is cut is closed and opened again."""
         length = len_fn or len
         if length(content) <= max_length:
             return [content]

@@ -1,6 +1,7 @@
-"""A third-party adapter's `MessageEvent` as an `Arrival`. Pure; fields are taken as they come, whatever they hold.
+"""Messages on their way in: an adapter's `MessageEvent` becomes an `Arrival`, and plugins may filter an `Arrival`.
 
-Files that came with messages, kept where the adapter's event can name them until they are fetched.
+Adapters are careless about types, so their fields are read whatever they contain. Files that came with a message are
+kept where the event can name them until they are fetched.
 """
 
 import hashlib
@@ -9,12 +10,16 @@ import mimetypes
 import re
 import uuid
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
-from talaria.compat.hermes.aliases.hermes_constants import get_hermes_dir
+import msgspec
+
+from talaria.compat.hermes.aliases.hermes_cli_config import get_hermes_dir
+from talaria.compat.hermes.aliases.hermes_gateway import Platform, SessionSource
+from talaria.compat.hermes.platforms.adapter import MessageEvent, MessageType
 from talaria.core.clock import SystemClock
 from talaria.core.errors import ToolFailed
 from talaria.core.pictures import media_type
@@ -22,6 +27,8 @@ from talaria.core.plugin_calls import as_text
 from talaria.net.fetch import Fetch
 from talaria.net.web_settings import WebSettings
 from talaria.platforms.base import Address, Arrival, Attachment, AttachmentKind, Quoted, Sender
+
+# Files that came with messages.
 
 MAX_BYTES = 20 << 20
 _BITMAP = b"BM"
@@ -44,9 +51,9 @@ def get_document_cache_dir() -> Path:
 
 
 def cache_image_from_bytes(data: bytes, ext: str = ".jpg") -> str:
-    """The path of the file. Raises `ValueError` for what is no image: often it is a page that says why not."""
+    """The path of the file. Raises `ValueError` if it is not an image: often it is a page that says why."""
     if media_type(data) is None and not data.startswith(_BITMAP):
-        raise ValueError(f"This is no image; it begins with {data[:40]!r}")
+        raise ValueError(f"This is not an image; it begins with {data[:40]!r}")
     return _save(get_image_cache_dir(), f"image{ext}", data)
 
 
@@ -63,16 +70,12 @@ def cache_document_from_bytes(data: bytes, filename: str = "") -> str:
 
 
 async def cache_image_from_url(url: str, ext: str = ".jpg", retries: int = 2) -> str:  # noqa: ARG001
-    """Raises `ValueError`; also for an address that is not public."""
+    """Raises `ValueError`, also for an address that is not public."""
     return cache_image_from_bytes(await _download(url), ext)
 
 
 async def cache_audio_from_url(url: str, ext: str = ".ogg", retries: int = 2) -> str:  # noqa: ARG001
     return cache_audio_from_bytes(await _download(url), ext)
-
-
-def mime_of(path: str) -> str:
-    return mimetypes.guess_type(path)[0] or ""
 
 
 async def _download(url: str) -> bytes:
@@ -81,7 +84,7 @@ async def _download(url: str) -> bytes:
     except ToolFailed as refusal:
         raise ValueError(str(refusal)) from refusal
     if page.status >= 400 or page.is_cut:
-        raise ValueError(f"{url} cannot be had: HTTP {page.status}, {len(page.body)} bytes")
+        raise ValueError(f"{url} cannot be downloaded: HTTP {page.status}, {len(page.body)} bytes")
     return page.body
 
 
@@ -92,7 +95,7 @@ def _folder(new: str, old: str) -> Path:
 
 
 def _save(folder: Path, name: str, data: bytes) -> str:
-    """Under the name that it had, as far as that can be one."""
+    """Under its own name, as far as that is safe."""
     safe = re.sub(r"[^\w.()+ -]", "_", Path(name).name).strip(". ")[-80:] or "file"
     file = folder / f"{uuid.uuid4().hex[:12]}_{safe}"
     file.write_bytes(data)
@@ -109,10 +112,10 @@ _KINDS: dict[str, AttachmentKind] = {
 }
 
 
-def arrival(event: Any, platform: str, now: float) -> Arrival | None:
-    """None if it does not say where it was said, or if a bot said it.
+def to_arrival(event: Any, platform: str, now: float) -> Arrival | None:
+    """None if it does not say where it was sent, or if a bot sent it.
 
-    What an adapter hands over from a group is meant for us: it has looked for the mention itself.
+    What an adapter passes on from a group is meant for us: it has looked for the mention itself.
     """
     source: Any = getattr(event, "source", None)
     chat = _text(source, "chat_id")
@@ -120,19 +123,31 @@ def arrival(event: Any, platform: str, now: float) -> Arrival | None:
         return None
     is_direct = (_text(source, "chat_type") or "dm") == "dm"
     who = _text(source, "user_id") or _text(source, "user_id_alt") or (chat if is_direct else "")
+    where = Address(platform, chat, _text(source, "thread_id"))
     links, files = _media(event)
     text = "\n".join(part for part in (_text(event, "text"), *links) if part)
-    where = Address(platform, chat, _text(source, "thread_id"))
-    sent_at = _time(getattr(event, "timestamp", None), now)
+    timestamp: Any = getattr(event, "timestamp", None)
+    try:
+        sent_at = float(timestamp.timestamp() if isinstance(timestamp, datetime) else timestamp)
+    except (TypeError, ValueError, OverflowError, OSError):
+        sent_at = now
+    if not math.isfinite(sent_at):
+        sent_at = now
+    message_id = _text(event, "message_id")
+    if not message_id:  # a repeated message gets a different one if the adapter gives it a different time
+        facts = "\0".join(map(str, (where, who, text, sent_at)))
+        message_id = "~" + hashlib.sha256(facts.encode()).hexdigest()[:24]
+    quoted = _text(event, "reply_to_text")
+    is_ours = getattr(event, "reply_to_is_own_message", False) is True
     return Arrival(
-        message_id=_text(event, "message_id") or _make_up_id(str(where), who, text, sent_at),
+        message_id=message_id,
         where=where,
         kind="dm" if is_direct else "group",
         sender=Sender(who, _text(source, "user_name")),
         text=text,
         is_addressed=True,
         attachments=tuple(files),
-        reply_to=_read_quote(event),
+        reply_to=Quoted(quoted, is_ours) if quoted else None,
         sent_at=sent_at,
     )
 
@@ -142,28 +157,10 @@ def _text(one: object, name: str) -> str:
     return "" if value is None else as_text(value)
 
 
-def _make_up_id(*facts: object) -> str:
-    """For a message without an id. The same one told again has another if the adapter gives it another time."""
-    return "~" + hashlib.sha256("\0".join(map(str, facts)).encode()).hexdigest()[:24]
-
-
-def _read_quote(event: object) -> Quoted | None:
-    text = _text(event, "reply_to_text")
-    return Quoted(text, getattr(event, "reply_to_is_own_message", False) is True) if text else None
-
-
-def _time(value: Any, now: float) -> float:
-    try:
-        seconds = float(value.timestamp() if isinstance(value, datetime) else value)
-    except (TypeError, ValueError, OverflowError, OSError):
-        return now
-    return seconds if math.isfinite(seconds) else now
-
-
 def _media(event: object) -> tuple[list[str], list[Attachment]]:
     """Addresses, which the model may read itself, and files."""
-    types, kind = list(_read_list(event, "media_types")), getattr(event, "message_type", None)
-    usual = _KINDS.get(as_text(getattr(kind, "value", kind)), "document")
+    types, message_type = list(_read_list(event, "media_types")), getattr(event, "message_type", None)
+    usual = _KINDS.get(as_text(getattr(message_type, "value", message_type)), "document")
     links: list[str] = []
     files: list[Attachment] = []
     for number, place in enumerate(_read_list(event, "media_urls")):
@@ -172,8 +169,11 @@ def _media(event: object) -> tuple[list[str], list[Attachment]]:
             links.append(path)
         elif path:
             told = types[number] if number < len(types) and "/" in types[number] else ""
-            mime = told or mime_of(path)
-            files.append(Attachment(_kind(mime, usual), path, PurePath(path).name, mime))
+            mime = told or mimetypes.guess_type(path)[0] or ""
+            family = mime.partition("/")[0]
+            is_usual = not family or (family == "audio" and usual == "voice")
+            kind = usual if is_usual else _KINDS.get(family, "document")
+            files.append(Attachment(kind, path, PurePath(path).name, mime))
     return links, files
 
 
@@ -183,7 +183,56 @@ def _read_list(event: object, name: str) -> Iterator[str]:
         yield from (as_text(value) for value in cast("Sequence[object]", values))
 
 
-def _kind(mime: str, usual: AttachmentKind) -> AttachmentKind:
-    family = mime.partition("/")[0]
-    is_usual = not family or (family == "audio" and usual == "voice")
-    return usual if is_usual else _KINDS.get(family, "document")
+# The hook before a message of a chat is let in.
+
+HOOK = "pre_gateway_dispatch"
+_TYPES = {
+    "image": MessageType.PHOTO,
+    "voice": MessageType.VOICE,
+    "audio": MessageType.AUDIO,
+    "video": MessageType.VIDEO,
+    "document": MessageType.DOCUMENT,
+}
+
+
+def to_event(arrival: Arrival) -> MessageEvent:
+    """Without files, as attachments are not fetched yet. Raises `ValueError` for an unknown platform."""
+    where, sender = arrival.where, arrival.sender
+    first = next(iter(arrival.attachments), None)
+    plain = MessageType.COMMAND if arrival.text.startswith("/") else MessageType.TEXT
+    return MessageEvent(
+        arrival.text,
+        _TYPES[first.kind] if first else plain,
+        SessionSource(
+            Platform(where.platform),
+            where.chat,
+            chat_type=arrival.kind,
+            user_id=sender.id,
+            user_name=sender.name or None,
+            thread_id=where.thread or None,
+            message_id=arrival.message_id,
+        ),
+        message_id=arrival.message_id,
+        reply_to_text=arrival.reply_to.text if arrival.reply_to else None,
+        reply_to_is_own_message=bool(arrival.reply_to and arrival.reply_to.is_ours),
+        timestamp=datetime.fromtimestamp(arrival.sent_at, UTC).astimezone(),
+    )
+
+
+def apply_answers(arrival: Arrival, answers: Sequence[Any]) -> Arrival | None:
+    """The first valid answer decides: `skip` drops the message (None), `rewrite` with a text replaces its text, `allow`
+    leaves it as it is."""
+    for answer in answers:
+        if not isinstance(answer, dict):
+            continue
+        fields = cast("dict[str, Any]", answer)
+        match fields.get("action"), fields.get("text"):
+            case "skip", _:
+                return None
+            case "rewrite", str() as text:
+                return msgspec.structs.replace(arrival, text=text)
+            case "allow", _:
+                return arrival
+            case _:
+                pass
+    return arrival
