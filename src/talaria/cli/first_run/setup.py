@@ -3,7 +3,6 @@
 Questions go to stderr. Ctrl-D raises `EOFError`, Ctrl-C `KeyboardInterrupt`.
 """
 
-from talaria.cli.model import try_model
 import asyncio
 import os
 import signal
@@ -20,6 +19,7 @@ import msgspec
 from talaria.app.settings import Settings
 from talaria.cli import context, exits, importing, model_status
 from talaria.cli.command_name import link_advice
+from talaria.cli.model import try_model
 from talaria.cli.model_status import ProviderState
 from talaria.cli.notices import say
 from talaria.cli.safe import printable
