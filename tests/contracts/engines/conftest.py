@@ -1,4 +1,4 @@
-"""Applications with context engines: written into a home as plugin folders, enabled, chosen, and watched."""
+"""Harnesses with context engines: written into a home as plugin folders, enabled, chosen, and watched."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -8,56 +8,21 @@ from typing import Any
 import pytest
 from tests.plugin_sources import copy_plugin, write_plugin
 
-from talaria.app.build import Application, open_application
-from talaria.app.settings import Settings
-from talaria.config.load import decode
-from talaria.core.clock import Clock
-from talaria.core.events import Event, Notice
-from talaria.core.ids import SessionId
-from talaria.core.messages import user
 from talaria.runtime.chat import Chat
 from talaria.runtime.commands import Say, run_command
 from talaria.runtime.session import LiveSession
-from talaria.runtime.turn_runner import Report
-from talaria.store.memory import MemoryStore
-from talaria.testing.manual_clock import ManualClock
+from talaria.testing.harness import Harness
 from talaria.testing.servers.model_server import ModelServer
 
 
-class World:
-    """One application in one home."""
-
-    def __init__(self, app: Application, home: Path) -> None:
-        self.app = app
-        self.home = home
-        self.events: list[Event] = []
-
-    def session(self, id: str = "one", **setup: Any) -> LiveSession:
-        return self.app.session(id=SessionId(id), cwd=self.project, origin="terminal", **setup)
-
-    @property
-    def project(self) -> Path:
-        folder = self.home.parent / "project"
-        folder.mkdir(exist_ok=True)
-        return folder
-
-    async def ask(self, live: LiveSession, text: str = "go") -> Report:
-        self.events.clear()
-        return await live.ask(user(text), self.events.append)
-
-    @property
-    def notices(self) -> list[str]:
-        return [event.text for event in self.events if isinstance(event, Notice)]
-
-
-class WorldChat(Chat):
-    """Where commands are given in one conversation of it."""
+class HarnessChat(Chat):
+    """Where commands are given in one conversation."""
 
     surface = "terminal"
 
-    def __init__(self, world: World, live: LiveSession) -> None:
-        super().__init__(world.app)
-        self._world = world
+    def __init__(self, harness: Harness, live: LiveSession) -> None:
+        super().__init__(harness.app)
+        self._harness = harness
         self._live = live
 
     @property
@@ -65,7 +30,7 @@ class WorldChat(Chat):
         return self._live
 
     def observer(self) -> Any:
-        return self._world.events.append
+        return self._harness.events.append
 
     async def switch_to(self, row: Any, reason: Any) -> None:
         raise NotImplementedError
@@ -77,12 +42,12 @@ class WorldChat(Chat):
         raise NotImplementedError
 
     async def say(self, line: str) -> str:
-        outcome = await run_command(self._world.app.commands.parse(line, "terminal"), self)
+        outcome = await run_command(self._harness.app.commands.parse(line, "terminal"), self)
         assert isinstance(outcome, Say)
         return outcome.text
 
 
-OpenWorld = Callable[..., AbstractAsyncContextManager[World]]
+OpenHarness = Callable[..., AbstractAsyncContextManager[Harness]]
 
 
 @pytest.fixture
@@ -93,6 +58,7 @@ def server() -> Iterator[ModelServer]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
+    """That of the harness, to put plugins into before it is opened."""
     home = tmp_path / "home"
     home.mkdir()
     return home
@@ -111,31 +77,19 @@ def install(home: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def world(home: Path, server: ModelServer) -> OpenWorld:
-    """`world(enabled=[…], engine=…, window=…)`; the rest are settings of config.yaml."""
+def harness(tmp_path: Path, home: Path, server: ModelServer) -> OpenHarness:
+    """`harness(enabled=[…], engine=…, window=…)`; the rest are options of `Harness` and settings of config.yaml."""
+    assert home == tmp_path / "home"
 
     @asynccontextmanager
     async def opened(
-        *,
-        enabled: tuple[str, ...] = (),
-        engine: str = "compressor",
-        window: int = 32_000,
-        environment: dict[str, str] | None = None,
-        clock: Clock | None = None,
-        **config: Any,
-    ) -> AsyncGenerator[World]:
-        settings = {
-            "model": {"default": "test-model", "base_url": server.base_url, "context_length": window},
-            "plugins": {"enabled": list(enabled)},
-            "context": {"engine": engine},
-            **config,
-        }
-        async with open_application(
-            Settings(home, decode(settings, home / "config.yaml"), environment or {}),
-            clock=clock or ManualClock(auto=True),
-            tools=(),
-            open_store=lambda _, clock: MemoryStore(clock),
-        ) as app:
-            yield World(app, home)
+        *, enabled: tuple[str, ...] = (), engine: str = "compressor", window: int = 32_000, **config: Any
+    ) -> AsyncGenerator[Harness]:
+        config["model"] = {"default": "test-model", "base_url": server.base_url, "context_length": window}
+        config["plugins"] = {"enabled": list(enabled)}
+        config["context"] = {"engine": engine}
+        async with Harness(tmp_path, **config) as here:
+            await here.open()
+            yield here
 
     return opened

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from tests.contracts.engines.conftest import OpenWorld, WorldChat
+from tests.contracts.engines.conftest import HarnessChat, OpenHarness
 
 from talaria.core.errors import TalariaError
 from talaria.testing.servers.model_server import ModelServer
@@ -65,35 +65,35 @@ def plugin(body: str, register: str) -> str:
     ids=["register", "register with a lock", "clone", "own deep copy", "plain deep copy"],
 )
 async def test_a_command_reaches_the_engine_of_its_own_conversation(
-    world: OpenWorld, install: Install, server: ModelServer, body: str, register: str
+    harness: OpenHarness, install: Install, server: ModelServer, body: str, register: str
 ) -> None:
     install("made", plugin(body, register))
-    async with world(enabled=("made",), engine="made") as one:
-        left, right = (WorldChat(one, one.session(name)) for name in ("left", "right"))
+    async with harness(enabled=("made",), engine="made") as one:
+        left, right = (HarnessChat(one, one.session(name)) for name in ("left", "right"))
         server.say("hello")
-        await one.ask(left.live)
+        await one.ask(live=left.live)
         for name in HANDLERS:  # nothing was said on the right yet
             assert await left.say(f"/{name} tea") == "left heard tea", name
             assert await right.say(f"/{name} tea") == "right heard tea", name
         assert await left.say("/plain tea") == "plain heard tea"
         server.say("hello")
-        await one.ask(right.live)
+        await one.ask(live=right.live)
         assert await right.say("/method tea") == "right heard tea"
         assert one.notices == []
 
 
 async def test_one_engine_for_all_conversations_answers_as_the_one_that_began_last(
-    world: OpenWorld, install: Install
+    harness: OpenHarness, install: Install
 ) -> None:
     install("made", plugin(LOCKED, SAME))
-    async with world(enabled=("made",), engine="made") as one:
-        left, right = (WorldChat(one, one.session(name)) for name in ("left", "right"))
+    async with harness(enabled=("made",), engine="made") as one:
+        left, right = (HarnessChat(one, one.session(name)) for name in ("left", "right"))
         assert await left.say("/closure tea") == "left heard tea"
         assert await right.say("/closure tea") == "right heard tea"
 
 
 async def test_commands_that_share_a_variable_still_share_it_when_they_reach_another_engine(
-    world: OpenWorld, install: Install
+    harness: OpenHarness, install: Install
 ) -> None:
     source = """
 def register(ctx):
@@ -111,43 +111,45 @@ def register(ctx):
     ctx.register_command("less", less)
 """
     install("made", plugin(CLONES, source))
-    async with world(enabled=("made",), engine="made") as one:
-        chat = WorldChat(one, one.session("left"))
+    async with harness(enabled=("made",), engine="made") as one:
+        chat = HarnessChat(one, one.session("left"))
         assert [await chat.say(line) for line in ("/more", "/more", "/less")] == ["left 1", "left 2", "left 1"]
 
 
 @pytest.mark.clause("E-09")
-async def test_the_table_of_commands_has_the_handler_that_was_registered(world: OpenWorld, install: Install) -> None:
+async def test_the_table_of_commands_has_the_handler_that_was_registered(
+    harness: OpenHarness, install: Install
+) -> None:
     install("made", plugin("", SAME))
-    async with world(enabled=("made",), engine="made") as one:
-        await WorldChat(one, one.session("left")).say("/method tea")
+    async with harness(enabled=("made",), engine="made") as one:
+        await HarnessChat(one, one.session("left")).say("/method tea")
         table = import_module("hermes_cli.plugins").get_plugin_commands()
         assert table["method"]["handler"].__self__ is import_module("hermes_plugins.made").engine
 
 
 async def test_a_command_of_an_engine_that_is_not_chosen_uses_the_one_that_was_registered(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("made", plugin("", AGAIN))
-    async with world(enabled=("made",)) as one:
-        chat = WorldChat(one, one.session("left"))
+    async with harness(enabled=("made",)) as one:
+        chat = HarnessChat(one, one.session("left"))
         server.say("hello")
-        await one.ask(chat.live)
+        await one.ask(live=chat.live)
         assert await chat.say("/closure tea") == "nobody heard tea"
 
 
 async def test_a_command_is_not_taken_for_one_of_the_same_name_of_the_engine_that_is_chosen(
-    world: OpenWorld, install: Install
+    harness: OpenHarness, install: Install
 ) -> None:
     install("first", plugin("", AGAIN).replace('"made"', '"other"'))
     install("made", plugin("", AGAIN))
-    async with world(enabled=("first", "made"), engine="made") as one:
-        chat = WorldChat(one, one.session("left"))
+    async with harness(enabled=("first", "made"), engine="made") as one:
+        chat = HarnessChat(one, one.session("left"))
         assert await chat.say("/closure tea") == "nobody heard tea"
 
 
 async def test_a_command_waits_until_the_engine_has_returned_from_another_call(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     body = """
     gate, inside, most = threading.Event(), 0, 0
@@ -160,10 +162,10 @@ async def test_a_command_waits_until_the_engine_has_returned_from_another_call(
     def tell(self, args): self.slow(); return "told"
 """
     install("made", plugin(body, AGAIN))
-    async with world(enabled=("made",), engine="made") as one:
-        chat = WorldChat(one, one.session("left"))
+    async with harness(enabled=("made",), engine="made") as one:
+        chat = HarnessChat(one, one.session("left"))
         server.say("hello")
-        await one.ask(chat.live)
+        await one.ask(live=chat.live)
         kind = import_module("hermes_plugins.made").Engine
         status = asyncio.create_task(chat.live.services.context_status())
         while not kind.inside:
@@ -177,12 +179,12 @@ async def test_a_command_waits_until_the_engine_has_returned_from_another_call(
 
 
 async def test_an_engine_that_cannot_be_built_is_named_and_the_next_turn_tries_again(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     body = "    def is_available(self): return not getattr(Engine, 'is_away', False)\n"
     install("made", plugin(body, AGAIN))
-    async with world(enabled=("made",), engine="made") as one:
-        chat = WorldChat(one, one.session("left"))
+    async with harness(enabled=("made",), engine="made") as one:
+        chat = HarnessChat(one, one.session("left"))
         kind = import_module("hermes_plugins.made").Engine
         kind.is_away = True
         with pytest.raises(
@@ -191,13 +193,15 @@ async def test_an_engine_that_cannot_be_built_is_named_and_the_next_turn_tries_a
             await chat.say("/method tea")
         kind.is_away = False
         server.say("hello")
-        await one.ask(chat.live)
+        await one.ask(live=chat.live)
         assert one.notices == []
         assert await chat.say("/method tea") == "left heard tea"
 
 
-async def test_a_command_of_an_engine_that_raises_is_told_in_one_sentence(world: OpenWorld, install: Install) -> None:
+async def test_a_command_of_an_engine_that_raises_is_told_in_one_sentence(
+    harness: OpenHarness, install: Install
+) -> None:
     install("made", plugin("    def tell(self, args): raise ValueError('no tea')\n", AGAIN))
-    async with world(enabled=("made",), engine="made") as one:
+    async with harness(enabled=("made",), engine="made") as one:
         with pytest.raises(TalariaError, match=r"^/method raised ValueError: no tea\.$"):
-            await WorldChat(one, one.session("left")).say("/method tea")
+            await HarnessChat(one, one.session("left")).say("/method tea")

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.engines.conftest import OpenWorld, World, WorldChat
+from tests.contracts.engines.conftest import HarnessChat, OpenHarness
 from tests.plugin_sources import RECORDER, REGISTER, write_plugin
 
 from talaria.app.build import Application
 from talaria.plugins.plugin_host import engine_choices
 from talaria.runtime.commands import GivenCommand
 from talaria.runtime.session import LiveSession
+from talaria.testing.harness import Harness
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, ReplyUsage
 
@@ -46,19 +47,19 @@ def names(home: Path, *wanted: str) -> Sequence[str]:
     return [what for what, _, _ in calls(home, *wanted)]
 
 
-async def talked(world: World, server: ModelServer, id: str = "one", **setup: Any) -> LiveSession:
-    live = world.session(id, **setup)
+async def talked(here: Harness, server: ModelServer, id: str = "one", **setup: Any) -> LiveSession:
+    live = here.session(id, **setup)
     server.say("hello")
-    await world.ask(live)
+    await here.ask(live=live)
     return live
 
 
 @pytest.mark.clause("E-01")
 async def test_going_over_to_another_conversation_ends_resets_starts_and_carries_over(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("recorder", recorder())
-    async with world(enabled=("recorder",), engine="recorder") as one:
+    async with harness(enabled=("recorder",), engine="recorder") as one:
         live = await talked(one, server)
         (one.home / "hermes" / "calls.jsonl").unlink()
         await live.leave_for(one.session("two"), carry_over=True)
@@ -69,11 +70,11 @@ async def test_going_over_to_another_conversation_ends_resets_starts_and_carries
 
 @pytest.mark.clause("E-02")
 async def test_the_start_there_has_the_key_of_the_chat_the_old_id_and_the_platform(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("recorder", recorder())
-    chat = {"platform": "telegram", "conversation": KEY}
-    async with world(enabled=("recorder",), engine="recorder") as one:
+    chat: dict[str, Any] = {"platform": "telegram", "conversation": KEY}
+    async with harness(enabled=("recorder",), engine="recorder") as one:
         live = await talked(one, server, **chat)
         await live.leave_for(one.session("two", **chat), carry_over=True)
         _, args, facts = calls(one.home, "start")[-1]
@@ -82,9 +83,11 @@ async def test_the_start_there_has_the_key_of_the_chat_the_old_id_and_the_platfo
 
 
 @pytest.mark.clause("E-03")
-async def test_hooks_that_an_engine_lacks_are_skipped(world: OpenWorld, install: Install, server: ModelServer) -> None:
+async def test_hooks_that_an_engine_lacks_are_skipped(
+    harness: OpenHarness, install: Install, server: ModelServer
+) -> None:
     install("recorder", recorder("Slim", SLIM))
-    async with world(enabled=("recorder",), engine="recorder") as one:
+    async with harness(enabled=("recorder",), engine="recorder") as one:
         live = await talked(one, server)
         (one.home / "hermes" / "calls.jsonl").unlink()
         after = one.session("two")
@@ -93,16 +96,16 @@ async def test_hooks_that_an_engine_lacks_are_skipped(world: OpenWorld, install:
         assert calls(one.home, "start")[0][1:] == (["two"], calls(one.home, "start")[0][2])
         assert calls(one.home, "start")[0][2]["old_session_id"] == "one"
         server.say("still here")
-        await one.ask(after)
+        await one.ask(live=after)
         assert one.notices == []
 
 
 @pytest.mark.clause("E-04")
 async def test_without_carry_over_it_is_end_reset_start(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("recorder", recorder())
-    async with world(enabled=("recorder",), engine="recorder") as one:
+    async with harness(enabled=("recorder",), engine="recorder") as one:
         live = await talked(one, server)
         (one.home / "hermes" / "calls.jsonl").unlink()
         await live.leave_for(one.session("two"))
@@ -110,9 +113,9 @@ async def test_without_carry_over_it_is_end_reset_start(
 
 
 @pytest.mark.clause("E-05")
-async def test_a_turn_taken_back_only_resets(world: OpenWorld, install: Install, server: ModelServer) -> None:
+async def test_a_turn_taken_back_only_resets(harness: OpenHarness, install: Install, server: ModelServer) -> None:
     install("recorder", recorder())
-    async with world(enabled=("recorder",), engine="recorder") as one:
+    async with harness(enabled=("recorder",), engine="recorder") as one:
         live = await talked(one, server)
         (one.home / "hermes" / "calls.jsonl").unlink()
         await live.undo()
@@ -125,15 +128,15 @@ async def test_a_turn_taken_back_only_resets(world: OpenWorld, install: Install,
     [("openai_chat", "/chat/completions"), ("openai_responses", "/responses"), ("anthropic_messages", "/messages")],
 )
 async def test_usage_has_the_old_names_and_the_buckets_on_every_wire(
-    world: OpenWorld, install: Install, server: ModelServer, wire: str, path: str
+    harness: OpenHarness, install: Install, server: ModelServer, wire: str, path: str
 ) -> None:
     """Each has a field for what was written to a cache: `cache_write_tokens` with the details of the prompt (OpenAI,
     OpenRouter), `cache_creation_input_tokens` (Anthropic)."""
     install("recorder", recorder())
     model = {"default": "test-model", "base_url": server.base_url, "context_length": 32_000, "wire": wire}
-    async with world(enabled=("recorder",), engine="recorder", model=model) as one:
+    async with harness(enabled=("recorder",), engine="recorder", model=model) as one:
         server.say(Reply("hello", usage=ReplyUsage(input=70, output=20, cache_read=30, cache_write=9, reasoning=5)))
-        await one.ask(one.session())
+        await one.ask(live=one.session())
         assert calls(one.home, "usage")[0][2] == {
             "prompt_tokens": 109,
             "completion_tokens": 20,
@@ -162,11 +165,11 @@ def bundle(folder: Path, source: str, *, name: str, description: str) -> dict[st
 
 @pytest.mark.clause("E-07")
 async def test_the_picker_lists_the_bundled_engines_and_the_registered_one(
-    world: OpenWorld, install: Install, tmp_path: Path
+    harness: OpenHarness, install: Install, tmp_path: Path
 ) -> None:
     install("recorder", recorder(), description="from a plugin")
     shipped = bundle(tmp_path / "bundled", recorder("Shipped", SHIPPED), name="shipped", description="in the box")
-    async with world(enabled=("recorder",), engine="recorder", environment=shipped) as one:
+    async with harness(enabled=("recorder",), engine="recorder", environment=shipped) as one:
         choices = engine_choices(host(one.app))
         assert ("shipped", "in the box") in choices
         assert ("recorder", "from a plugin") in choices
@@ -184,11 +187,11 @@ class Shipped(Recorder):
 
 @pytest.mark.clause("E-08")
 async def test_of_two_engines_with_one_name_the_bundled_one_is_listed(
-    world: OpenWorld, install: Install, server: ModelServer, tmp_path: Path
+    harness: OpenHarness, install: Install, server: ModelServer, tmp_path: Path
 ) -> None:
     install("elsewhere", recorder(), description="from a plugin")
     shipped = bundle(tmp_path / "bundled", recorder(), name="recorder", description="in the box")
-    async with world(enabled=("elsewhere",), engine="recorder", environment=shipped) as one:
+    async with harness(enabled=("elsewhere",), engine="recorder", environment=shipped) as one:
         listed = [choice for choice in engine_choices(host(one.app)) if choice[0] == "recorder"]
         assert listed == [("recorder", "in the box")]
         assert host(one.app).plugins["elsewhere"].problems
@@ -209,9 +212,9 @@ def register(ctx):
 
 
 @pytest.mark.clause("E-09")
-async def test_a_bundled_engine_adds_a_working_command(world: OpenWorld, tmp_path: Path) -> None:
+async def test_a_bundled_engine_adds_a_working_command(harness: OpenHarness, tmp_path: Path) -> None:
     shipped = bundle(tmp_path / "bundled", WITH_COMMAND, name="recorder", description="in the box")
-    async with world(engine="recorder", environment=shipped) as one:
+    async with harness(engine="recorder", environment=shipped) as one:
         given = one.app.commands.parse("/ask-engine about tea", "terminal")
         assert isinstance(given, GivenCommand)
         assert (given.command.owner, given.command.args_hint) == ("context-engine:recorder", "WHAT")
@@ -228,9 +231,9 @@ async def test_a_bundled_engine_adds_a_working_command(world: OpenWorld, tmp_pat
 
 
 @pytest.mark.clause("E-10")
-async def test_it_cannot_shadow_what_is_built_in(world: OpenWorld, tmp_path: Path) -> None:
+async def test_it_cannot_shadow_what_is_built_in(harness: OpenHarness, tmp_path: Path) -> None:
     shipped = bundle(tmp_path / "bundled", WITH_COMMAND, name="recorder", description="in the box")
-    async with world(engine="recorder", environment=shipped) as one:
+    async with harness(engine="recorder", environment=shipped) as one:
         given = one.app.commands.parse("/help", "terminal")
         assert isinstance(given, GivenCommand)
         assert given.command.owner == ""
@@ -238,10 +241,10 @@ async def test_it_cannot_shadow_what_is_built_in(world: OpenWorld, tmp_path: Pat
 
 @pytest.mark.clause("E-11")
 async def test_the_key_of_the_chat_reaches_the_engine_at_its_beginning_and_at_a_compaction(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("recorder", recorder())
-    async with world(enabled=("recorder",), engine="recorder") as one:
+    async with harness(enabled=("recorder",), engine="recorder") as one:
         live = await talked(one, server, platform="telegram", conversation=KEY)
         _, args, facts = calls(one.home, "start")[0]
         assert (args, facts["conversation_id"]) == (["one"], KEY)
@@ -265,12 +268,12 @@ def register(ctx):
 
 @pytest.mark.clause("E-12")
 async def test_a_bundled_engine_does_not_take_a_command_from_the_person_s_plugin(
-    world: OpenWorld, install: Install, tmp_path: Path
+    harness: OpenHarness, install: Install, tmp_path: Path
 ) -> None:
     install("rival", RIVAL)
     source = WITH_COMMAND.replace("Recorder())", 'Recorder())\n    ctx.register_command("other", answer)')
     shipped = bundle(tmp_path / "bundled", source, name="recorder", description="in the box")
-    async with world(enabled=("rival",), engine="recorder", environment=shipped) as one:
+    async with harness(enabled=("rival",), engine="recorder", environment=shipped) as one:
         assert await said(one, "/ask-engine x") == "rival heard x"
         assert await said(one, "/other x") == "the engine says x"
         table = import_module("hermes_cli.plugins").get_plugin_commands()
@@ -284,28 +287,28 @@ async def test_a_bundled_engine_does_not_take_a_command_from_the_person_s_plugin
 
 @pytest.mark.clause("E-12")
 async def test_of_an_engine_and_a_plugin_that_the_person_installed_the_first_one_has_the_command(
-    world: OpenWorld, install: Install
+    harness: OpenHarness, install: Install
 ) -> None:
     install("first", RIVAL)
     install("second", WITH_COMMAND)
-    async with world(enabled=("first", "second"), engine="recorder") as one:
+    async with harness(enabled=("first", "second"), engine="recorder") as one:
         assert await said(one, "/ask-engine x") == "first heard x"
         assert any(
             "/ask-engine of plugin:first does" in problem for problem in host(one.app).plugins["second"].problems
         )
 
 
-async def said(world: World, line: str) -> str:
+async def said(here: Harness, line: str) -> str:
     """What a command says."""
-    return await WorldChat(world, world.session()).say(line)
+    return await HarnessChat(here, here.session()).say(line)
 
 
 @pytest.mark.clause("E-13")
 async def test_at_a_compaction_the_engine_is_started_anew_with_the_reason(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("recorder", recorder())
-    async with world(enabled=("recorder",), engine="recorder") as one:
+    async with harness(enabled=("recorder",), engine="recorder") as one:
         live = await talked(one, server)
         await grown(one, live, server)
         (one.home / "hermes" / "calls.jsonl").unlink()
@@ -321,10 +324,10 @@ async def test_at_a_compaction_the_engine_is_started_anew_with_the_reason(
         }
 
 
-async def grown(world: World, live: Any, server: ModelServer, turns: int = 3) -> None:
+async def grown(here: Harness, live: Any, server: ModelServer, turns: int = 3) -> None:
     for turn in range(turns):
         server.say(f"answer {turn} " + "x" * 500)
-        await world.ask(live, f"question {turn}")
+        await here.ask(f"question {turn}", live)
 
 
 def host(app: Application) -> Any:

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.contracts.engines.conftest import OpenWorld, World
+from tests.contracts.engines.conftest import OpenHarness
 from tests.plugin_sources import engine
 from tests.waiting import until
 
 from talaria.core.clock import SystemClock
 from talaria.core.entries import Compacted
 from talaria.runtime.session import LiveSession
+from talaria.testing.harness import Harness
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer
@@ -46,13 +47,13 @@ RAISES = {
 
 @pytest.mark.parametrize("method", RAISES)
 async def test_an_engine_that_raises_is_told_of_and_the_turn_goes_on(
-    world: OpenWorld, install: Install, server: ModelServer, method: str
+    harness: OpenHarness, install: Install, server: ModelServer, method: str
 ) -> None:
     install("odd", odd(RAISES[method]))
-    async with world(enabled=("odd",), engine="odd") as one:
+    async with harness(enabled=("odd",), engine="odd") as one:
         live = one.session()
         server.say("hello")
-        report = await one.ask(live)
+        report = await one.ask(live=live)
         assert report.text == "hello"
         told = [notice for notice in one.notices if "Context engine odd raised" in notice]
         assert len(told) == 1
@@ -71,16 +72,16 @@ ILLEGAL = {
 
 @pytest.mark.parametrize("what", ILLEGAL)
 async def test_what_no_endpoint_would_take_is_refused_and_the_built_in_compacts(
-    world: OpenWorld, install: Install, server: ModelServer, what: str
+    harness: OpenHarness, install: Install, server: ModelServer, what: str
 ) -> None:
     body = f"""def should_compress(self, prompt_tokens=None): return prompt_tokens > 6000
 def compress(self, messages, current_tokens=None): {ILLEGAL[what]}"""
     install("odd", odd(body))
-    async with world(enabled=("odd",), engine="odd", window=8_000) as one:
+    async with harness(enabled=("odd",), engine="odd", window=8_000) as one:
         live = one.session()
         await full(one, live, server)
         server.say("a summary", "after")
-        report = await one.ask(live, "and now?")
+        report = await one.ask("and now?", live)
         assert report.text == "after"
         assert any("odd" in notice and "Talaria's own takes over for this turn" in notice for notice in one.notices)
         made = await compactions(one, live)
@@ -98,7 +99,7 @@ CUTS = {
 
 @pytest.mark.parametrize("cut", CUTS)
 async def test_what_a_cut_leaves_loose_is_mended(
-    world: OpenWorld, install: Install, server: ModelServer, cut: str
+    harness: OpenHarness, install: Install, server: ModelServer, cut: str
 ) -> None:
     """As engines do that count messages: results come back without the call, and calls without results."""
     body = """def should_compress(self, prompt_tokens=None): return prompt_tokens > 6000
@@ -106,18 +107,18 @@ def compress(self, messages, current_tokens=None):
     cut = [i for i, m in enumerate(messages) if m["role"] == "tool"][3]
     return MADE"""
     install("odd", odd(body.replace("MADE", CUTS[cut])))
-    async with world(enabled=("odd",), engine="odd", window=8_000) as one:
+    async with harness(enabled=("odd",), engine="odd", window=8_000) as one:
         live = one.session()
         await full(one, live, server)
         server.say("after")
-        report = await one.ask(live, "and now?")
+        report = await one.ask("and now?", live)
         assert (report.text, one.notices[0][:20]) == ("after", "The conversation was")
         assert "and now?" in json.dumps(json.loads(server.requests[-1].body)["messages"][-1])
         assert [entry.summary_by for entry in await compactions(one, live)] == ["engine"]
 
 
 async def test_an_engine_that_hangs_is_left_behind_and_another_is_built(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     body = """count = 0
 def __init__(self):
@@ -132,51 +133,51 @@ def get_tool_schemas(self): return [{"name": "which", "description": "", "parame
 def handle_tool_call(self, name, args, **facts): return json.dumps({"number": self.number})"""
     install("odd", odd(body))
     clock = ManualClock()
-    async with world(enabled=("odd",), engine="odd", clock=clock) as one:
+    async with harness(enabled=("odd",), engine="odd", clock=clock) as one:
         live = one.session()
         server.say("hello")
-        asking = asyncio.create_task(one.ask(live))
+        asking = asyncio.create_task(one.ask(live=live))
         await until((one.home / "hermes" / "hangs").exists)
         clock.advance(31)
         report = await asking
         assert report.text == "hello"
         assert "did not return within 30 seconds in should_compress" in one.notices[0]
         server.say(Reply(calls=(call("which"),)), "done")
-        await one.ask(live)
+        await one.ask(live=live)
         assert one.notices == []
         assert '{"number": 3}' in server.requests[-1].body.decode().replace('\\"', '"')
         release()
 
 
 async def test_an_overflow_that_the_engine_does_not_heal_is_healed_by_the_built_in(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("odd", odd(""))
-    async with world(enabled=("odd",), engine="odd", window=8_000) as one:
+    async with harness(enabled=("odd",), engine="odd", window=8_000) as one:
         live = one.session()
         await full(one, live, server)
         server.say(too_long(), "a summary", "after")
-        report = await one.ask(live, "and now?")
+        report = await one.ask("and now?", live)
         assert report.text == "after"
         assert any("did not shorten a conversation" in notice for notice in one.notices)
 
 
 async def test_a_tool_that_breaks_is_a_result_for_the_model(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     body = """def get_tool_schemas(self): return [{"name": "look", "description": "", "parameters": {"type": "object"}}]
 def handle_tool_call(self, name, args, **facts): raise ValueError("no such page")"""
     install("odd", odd(body))
-    async with world(enabled=("odd",), engine="odd") as one:
+    async with harness(enabled=("odd",), engine="odd") as one:
         server.say(Reply(calls=(call("look"),)), "sorry")
-        report = await one.ask(one.session())
+        report = await one.ask(live=one.session())
         assert report.text == "sorry"
         sent = json.loads(server.requests[-1].body)["messages"][-1]
         assert json.loads(sent["content"]) == {"error": "look raised ValueError: no such page"}
 
 
 async def test_a_call_back_into_the_model_starves_nobody(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     """Many sessions at once, each in an engine that waits for the model: no pool of threads runs dry."""
     body = """def should_compress_preflight(self, messages):
@@ -186,37 +187,37 @@ async def test_a_call_back_into_the_model_starves_nobody(
 def update_from_response(self, usage):
     assert self.said == "aside" """
     install("odd", odd(body))
-    async with world(enabled=("odd",), engine="odd", clock=SystemClock()) as one:
+    async with harness(enabled=("odd",), engine="odd", clock=SystemClock()) as one:
         server.say(*["aside"] * 80)
         lives = [one.session(f"s{number}") for number in range(40)]
-        reports = await asyncio.wait_for(asyncio.gather(*(one.ask(live) for live in lives)), PATIENCE_S)
+        reports = await asyncio.wait_for(asyncio.gather(*(one.ask(live=live) for live in lives)), PATIENCE_S)
         assert {report.text for report in reports} == {"aside"}
         assert len(server.requests) == 80
         assert one.notices == []
 
 
 async def test_small_calls_beside_the_conversation_do_not_reach_the_engine(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     body = """seen = 0
 def update_from_response(self, usage): self.seen += 1
 def get_status(self): return {"last_prompt_tokens": self.seen}"""
     install("odd", odd(body))
-    async with world(enabled=("odd",), engine="odd") as one:
+    async with harness(enabled=("odd",), engine="odd") as one:
         live = one.session()
         server.say("hello")
-        await one.ask(live)
+        await one.ask(live=live)
         server.say("a title")
         await one.app.auxiliary("title").ask("name it", system="", session=live.id)
         assert (await live.services.context_status())["last_prompt_tokens"] == 1
 
 
-async def full(world: World, live: LiveSession, server: ModelServer) -> None:
+async def full(here: Harness, live: LiveSession, server: ModelServer) -> None:
     """A conversation with calls whose prompt the model counts as 7,000 tokens."""
     for turn in range(6):
         server.say(Reply("look", calls=(call("nothing", id=f"c{turn}"),)))
         server.say(Reply(f"answer {turn} " + "word " * 200, usage=ReplyUsage(input=5000 if turn < 5 else 7000)))
-        await world.ask(live, f"question {turn} " + "why " * 100)
+        await here.ask(f"question {turn} " + "why " * 100, live)
 
 
 def too_long() -> Failure:
@@ -224,8 +225,8 @@ def too_long() -> Failure:
     return Failure(400, {"error": {"message": said, "code": "context_length_exceeded"}})
 
 
-async def compactions(world: World, live: LiveSession) -> list[Compacted]:
-    entries = [recorded.entry for recorded in await world.app.store.journal.entries(live.id)]
+async def compactions(here: Harness, live: LiveSession) -> list[Compacted]:
+    entries = [recorded.entry for recorded in await here.app.store.journal.entries(live.id)]
     return [entry for entry in entries if isinstance(entry, Compacted)]
 
 

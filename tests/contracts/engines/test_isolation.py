@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.engines.conftest import OpenWorld, World
+from tests.contracts.engines.conftest import OpenHarness
 
+from talaria.testing.harness import Harness
 from talaria.testing.servers.model_server import ModelServer
 
 Install = Callable[..., Path]
@@ -71,10 +72,10 @@ BROKEN_CLONE = """    def clone_for_agent(self):
     ids=["clone", "own deep copy", "broken clone", "register", "register with a lock", "plain deep copy"],
 )
 async def test_each_session_has_an_engine_of_its_own(
-    world: OpenWorld, install: Install, server: ModelServer, body: str, register: str, made_by: str
+    harness: OpenHarness, install: Install, server: ModelServer, body: str, register: str, made_by: str
 ) -> None:
     install("made", ENGINE.format(body=body) + register)
-    async with world(enabled=("made",), engine="made") as one:
+    async with harness(enabled=("made",), engine="made") as one:
         first, second = await statuses(one, server)
         assert first["made_by"] == made_by
         assert (first["sessions"], second["sessions"]) == (["left"], ["right"])
@@ -82,32 +83,32 @@ async def test_each_session_has_an_engine_of_its_own(
 
 
 async def test_what_cannot_be_copied_is_shared_and_that_is_told(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("made", ENGINE.format(body=LOCKED) + SAME)
-    async with world(enabled=("made",), engine="made") as one:
+    async with harness(enabled=("made",), engine="made") as one:
         first, second = await statuses(one, server)
         assert first["sessions"] == second["sessions"] == ["left", "right"]
         assert one.notices == ["Context engine made cannot be copied, so all conversations in this process share it."]
 
 
 async def test_leaving_one_conversation_does_not_end_an_engine_that_others_share(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     ends = "    ended = 0\n    def shutdown(self): self.ended += 1\n"
     status = "    def get_status(self): return {'ended': self.ended}\n"
     install("made", ENGINE.format(body=LOCKED + ends + status) + SAME)
-    async with world(enabled=("made",), engine="made") as one:
+    async with harness(enabled=("made",), engine="made") as one:
         left, right = one.session("left"), one.session("right")
         server.say("a", "b")
-        await one.ask(left)
-        await one.ask(right)
+        await one.ask(live=left)
+        await one.ask(live=right)
         await left.close()
         assert (await right.services.context_status())["ended"] == 0
 
 
 async def test_hooks_that_an_engine_puts_into_the_table_itself_are_not_doubled(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     register = """
 def register(ctx):
@@ -116,22 +117,22 @@ def register(ctx):
     ctx.register_context_engine(Engine())
 """
     install("made", ENGINE.format(body=LOCKED) + register)
-    async with world(enabled=("made",), engine="made") as one:
+    async with harness(enabled=("made",), engine="made") as one:
         await statuses(one, server)
         assert one.app.extensions is not None
         assert len(one.app.extensions.host.hooks.callbacks["post_llm_call"]) == 1
 
 
-async def test_an_engine_that_is_not_there_is_told_of(world: OpenWorld, server: ModelServer) -> None:
-    async with world(engine="nowhere") as one:
+async def test_an_engine_that_is_not_there_is_told_of(harness: OpenHarness, server: ModelServer) -> None:
+    async with harness(engine="nowhere") as one:
         assert any("No loaded plugin has the context engine 'nowhere'" in notice for notice in one.app.left_out)
         server.say("hello")
-        assert (await one.ask(one.session())).text == "hello"
+        assert (await one.ask(live=one.session())).text == "hello"
 
 
-async def statuses(world: World, server: ModelServer) -> list[dict[str, Any]]:
-    lives = [world.session("left"), world.session("right")]
+async def statuses(here: Harness, server: ModelServer) -> list[dict[str, Any]]:
+    lives = [here.session("left"), here.session("right")]
     server.say("a", "b")
     for live in lives:
-        await world.ask(live)
+        await here.ask(live=live)
     return [await live.services.context_status() for live in lives]

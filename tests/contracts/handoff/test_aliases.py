@@ -7,22 +7,24 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from tests.contracts.plugins.conftest import Install, OpenWorld, PluginWorld, home, install, server, world
+from tests.contracts.plugins.conftest import Install, OpenHarness, harness, home, install, server
 
+from talaria.app.build import open_store
+from talaria.testing.harness import Harness
 from talaria.testing.servers.model_server import ModelServer
 
-__all__ = ["home", "install", "server", "world"]
+__all__ = ["harness", "home", "install", "server"]
 
 
 @pytest.fixture
-async def one(world: OpenWorld, install: Install) -> AsyncIterator[PluginWorld]:
+async def one(harness: OpenHarness, install: Install) -> AsyncIterator[Harness]:
     install("plain", "def register(ctx): ...")
-    async with world("plain", is_durable=True) as opened:
+    async with harness("plain", store=open_store) as opened:
         yield opened
 
 
 @pytest.fixture
-def commands(one: PluginWorld) -> Any:
+def commands(one: Harness) -> Any:
     assert one.app.extensions is not None
     return import_module("hermes_cli.commands")
 
@@ -55,9 +57,9 @@ def test_what_a_command_is_told_as(commands: Any) -> None:
 
 @pytest.mark.clause("H-X1")
 @pytest.mark.clause("H-11")
-async def test_the_whole_way_from_a_plugin(one: PluginWorld, server: ModelServer) -> None:
+async def test_the_whole_way_from_a_plugin(one: Harness, server: ModelServer) -> None:
     server.say("hello")
-    await one.ask(one.session("s1"), "hi")
+    await one.ask("hi", one.session("s1"))
     module = import_module("hermes_state")
 
     def walk() -> None:
@@ -82,10 +84,10 @@ async def test_the_whole_way_from_a_plugin(one: PluginWorld, server: ModelServer
     await asyncio.to_thread(walk)
 
 
-async def test_conversations_can_be_read(one: PluginWorld, server: ModelServer) -> None:
+async def test_conversations_can_be_read(one: Harness, server: ModelServer) -> None:
     server.say("hello", "good day")
-    await one.ask(one.session("s1"), "hi")
-    await one.ask(one.session("s2"), "good morning")
+    await one.ask("hi", one.session("s1"))
+    await one.ask("good morning", one.session("s2"))
     await one.app.store.sessions.rename((await one.app.store.sessions.find("s2")).id, "Greetings")
     module = import_module("hermes_state")
 

@@ -1,4 +1,4 @@
-"""Applications with plugins: written into a home as folders, enabled by name, and watched."""
+"""Harnesses with plugins: written into a home as folders, enabled by name, and watched."""
 
 import json
 import sys
@@ -8,16 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.engines.conftest import World, home, install, server
+from tests.contracts.engines.conftest import home, install, server
 from tests.plugin_sources import write_plugin
 
-from talaria.app.build import open_application, open_store
 from talaria.app.extensions import Extensions
-from talaria.app.settings import Settings
-from talaria.config.load import decode
-from talaria.core.clock import Clock
-from talaria.store.memory import MemoryStore
-from talaria.testing.manual_clock import ManualClock
+from talaria.testing.harness import Harness
 from talaria.testing.servers.model_server import ModelServer
 
 __all__ = ["home", "install", "server", "write_plugin"]
@@ -33,58 +28,41 @@ def note(what, *given, **facts):
 """The beginning of a plugin whose test wants to know what it was called with: see `heard`."""
 
 
-class PluginWorld(World):
-    @property
-    def extensions(self) -> Extensions:
-        assert self.app.extensions is not None
-        return self.app.extensions
-
-    @property
-    def statuses(self) -> dict[str, str]:
-        return {key: plugin.status for key, plugin in self.extensions.host.plugins.items()}
-
-    def problems_of(self, plugin: str) -> list[str]:
-        """As `talaria plugins list` and `doctor` tell them."""
-        return [problem for key, problem in self.extensions.problems() if key == plugin]
-
-    @property
-    def told(self) -> list[str]:
-        """What the person is told when a chat begins."""
-        return list(self.app.left_out)
+def extensions(here: Harness) -> Extensions:
+    assert here.app.extensions is not None
+    return here.app.extensions
 
 
-OpenWorld = Callable[..., AbstractAsyncContextManager[PluginWorld]]
+def statuses(here: Harness) -> dict[str, str]:
+    return {key: plugin.status for key, plugin in extensions(here).host.plugins.items()}
+
+
+def problems_of(here: Harness, plugin: str) -> list[str]:
+    """As `talaria plugins list` and `doctor` tell them."""
+    return [problem for key, problem in extensions(here).problems() if key == plugin]
+
+
+OpenHarness = Callable[..., AbstractAsyncContextManager[Harness]]
 
 
 @pytest.fixture
-def world(home: Path, server: ModelServer) -> OpenWorld:
-    """`world("one", "two")` enables these; `is_bare=False` adds the built-in tools, `is_durable` a disk."""
+def harness(tmp_path: Path, home: Path, server: ModelServer) -> OpenHarness:
+    """`harness("one", "two")` enables these plugins; the rest are options of `Harness` and settings of config.yaml."""
+    assert home == tmp_path / "home"
 
     @asynccontextmanager
     async def opened(
         *enabled: str,
-        is_bare: bool = True,
-        is_durable: bool = False,
         window: int = 32_000,
-        environment: dict[str, str] | None = None,
-        clock: Clock | None = None,
         plugins: dict[str, Any] | None = None,
-        model: str | None = None,
+        model: str = "test-model",
         **config: Any,
-    ) -> AsyncGenerator[PluginWorld]:
-        settings = {
-            "model": {"default": "test-model", "base_url": server.base_url, "context_length": window},
-            "plugins": {"enabled": list(enabled), **(plugins or {})},
-            **config,
-        }
-        async with open_application(
-            Settings(home, decode(settings, home / "config.yaml"), environment or {}),
-            model=model,
-            clock=clock or ManualClock(auto=True),
-            tools=() if is_bare else None,
-            open_store=open_store if is_durable else lambda _, clock: MemoryStore(clock),
-        ) as app:
-            yield PluginWorld(app, home)
+    ) -> AsyncGenerator[Harness]:
+        config["model"] = {"default": model, "base_url": server.base_url, "context_length": window}
+        config["plugins"] = {"enabled": list(enabled), **(plugins or {})}
+        async with Harness(tmp_path, **config) as here:
+            await here.open()
+            yield here
 
     return opened
 

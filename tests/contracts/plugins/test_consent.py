@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.contracts.plugins.conftest import Install, OpenWorld, module, write_plugin
+from tests.contracts.plugins.conftest import Install, OpenHarness, module, problems_of, statuses, write_plugin
 
 from talaria.core.errors import BadConfig
 from talaria.plugins.consent import content_of
@@ -21,13 +21,15 @@ def marked(home: Path, mark: str = "ran") -> str:
     return f"open({str(home / mark)!r}, 'w').close()\n{PLAIN}"
 
 
-async def test_no_plugin_is_loaded_because_its_folder_is_there(world: OpenWorld, install: Install, home: Path) -> None:
+async def test_no_plugin_is_loaded_because_its_folder_is_there(
+    harness: OpenHarness, install: Install, home: Path
+) -> None:
     install("other", PLAIN)
     install("lurking", marked(home))
     write_plugin(home / "plugins" / "memory" / "keen", marked(home))
     write_plugin(home / "plugins" / "context_engine" / "eager", marked(home))
-    async with world("other", memory={"provider": "keen"}, context={"engine": "eager"}) as one:
-        assert one.statuses == {
+    async with harness("other", memory={"provider": "keen"}, context={"engine": "eager"}) as one:
+        assert statuses(one) == {
             "other": "loaded",
             "lurking": "available",
             "memory/keen": "available",
@@ -37,15 +39,15 @@ async def test_no_plugin_is_loaded_because_its_folder_is_there(world: OpenWorld,
 
 
 async def test_a_name_in_the_settings_is_consent_to_what_is_there_now_and_that_is_told_once(
-    world: OpenWorld, install: Install, home: Path
+    harness: OpenHarness, install: Install, home: Path
 ) -> None:
     install("new", PLAIN)
-    async with world("new") as one:
-        assert one.told == ["Plugin new is loaded for the first time, and pinned as it is now."]
+    async with harness("new") as one:
+        assert list(one.app.left_out) == ["Plugin new is loaded for the first time, and pinned as it is now."]
     assert len(json.loads((home / "plugins.json").read_text())["new"]["content"]) == 64
     assert (home / "plugins.json").stat().st_mode & 0o777 == 0o600
-    async with world("new") as one:
-        assert (one.statuses, one.told) == ({"new": "loaded"}, [])
+    async with harness("new") as one:
+        assert (statuses(one), list(one.app.left_out)) == ({"new": "loaded"}, [])
 
 
 CHANGES = {
@@ -69,7 +71,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("what", CHANGES)
 async def test_one_changed_byte_and_it_is_not_loaded_but_told_of(
-    world: OpenWorld, install: Install, home: Path, tmp_path: Path, what: str
+    harness: OpenHarness, install: Install, home: Path, tmp_path: Path, what: str
 ) -> None:
     folder = install("pinned", marked(home))
     install("other", PLAIN)
@@ -82,65 +84,65 @@ async def test_one_changed_byte_and_it_is_not_loaded_but_told_of(
     names = ("inner/deep/more.py", "data/prompt.md", "inner/fast.so", "compiled.pyc")
     for file in (outside / "file.py", outside / "there.py", *(folder / name for name in names)):
         file.write_text("1\n")
-    async with world("pinned", "other") as one:
-        assert one.statuses == {"pinned": "loaded", "other": "loaded"}
+    async with harness("pinned", "other") as one:
+        assert statuses(one) == {"pinned": "loaded", "other": "loaded"}
     (home / "ran").unlink()
 
     (folder / CHANGES[what]).parent.mkdir(exist_ok=True)
     with (folder / CHANGES[what]).open("a") as file:
         file.write("#")
 
-    async with world("pinned", "other") as one:
-        assert one.statuses == {"pinned": "changed", "other": "loaded"}
-        assert one.problems_of("pinned") == ["has changed since you enabled it"]
-        (told,) = one.told
+    async with harness("pinned", "other") as one:
+        assert statuses(one) == {"pinned": "changed", "other": "loaded"}
+        assert problems_of(one, "pinned") == ["has changed since you enabled it"]
+        (told,) = list(one.app.left_out)
         assert "Plugin pinned has changed" in told
         assert "talaria plugins enable pinned" in told
     assert not (home / "ran").exists()
 
 
-async def test_a_file_that_moves_or_goes_is_a_change(world: OpenWorld, install: Install) -> None:
+async def test_a_file_that_moves_or_goes_is_a_change(harness: OpenHarness, install: Install) -> None:
     for name in ("moved", "gone"):
         (install(name, PLAIN) / "part.py").write_text("1\n")
-    async with world("moved", "gone") as one:
-        assert set(one.statuses.values()) == {"loaded"}
+    async with harness("moved", "gone") as one:
+        assert set(statuses(one).values()) == {"loaded"}
     (one.home / "plugins" / "moved" / "part.py").rename(one.home / "plugins" / "moved" / "trap.py")
     (one.home / "plugins" / "gone" / "part.py").unlink()
-    async with world("moved", "gone") as one:
-        assert set(one.statuses.values()) == {"changed"}
+    async with harness("moved", "gone") as one:
+        assert set(statuses(one).values()) == {"changed"}
 
 
-async def test_what_a_plugin_writes_beside_its_code_is_no_change(world: OpenWorld, install: Install) -> None:
+async def test_what_a_plugin_writes_beside_its_code_is_no_change(harness: OpenHarness, install: Install) -> None:
     folder = install("busy", "from . import part\ndef register(ctx): pass\n")
     (folder / "part.py").write_text("")
-    async with world("busy") as one:
-        assert one.statuses == {"busy": "loaded"}
+    async with harness("busy") as one:
+        assert statuses(one) == {"busy": "loaded"}
     for name in ("state.db", "state.db-wal", "state.db-shm", "x.sqlite3", "plugin.log", ".git/index", ".venv/a.py"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("data")
-    async with world("busy") as one:
-        assert one.statuses == {"busy": "loaded"}
+    async with harness("busy") as one:
+        assert statuses(one) == {"busy": "loaded"}
 
 
 async def test_bytecode_that_lies_beside_the_code_is_not_run_in_its_place(
-    world: OpenWorld, install: Install, home: Path
+    harness: OpenHarness, install: Install, home: Path
 ) -> None:
     """Of the kind that Python takes without looking at the source."""
     folder = install("cached", "from . import part\ndef register(ctx): pass\n")
     part, evil = folder / "part.py", home / "evil.py"
     part.write_text("SAID = 'what was agreed to'\n")
-    async with world("cached") as one:
-        assert one.statuses == {"cached": "loaded"}
+    async with harness("cached") as one:
+        assert statuses(one) == {"cached": "loaded"}
     evil.write_text("SAID = 'something else'\n")
     plant(evil, part)
 
-    async with world("cached") as one:
-        assert one.statuses == {"cached": "loaded"}
+    async with harness("cached") as one:
+        assert statuses(one) == {"cached": "loaded"}
         assert module("cached").part.SAID == "what was agreed to"
 
 
 async def test_nor_is_bytecode_of_a_module_that_is_imported_late(
-    world: OpenWorld, install: Install, home: Path
+    harness: OpenHarness, install: Install, home: Path
 ) -> None:
     """Also while another application comes and goes."""
     folder = install("lazy", "def register(ctx): pass\ndef late():\n    from . import part\n    return part.SAID\n")
@@ -149,11 +151,11 @@ async def test_nor_is_bytecode_of_a_module_that_is_imported_late(
     evil.write_text("SAID = 'something else'\n")
     plant(evil, part)
     before = sys.pycache_prefix
-    async with world("lazy") as one:
+    async with harness("lazy") as one:
         late = module("lazy").late
-        async with world("lazy"):
+        async with harness("lazy"):
             pass
-        assert one.statuses == {"lazy": "loaded"}
+        assert statuses(one) == {"lazy": "loaded"}
         assert late() == "what was agreed to"
     assert sys.pycache_prefix == before
 
@@ -165,52 +167,54 @@ def plant(source: Path, module: Path) -> None:
     py_compile.compile(str(source), cfile=str(cached), invalidation_mode=mode, doraise=True)
 
 
-async def test_links_that_go_in_circles_are_followed_once(world: OpenWorld, install: Install) -> None:
+async def test_links_that_go_in_circles_are_followed_once(harness: OpenHarness, install: Install) -> None:
     folder = install("round", PLAIN)
     (folder / "self").symlink_to(folder)
     (folder / "up").symlink_to(folder.parent)
-    async with world("round") as one:
-        assert one.statuses["round"] == "loaded"
+    async with harness("round") as one:
+        assert statuses(one)["round"] == "loaded"
 
 
-async def test_what_cannot_be_read_whole_is_not_loaded(world: OpenWorld, install: Install) -> None:
+async def test_what_cannot_be_read_whole_is_not_loaded(harness: OpenHarness, install: Install) -> None:
     install("good", PLAIN)
     folder = install("odd", PLAIN)
     (folder / "link.py").symlink_to("x" * 300)
-    async with world("good", "odd") as one:
-        assert one.statuses == {"good": "loaded", "odd": "failed"}
-        assert one.problems_of("odd")[0].startswith("cannot be read: ")
+    async with harness("good", "odd") as one:
+        assert statuses(one) == {"good": "loaded", "odd": "failed"}
+        assert problems_of(one, "odd")[0].startswith("cannot be read: ")
 
 
-async def test_disabled_counts_more_than_enabled(world: OpenWorld, install: Install, home: Path) -> None:
+async def test_disabled_counts_more_than_enabled(harness: OpenHarness, install: Install, home: Path) -> None:
     install("one", marked(home))
     write_plugin(home / "plugins" / "kind" / "two", marked(home), name="second")
     install("three", PLAIN)
-    async with world("one", "kind/two", "three", plugins={"disabled": ["one", "second"]}) as one:
-        assert one.statuses == {"one": "disabled", "kind/two": "disabled", "three": "loaded"}
+    async with harness("one", "kind/two", "three", plugins={"disabled": ["one", "second"]}) as one:
+        assert statuses(one) == {"one": "disabled", "kind/two": "disabled", "three": "loaded"}
     assert not (home / "ran").exists()
 
 
 async def test_a_plugin_that_borrows_the_name_of_another_is_not_loaded_with_it(
-    world: OpenWorld, install: Install, home: Path
+    harness: OpenHarness, install: Install, home: Path
 ) -> None:
     """The person has agreed to the one; the other came later, perhaps with a folder that somebody else made."""
     install("trusted", PLAIN)
-    async with world("trusted") as one:
-        assert one.statuses == {"trusted": "loaded"}
+    async with harness("trusted") as one:
+        assert statuses(one) == {"trusted": "loaded"}
     write_plugin(home / "plugins" / "kind" / "impostor", marked(home), name="trusted")
-    async with world("trusted") as one:
-        assert one.statuses["trusted"] == "loaded"
-        assert one.statuses["kind/impostor"] != "loaded"
+    async with harness("trusted") as one:
+        assert statuses(one)["trusted"] == "loaded"
+        assert statuses(one)["kind/impostor"] != "loaded"
     assert not (home / "ran").exists()
 
 
-async def test_a_name_that_two_plugins_go_by_enables_neither_and_that_is_told(world: OpenWorld, home: Path) -> None:
+async def test_a_name_that_two_plugins_go_by_enables_neither_and_that_is_told(harness: OpenHarness, home: Path) -> None:
     for kind in ("one", "two"):
         write_plugin(home / "plugins" / kind / "twin", marked(home))
-    async with world("twin") as one:
-        assert set(one.statuses.values()) == {"available"}
-        assert one.told == ["Several plugins are called twin; enable one of them by its full name: one/twin, two/twin."]
+    async with harness("twin") as one:
+        assert set(statuses(one).values()) == {"available"}
+        assert list(one.app.left_out) == [
+            "Several plugins are called twin; enable one of them by its full name: one/twin, two/twin."
+        ]
     assert not (home / "ran").exists()
 
 
@@ -218,12 +222,12 @@ ENVIRONMENT = {"ANTHROPIC_API_KEY": "k-1", "ANTHROPIC_API_KEY_2": "k-2", "OPENAI
 
 
 async def test_a_plugin_is_given_what_the_settings_have_but_of_keys_of_models_only_those_that_it_declares(
-    world: OpenWorld, install: Install, monkeypatch: pytest.MonkeyPatch
+    harness: OpenHarness, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
     install("needy", "import os\nSEEN = dict(os.environ)\ndef register(ctx): pass\n", requires_env="[OPENAI_API_KEY]")
-    async with world("needy", environment=ENVIRONMENT):
+    async with harness("needy", environment=ENVIRONMENT):
         seen = module("needy").SEEN
         assert {name: seen[name] for name in ENVIRONMENT if name in seen} == {
             "OPENAI_API_KEY": "k-3",
@@ -233,79 +237,79 @@ async def test_a_plugin_is_given_what_the_settings_have_but_of_keys_of_models_on
 
 
 async def test_one_that_is_not_loaded_cannot_declare_a_key_for_the_others(
-    world: OpenWorld, install: Install, monkeypatch: pytest.MonkeyPatch
+    harness: OpenHarness, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody has agreed to what its manifest says now."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     install("other", "import os\nSEEN = dict(os.environ)\ndef register(ctx): pass\n")
     folder = install("turned", PLAIN)
-    async with world("other", "turned") as one:
-        assert set(one.statuses.values()) == {"loaded"}
+    async with harness("other", "turned") as one:
+        assert set(statuses(one).values()) == {"loaded"}
     with (folder / "plugin.yaml").open("a") as file:
         file.write("requires_env: [OPENAI_API_KEY]\n")
-    async with world("other", "turned", environment=ENVIRONMENT) as one:
-        assert one.statuses == {"other": "loaded", "turned": "changed"}
+    async with harness("other", "turned", environment=ENVIRONMENT) as one:
+        assert statuses(one) == {"other": "loaded", "turned": "changed"}
         assert "OPENAI_API_KEY" not in module("other").SEEN
 
 
 async def test_a_project_cannot_take_the_place_of_a_plugin_that_was_agreed_to(
-    world: OpenWorld, install: Install, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: OpenHarness, install: Install, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install("trusted", PLAIN)
-    async with world("trusted") as one:
-        assert one.statuses == {"trusted": "loaded"}
+    async with harness("trusted") as one:
+        assert statuses(one) == {"trusted": "loaded"}
     write_plugin(tmp_path / "work" / ".talaria" / "plugins" / "x", marked(home), name="trusted")
     write_plugin(tmp_path / "work" / ".talaria" / "plugins" / "a" / "b", marked(home), name="trusted")
     monkeypatch.chdir(tmp_path / "work")
-    async with world("trusted", plugins={"project": True}) as one:
-        assert "loaded" not in one.statuses.values()
+    async with harness("trusted", plugins={"project": True}) as one:
+        assert "loaded" not in statuses(one).values()
     assert not (home / "ran").exists()
 
 
 async def test_a_plugin_that_came_with_a_project_is_not_agreed_to_by_a_name_in_the_settings(
-    world: OpenWorld, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: OpenHarness, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_plugin(tmp_path / "work" / ".talaria" / "plugins" / "helper", marked(home))
     monkeypatch.chdir(tmp_path / "work")
-    async with world("helper", plugins={"project": True}) as one:
-        assert one.statuses == {"helper": "changed"}
-        assert "you have not agreed to it" in one.problems_of("helper")[0]
-        assert any("Plugin helper" in sentence for sentence in one.told)
+    async with harness("helper", plugins={"project": True}) as one:
+        assert statuses(one) == {"helper": "changed"}
+        assert "you have not agreed to it" in problems_of(one, "helper")[0]
+        assert any("Plugin helper" in sentence for sentence in list(one.app.left_out))
     assert not (home / "ran").exists()
 
 
 @pytest.mark.parametrize("variable", ["TALARIA_SAFE_MODE", "HERMES_SAFE_MODE"])
 async def test_in_safe_mode_nothing_is_loaded_and_that_is_the_reason_given(
-    world: OpenWorld, install: Install, home: Path, variable: str
+    harness: OpenHarness, install: Install, home: Path, variable: str
 ) -> None:
     install("mine", marked(home))
-    async with world("mine", environment={variable: "1"}) as one:
-        assert "loaded" not in one.statuses.values()
-        assert any("safe mode" in sentence.lower() for sentence in one.told)
-        assert not any("was not found" in sentence for sentence in one.told)
+    async with harness("mine", environment={variable: "1"}) as one:
+        assert "loaded" not in statuses(one).values()
+        assert any("safe mode" in sentence.lower() for sentence in list(one.app.left_out))
+        assert not any("was not found" in sentence for sentence in list(one.app.left_out))
     assert not (home / "ran").exists()
-    async with world("mine", environment={variable: "0"}) as one:
-        assert one.statuses == {"mine": "loaded"}
+    async with harness("mine", environment={variable: "0"}) as one:
+        assert statuses(one) == {"mine": "loaded"}
 
 
-async def test_an_enabled_plugin_that_is_not_there_is_told_of(world: OpenWorld) -> None:
-    async with world("ghost") as one:
-        assert one.told == ["Plugin ghost is enabled, but was not found."]
+async def test_an_enabled_plugin_that_is_not_there_is_told_of(harness: OpenHarness) -> None:
+    async with harness("ghost") as one:
+        assert list(one.app.left_out) == ["Plugin ghost is enabled, but was not found."]
 
 
 async def test_a_record_of_consents_that_is_damaged_lets_nobody_in(
-    world: OpenWorld, install: Install, home: Path
+    harness: OpenHarness, install: Install, home: Path
 ) -> None:
     install("mine", marked(home))
     (home / "plugins.json").write_text('{"mine": ')
     with pytest.raises(BadConfig, match=r"plugins\.json is damaged"):
-        async with world("mine"):
+        async with harness("mine"):
             pass
     assert not (home / "ran").exists()
 
 
 async def test_a_plugin_of_the_project_runs_as_it_was_agreed_to_whatever_is_written_there_later(
-    world: OpenWorld, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: OpenHarness, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commands of the model can write there; and a module may be imported long after the plugin was."""
     folder = tmp_path / "work/.talaria/plugins/ours"
@@ -314,16 +318,16 @@ async def test_a_plugin_of_the_project_runs_as_it_was_agreed_to_whatever_is_writ
     (folder / "more.py").write_text("WORD = 'agreed'\n")
     monkeypatch.chdir(tmp_path / "work")
     (home / "plugins.json").write_text(json.dumps({"ours": {"content": content_of((folder,))}}))
-    async with world("ours", plugins={"project": True}) as one:
-        assert one.statuses == {"ours": "loaded"}
+    async with harness("ours", plugins={"project": True}) as one:
+        assert statuses(one) == {"ours": "loaded"}
         (folder / "more.py").write_text("WORD = 'other'\n")
         assert module("ours").later() == "agreed"
-    async with world("ours", plugins={"project": True}) as one:
-        assert one.statuses == {"ours": "changed"}
+    async with harness("ours", plugins={"project": True}) as one:
+        assert statuses(one) == {"ours": "changed"}
 
 
 async def test_a_plugin_of_the_project_holds_no_link_that_leads_elsewhere(
-    world: OpenWorld, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: OpenHarness, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "work/.talaria/plugins/ours"
     write_plugin(folder, PLAIN, name="ours")
@@ -331,5 +335,5 @@ async def test_a_plugin_of_the_project_holds_no_link_that_leads_elsewhere(
     (folder / "data").symlink_to(tmp_path / "secret")
     monkeypatch.chdir(tmp_path / "work")
     (home / "plugins.json").write_text(json.dumps({"ours": {"content": content_of((folder,))}}))
-    async with world("ours", plugins={"project": True}) as one:
-        assert one.problems_of("ours") == ["data in it is a link to a folder, or leads out of it"]
+    async with harness("ours", plugins={"project": True}) as one:
+        assert problems_of(one, "ours") == ["data in it is a link to a folder, or leads out of it"]

@@ -4,13 +4,24 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.contracts.plugins.conftest import Install, OpenWorld, PluginWorld, module, offered, result, write_plugin
+from tests.contracts.plugins.conftest import (
+    Install,
+    OpenHarness,
+    extensions,
+    module,
+    offered,
+    problems_of,
+    result,
+    statuses,
+    write_plugin,
+)
 from tests.plugin_sources import engine, memory
 from tests.waiting import until
 
-from talaria.app.build import builtin_names
+from talaria.app.build import builtin_names, open_store
 from talaria.core.messages import user
 from talaria.runtime.commands import Command
+from talaria.testing.harness import Harness
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer
@@ -23,10 +34,10 @@ def register(ctx):
 SCHEMA = '{"description": "", "parameters": {"type": "object", "properties": {}}}'
 
 
-async def works(world: PluginWorld, server: ModelServer) -> None:
+async def works(here: Harness, server: ModelServer) -> None:
     """The conversation goes on, and with it the plugin that is good."""
     server.say(Reply(calls=(call("good_tool"),)), "fine")
-    report = await world.ask(world.session())
+    report = await here.ask(live=here.session())
     assert report.text == "fine"
     assert "well done" in result(server)
 
@@ -58,40 +69,40 @@ BROKEN = {
 
 @pytest.mark.parametrize("what", BROKEN)
 async def test_a_plugin_that_breaks_while_it_is_loaded_is_named_and_the_others_go_on(
-    world: OpenWorld, install: Install, server: ModelServer, what: str
+    harness: OpenHarness, install: Install, server: ModelServer, what: str
 ) -> None:
     source, said = BROKEN[what]
     install("abroken", source)
     install("good", GOOD)
-    async with world("abroken", "good") as one:
-        assert one.statuses == {"abroken": "failed", "good": "loaded"}
-        assert said in one.problems_of("abroken")[0]
-        assert any(sentence.startswith("Plugin abroken is not loaded: ") for sentence in one.told)
+    async with harness("abroken", "good") as one:
+        assert statuses(one) == {"abroken": "failed", "good": "loaded"}
+        assert said in problems_of(one, "abroken")[0]
+        assert any(sentence.startswith("Plugin abroken is not loaded: ") for sentence in list(one.app.left_out))
         await works(one, server)
 
 
-async def test_a_package_that_is_not_there_is_named_as_what_is_missing(world: OpenWorld, install: Install) -> None:
+async def test_a_package_that_is_not_there_is_named_as_what_is_missing(harness: OpenHarness, install: Install) -> None:
     install("needy", "import teapot_of_nobody\n")
-    async with world("needy") as one:
-        assert "needs the Python package teapot_of_nobody" in one.problems_of("needy")[0]
+    async with harness("needy") as one:
+        assert "needs the Python package teapot_of_nobody" in problems_of(one, "needy")[0]
 
 
 @pytest.mark.parametrize(
     "line", ["from .missing import x", "from gateway.delivery import DeliveryRouter", "import agent.teapot"]
 )
 async def test_nobody_is_told_to_install_a_package_that_has_our_name_by_chance(
-    world: OpenWorld, install: Install, line: str
+    harness: OpenHarness, install: Install, line: str
 ) -> None:
     """Anybody may have put one called `gateway` where pip looks."""
     install("needy", f"{line}\ndef register(ctx): pass\n")
-    async with world("needy") as one:
-        (problem,) = one.problems_of("needy")
+    async with harness("needy") as one:
+        (problem,) = problems_of(one, "needy")
         assert "pip install" not in problem
 
 
 @pytest.mark.parametrize("where", ["import", "register"])
 async def test_a_plugin_that_hangs_while_it_is_loaded_is_left_behind(
-    world: OpenWorld, install: Install, server: ModelServer, home: Path, where: str
+    harness: OpenHarness, install: Install, server: ModelServer, home: Path, where: str
 ) -> None:
     hang = f"import threading\nGATE = threading.Event()\ndef hang():\n    open({str(home / 'hangs')!r}, 'w').close()\n"
     hang += "    GATE.wait(60)\n"
@@ -105,16 +116,16 @@ async def test_a_plugin_that_hangs_while_it_is_loaded_is_left_behind(
         clock.advance(31)
 
     turning = asyncio.create_task(turn_the_clock())
-    async with world("ahanging", "good", clock=clock) as one:
-        assert one.statuses == {"ahanging": "failed", "good": "loaded"}
-        assert "did not return within 30 seconds" in one.problems_of("ahanging")[0]
+    async with harness("ahanging", "good", clock=clock) as one:
+        assert statuses(one) == {"ahanging": "failed", "good": "loaded"}
+        assert "did not return within 30 seconds" in problems_of(one, "ahanging")[0]
         await works(one, server)
         module("ahanging").GATE.set()
     await turning
 
 
 async def test_what_a_plugin_registers_after_it_was_given_up_counts_for_nothing(
-    world: OpenWorld, install: Install, server: ModelServer, home: Path
+    harness: OpenHarness, install: Install, server: ModelServer, home: Path
 ) -> None:
     source = f"""
 import threading
@@ -134,11 +145,11 @@ def register(ctx):
         clock.advance(31)
 
     turning = asyncio.create_task(turn_the_clock())
-    async with world("late", clock=clock) as one:
+    async with harness("late", clock=clock) as one:
         module("late").GATE.set()
         await until(module("late").DONE.is_set)
         server.say("ok")
-        await one.ask(one.session())
+        await one.ask(live=one.session())
         assert offered(server) == set()
         assert "late" not in server.requests[-1].body.decode()
     await turning
@@ -149,52 +160,52 @@ def tool(name: str, answer: str, options: str = "") -> str:
 
 
 async def test_a_tool_with_the_name_of_a_built_in_one_is_left_out_and_told(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     name = min(builtin_names())
     install("greedy", tool(name, "mine"))
     install("overriding", tool(name, "mine", ", override=True"))
-    async with world("greedy", "overriding", is_bare=False) as one:
+    async with harness("greedy", "overriding", tools=None) as one:
         for plugin in ("greedy", "overriding"):
-            assert one.problems_of(plugin) == [f"its tool {name} is left out: another has that name"]
+            assert problems_of(one, plugin) == [f"its tool {name} is left out: another has that name"]
         server.say(Reply(calls=(call(name),)), "ok")
-        await one.ask(one.session())
+        await one.ask(live=one.session())
         assert offered(server) == builtin_names()
         assert result(server) != "mine"
 
 
 async def test_a_tool_may_stand_in_place_of_a_built_in_one_where_the_person_allows_it(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     name = min(builtin_names())
     install("overriding", tool(name, "mine", ", override=True"))
     allowed = {"entries": {"overriding": {"allow_tool_override": True}}}
-    async with world("overriding", is_bare=False, plugins=allowed) as one:
-        assert one.problems_of("overriding") == []
+    async with harness("overriding", tools=None, plugins=allowed) as one:
+        assert problems_of(one, "overriding") == []
         server.say(Reply(calls=(call(name),)), "ok")
-        await one.ask(one.session())
+        await one.ask(live=one.session())
         assert (offered(server), result(server)) == (builtin_names(), "mine")
 
 
 async def test_being_allowed_to_is_not_enough_where_it_does_not_say_override(
-    world: OpenWorld, install: Install
+    harness: OpenHarness, install: Install
 ) -> None:
     name = min(builtin_names())
     install("greedy", tool(name, "mine"))
     allowed = {"entries": {"greedy": {"allow_tool_override": True}}}
-    async with world("greedy", is_bare=False, plugins=allowed) as one:
-        assert one.problems_of("greedy") == [f"its tool {name} is left out: another has that name"]
+    async with harness("greedy", tools=None, plugins=allowed) as one:
+        assert problems_of(one, "greedy") == [f"its tool {name} is left out: another has that name"]
 
 
 async def test_of_two_plugins_with_a_tool_of_one_name_the_first_keeps_it(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("first", tool("shared", "of the first"))
     install("second", tool("shared", "of the second"))
-    async with world("first", "second") as one:
-        assert (one.problems_of("first"), len(one.problems_of("second"))) == ([], 1)
+    async with harness("first", "second") as one:
+        assert (problems_of(one, "first"), len(problems_of(one, "second"))) == ([], 1)
         server.say(Reply(calls=(call("shared"),)), "ok")
-        await one.ask(one.session())
+        await one.ask(live=one.session())
         assert result(server) == "of the first"
 
 
@@ -215,23 +226,23 @@ BAD_TOOLS = {
 
 @pytest.mark.parametrize("what", BAD_TOOLS)
 async def test_a_tool_that_would_break_every_request_is_refused_and_the_rest_of_its_plugin_works(
-    world: OpenWorld, install: Install, server: ModelServer, what: str
+    harness: OpenHarness, install: Install, server: ModelServer, what: str
 ) -> None:
     arguments, said = BAD_TOOLS[what]
     install("good", f"{GOOD}    ctx.register_tool({arguments})\n")
-    async with world("good") as one:
-        assert one.statuses == {"good": "loaded"}
-        assert any("tool" in problem and said in problem for problem in one.problems_of("good"))
+    async with harness("good") as one:
+        assert statuses(one) == {"good": "loaded"}
+        assert any("tool" in problem and said in problem for problem in problems_of(one, "good"))
         await works(one, server)
         assert offered(server) == {"good_tool"}
 
 
-async def test_a_slash_command_takes_nobodys_word(world: OpenWorld, install: Install) -> None:
+async def test_a_slash_command_takes_nobodys_word(harness: OpenHarness, install: Install) -> None:
     install("first", "def register(ctx):\n    ctx.register_command('greet', lambda args: 'first')\n")
     second = "    ctx.register_command('/Greet', lambda args: 'second')\n"
     install("second", f"def register(ctx):\n    ctx.register_command('new', print)\n{second}")
-    async with world("first", "second") as one:
-        problems = one.problems_of("second")
+    async with harness("first", "second") as one:
+        problems = problems_of(one, "second")
         assert len(problems) == 2
         assert "the built-in /new does" in problems[0]
         assert "/greet of plugin:first does" in problems[1]
@@ -258,12 +269,12 @@ ODD = {
 
 @pytest.mark.parametrize("what", ODD)
 async def test_what_it_asks_for_in_vain_is_told_and_the_rest_of_it_works(
-    world: OpenWorld, install: Install, server: ModelServer, what: str
+    harness: OpenHarness, install: Install, server: ModelServer, what: str
 ) -> None:
     install("good", f"{GOOD}    {ODD[what]}\n", kind="standalone")
-    async with world("good") as one:
-        assert one.statuses == {"good": "loaded"}
-        assert len(one.problems_of("good")) == 1
+    async with harness("good") as one:
+        assert statuses(one) == {"good": "loaded"}
+        assert len(problems_of(one, "good")) == 1
         await works(one, server)
 
 
@@ -282,42 +293,42 @@ SLOPPY = {
 
 @pytest.mark.parametrize("what", SLOPPY)
 async def test_a_value_of_the_wrong_type_keeps_neither_this_start_nor_the_next_from_working(
-    world: OpenWorld, install: Install, server: ModelServer, what: str
+    harness: OpenHarness, install: Install, server: ModelServer, what: str
 ) -> None:
     install("asloppy", f"def register(ctx): {SLOPPY[what]}\n")
     install("good", GOOD)
     for _ in range(2):
-        async with world("asloppy", "good") as one:
-            assert one.statuses["good"] == "loaded"
+        async with harness("asloppy", "good") as one:
+            assert statuses(one)["good"] == "loaded"
             await works(one, server)
 
 
-async def test_of_two_engines_of_one_name_the_first_keeps_it(world: OpenWorld, install: Install) -> None:
+async def test_of_two_engines_of_one_name_the_first_keeps_it(harness: OpenHarness, install: Install) -> None:
     install("first", engine("twin"))
     install("second", engine("twin"))
-    async with world("first", "second", context={"engine": "twin"}) as one:
-        assert one.problems_of("second") == ["its context engine is left out: first has one called twin"]
-        assert one.extensions.brought.engines["twin"].key == "first"
+    async with harness("first", "second", context={"engine": "twin"}) as one:
+        assert problems_of(one, "second") == ["its context engine is left out: first has one called twin"]
+        assert extensions(one).brought.engines["twin"].key == "first"
 
 
-async def test_of_two_engines_of_one_plugin_the_first_counts(world: OpenWorld, install: Install) -> None:
+async def test_of_two_engines_of_one_plugin_the_first_counts(harness: OpenHarness, install: Install) -> None:
     install("both", engine("twin") + "    ctx.register_context_engine(Engine())\n")
-    async with world("both") as one:
-        assert one.problems_of("both") == ["it has more than one context engine; the first is used"]
+    async with harness("both") as one:
+        assert problems_of(one, "both") == ["it has more than one context engine; the first is used"]
 
 
 @pytest.mark.parametrize("name", ["name = property(lambda self: 1 / 0)", "name = ['a', 'list']"])
 async def test_a_memory_that_cannot_say_its_name_keeps_nobody_from_working(
-    world: OpenWorld, install: Install, server: ModelServer, name: str
+    harness: OpenHarness, install: Install, server: ModelServer, name: str
 ) -> None:
     install("anameless", memory("anameless", name), kind="standalone")
     install("good", GOOD)
-    async with world("anameless", "good") as one:
+    async with harness("anameless", "good") as one:
         await works(one, server)
 
 
 async def test_a_tool_of_a_memory_or_an_engine_takes_the_place_of_no_other(
-    world: OpenWorld, install: Install, server: ModelServer, home: Path
+    harness: OpenHarness, install: Install, server: ModelServer, home: Path
 ) -> None:
     """Whoever came first keeps the name, of all the ways in which a tool can come."""
     claim = f"def get_tool_schemas(self): return [{{'name': 'good_tool', **{SCHEMA}}}]\n"
@@ -326,8 +337,8 @@ async def test_a_tool_of_a_memory_or_an_engine_takes_the_place_of_no_other(
     install("grabbing", engine("grabbing", claim))
     install("good", GOOD)
     enabled = ("good", "memory/greedy", "grabbing")
-    async with world(*enabled, memory={"provider": "greedy"}, context={"engine": "grabbing"}) as one:
-        assert set(one.statuses.values()) == {"loaded"}
+    async with harness(*enabled, memory={"provider": "greedy"}, context={"engine": "grabbing"}) as one:
+        assert set(statuses(one).values()) == {"loaded"}
         await works(one, server)
 
 
@@ -343,14 +354,14 @@ PROFILES = {
 
 @pytest.mark.parametrize("what", PROFILES)
 async def test_a_model_provider_that_is_described_wrongly_keeps_nobody_from_working(
-    world: OpenWorld, install: Install, server: ModelServer, what: str
+    harness: OpenHarness, install: Install, server: ModelServer, what: str
 ) -> None:
     fields = f"**{{'name': 'odd', **dict({PROFILES[what]})}}"
     source = f"from providers import register_provider, ProviderProfile\nregister_provider(ProviderProfile({fields}))\n"
     install("aodd", source)
     install("good", GOOD)
-    async with world("aodd", "good") as one:
-        assert one.statuses["good"] == "loaded"
+    async with harness("aodd", "good") as one:
+        assert statuses(one)["good"] == "loaded"
         await works(one, server)
 
 
@@ -382,13 +393,13 @@ def register(ctx):
 
 @pytest.mark.parametrize("what", REPLIES)
 async def test_a_hook_that_returns_junk_breaks_nothing(
-    world: OpenWorld, install: Install, server: ModelServer, what: str
+    harness: OpenHarness, install: Install, server: ModelServer, what: str
 ) -> None:
     install("ajunk", JUNK.format(hooks=HOOKS, reply=REPLIES[what]))
     install("good", GOOD)
-    async with world("ajunk", "good") as one:
+    async with harness("ajunk", "good") as one:
         server.say(Reply(calls=(call("good_tool"),)), "fine")
-        report = await one.ask(one.session())
+        report = await one.ask(live=one.session())
         assert report.text == "fine"
 
 
@@ -402,20 +413,20 @@ TEXTS = {
 
 @pytest.mark.parametrize("hook", TEXTS)
 async def test_text_that_no_file_can_hold_does_not_end_a_turn(
-    world: OpenWorld, install: Install, server: ModelServer, hook: str
+    harness: OpenHarness, install: Install, server: ModelServer, hook: str
 ) -> None:
     install("ahalf", f"def register(ctx): ctx.register_hook({hook!r}, lambda **facts: {TEXTS[hook]})\n")
     install("good", GOOD)
-    async with world("ahalf", "good", is_durable=True) as one:
+    async with harness("ahalf", "good", store=open_store) as one:
         server.say(Reply(calls=(call("good_tool"),)), "fine")
-        report = await one.ask(one.session())
+        report = await one.ask(live=one.session())
         assert report.outcome == "completed"
         assert len(await one.app.store.journal.entries(report.session)) > 3
 
 
 @pytest.mark.parametrize("fault", ["ValueError('no')", "SystemExit(1)", "KeyboardInterrupt()"])
 async def test_a_hook_that_raises_is_left_out_of_that_call_only_and_named(
-    world: OpenWorld, install: Install, server: ModelServer, fault: str
+    harness: OpenHarness, install: Install, server: ModelServer, fault: str
 ) -> None:
     source = f"""
 COUNT = [0]
@@ -429,13 +440,13 @@ def register(ctx):
     ctx.register_hook("pre_llm_call", lambda **facts: "always")
 """
     install("moody", source)
-    async with world("moody") as one:
+    async with harness("moody") as one:
         live = one.session()
         server.say("a", "b")
-        await one.ask(live)
+        await one.ask(live=live)
         assert "always" in server.requests[0].body.decode()
-        assert [problem for problem in one.problems_of("moody") if "hook pre_llm_call raised" in problem]
-        await one.ask(live)
+        assert [problem for problem in problems_of(one, "moody") if "hook pre_llm_call raised" in problem]
+        await one.ask(live=live)
         assert "second time" in server.requests[1].body.decode()
 
 
@@ -452,32 +463,32 @@ def register(ctx):
 
 
 async def test_a_hook_that_hangs_is_not_called_again_and_named(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("stuck", HANGING)
     clock = ManualClock()
-    async with world("stuck", clock=clock) as one:
+    async with harness("stuck", clock=clock) as one:
         live = one.session()
         server.say("a", "b")
-        asking = asyncio.create_task(one.ask(live))
+        asking = asyncio.create_task(one.ask(live=live))
         await until(lambda: module("stuck").INSIDE)
         clock.advance(11)
         assert (await asking).text == "a"
         assert "the other one" in server.requests[0].body.decode()
-        assert any("did not return within 10 seconds" in said for said in one.problems_of("stuck"))
-        assert (await one.ask(live)).text == "b"
+        assert any("did not return within 10 seconds" in said for said in problems_of(one, "stuck"))
+        assert (await one.ask(live=live)).text == "b"
         assert len(module("stuck").INSIDE) == 1
         module("stuck").GATE.set()
 
 
 async def test_a_hook_that_hangs_in_two_conversations_at_once_ends_neither(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("stuck", HANGING)
     clock = ManualClock()
-    async with world("stuck", clock=clock) as one:
+    async with harness("stuck", clock=clock) as one:
         server.say("a", "a")
-        asking = [asyncio.create_task(one.ask(one.session(name))) for name in ("left", "right")]
+        asking = [asyncio.create_task(one.ask(live=one.session(name))) for name in ("left", "right")]
         await until(lambda: len(module("stuck").INSIDE) == 2)
         clock.advance(11)
         reports = await asyncio.gather(*asking, return_exceptions=True)
@@ -486,20 +497,20 @@ async def test_a_hook_that_hangs_in_two_conversations_at_once_ends_neither(
 
 
 async def test_a_hook_that_raises_each_time_is_told_of_once(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     """A conversation may last for months."""
     install("sour", "def register(ctx): ctx.register_hook('pre_llm_call', lambda **facts: 1 / 0)\n")
-    async with world("sour") as one:
+    async with harness("sour") as one:
         live = one.session()
         server.say(*["ok"] * 5)
         for _ in range(5):
-            await one.ask(live)
-        assert len(one.problems_of("sour")) == 1
+            await one.ask(live=live)
+        assert len(problems_of(one, "sour")) == 1
 
 
 async def test_what_goes_wrong_is_told_in_the_chat_once(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     """Whatever its message says this time."""
     source = f"""
@@ -513,42 +524,42 @@ def register(ctx):
     ctx.register_tool("unsure", "set", {SCHEMA}, odd, check_fn=odd)
 """
     install("sour", source)
-    async with world("sour") as one:
+    async with harness("sour") as one:
         live = one.session()
         server.say(Reply(calls=(call("bad_tool"),)), "a", Reply(calls=(call("bad_tool", id="c2"),)), "b")
-        await one.ask(live)
+        await one.ask(live=live)
         assert [notice.partition(" raised")[0] for notice in one.notices] == [
             "Plugin sour: the check of its tool unsure",
             "Plugin sour: its tool bad_tool",
             "Plugin sour: hook post_llm_call",
         ]
-        await one.ask(live)
+        await one.ask(live=live)
         assert one.notices == []
-        assert len(one.problems_of("sour")) == 3
+        assert len(problems_of(one, "sour")) == 3
 
 
 HANGING_AGAIN = HANGING.replace("pre_llm_call", "post_llm_call")
 
 
 async def test_a_hook_that_has_hung_is_called_again_once_it_has_returned(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("stuck", HANGING_AGAIN)
     clock = ManualClock()
-    async with world("stuck", clock=clock) as one:
+    async with harness("stuck", clock=clock) as one:
         live = one.session()
         server.say("a", "b")
-        asking = asyncio.create_task(one.ask(live))
+        asking = asyncio.create_task(one.ask(live=live))
         await until(lambda: module("stuck").INSIDE)
         clock.advance(11)
         await asking
-        await one.ask(live)
+        await one.ask(live=live)
         assert len(module("stuck").INSIDE) == 1
         module("stuck").GATE.set()
         async with asyncio.timeout(PATIENCE_S):
             while len(module("stuck").INSIDE) == 1:  # its thread, which nobody waits for, comes back to our loop
                 server.say("c")
-                await one.ask(live)
+                await one.ask(live=live)
         assert len(module("stuck").INSIDE) == 2
 
 
@@ -573,23 +584,23 @@ def register(ctx):
 
 
 async def test_a_hook_that_puts_itself_into_the_table_is_there_once_also_when_many_conversations_begin(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("guarding", GUARDING)
-    async with world("guarding", context={"engine": "guarding"}) as one:
-        table = one.extensions.host.hooks.callbacks["pre_llm_call"]
+    async with harness("guarding", context={"engine": "guarding"}) as one:
+        table = extensions(one).host.hooks.callbacks["pre_llm_call"]
         sessions = [one.session(f"s{number}") for number in range(8)]
         server.say(*["ok"] * 16)
         await asyncio.gather(*(live.ask(user("go")) for live in sessions))
         assert len(table) == 1
         assert set(module("guarding").TOGETHER) == {1}
-        assert one.extensions.host.hooks.callbacks["pre_llm_call"] is table
+        assert extensions(one).host.hooks.callbacks["pre_llm_call"] is table
         module("guarding").CALLS.clear()
         await asyncio.gather(*(live.ask(user("go")) for live in sessions))
         assert sorted(module("guarding").CALLS) == sorted(live.id for live in sessions)
 
 
-async def test_no_guard_is_missing_while_a_plugin_is_asked_again(world: OpenWorld, install: Install) -> None:
+async def test_no_guard_is_missing_while_a_plugin_is_asked_again(harness: OpenHarness, install: Install) -> None:
     """Nor does one stay away that the plugin takes out of the table."""
     source = """
 SEEN = []
@@ -602,8 +613,8 @@ def register(ctx):
     hooks["post_tool_call"] = [guard]
 """
     install("careless", source)
-    async with world("careless") as one:
-        host = one.extensions.host
+    async with harness("careless") as one:
+        host = extensions(one).host
         host.hooks.callbacks["pre_tool_call"].append(print)
         del host.hooks.callbacks["post_tool_call"]
         host.register_again(host.plugins["careless"])

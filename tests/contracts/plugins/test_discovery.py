@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.contracts.plugins.conftest import Install, OpenWorld, heard, write_plugin
+from tests.contracts.plugins.conftest import Install, OpenHarness, extensions, heard, statuses, write_plugin
 
 from talaria.plugins.discovery import FoundPlugin, Places, discover, places
 from talaria.testing.patience import PATIENCE_S
@@ -314,18 +314,18 @@ def test_a_link_that_cannot_even_be_followed_hides_nobody(tmp_path: Path, found:
 
 
 async def test_packages_of_both_groups_are_loaded_as_a_module_or_a_function(
-    world: OpenWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: OpenHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = 'def register(ctx): ctx.register_command(ctx.manifest.name, lambda args: "")\n'
     groups = "[talaria.plugins]\nnew-one = packed_two:register\n[hermes_agent.plugins]\nold-one = packed_two\n"
     distribution(tmp_path / "site", "packed_two", source, groups, monkeypatch)
-    async with world("new-one", "old-one") as one:
-        assert {key: one.statuses[key] for key in ("new-one", "old-one")} == {"new-one": "loaded", "old-one": "loaded"}
+    async with harness("new-one", "old-one") as one:
+        assert {key: statuses(one)[key] for key in ("new-one", "old-one")} == {"new-one": "loaded", "old-one": "loaded"}
         assert {"new-one", "old-one"} <= {command.name for command in one.app.commands.visible("terminal")}
 
 
 async def test_a_package_in_several_places_is_pinned_in_all_of_them(
-    world: OpenWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: OpenHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As namespaces are."""
     point = "[talaria.plugins]\nspread = spread_out.second\n"
@@ -335,41 +335,41 @@ async def test_a_package_in_several_places_is_pinned_in_all_of_them(
         (tmp_path / place / "spread_out" / f"{name}.py").write_text(EMPTY)
     monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), *sys.path])
     importlib.invalidate_caches()
-    async with world("spread") as one:
-        assert one.statuses["spread"] == "loaded"
+    async with harness("spread") as one:
+        assert statuses(one)["spread"] == "loaded"
     (tmp_path / "site" / "spread_out" / "second.py").write_text(f"{EMPTY}# changed\n")
-    async with world("spread") as one:
-        assert one.statuses["spread"] == "changed"
+    async with harness("spread") as one:
+        assert statuses(one)["spread"] == "changed"
 
 
 async def test_a_package_takes_the_place_of_a_folder_only_if_it_was_agreed_to(
-    world: OpenWorld, install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: OpenHarness, install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have come with something else that was installed."""
     install("same", EMPTY)
-    async with world("same") as one:
-        assert one.statuses["same"] == "loaded"
+    async with harness("same") as one:
+        assert statuses(one)["same"] == "loaded"
     mark = tmp_path / "ran"
     source = f"open({str(mark)!r}, 'w').close()\n{EMPTY}"
     distribution(tmp_path / "site", "packed_same", source, "[talaria.plugins]\nsame = packed_same\n", monkeypatch)
-    async with world("same") as one:
-        assert (one.statuses["same"], one.extensions.host.plugins["same"].found.source) == ("loaded", "user")
-        assert one.told == []
+    async with harness("same") as one:
+        assert (statuses(one)["same"], extensions(one).host.plugins["same"].found.source) == ("loaded", "user")
+        assert list(one.app.left_out) == []
     assert not mark.exists()
 
 
 @pytest.mark.parametrize("value", ["nowhere_to_be_found:register", "packed_three:missing", "not a module!"])
 async def test_an_entry_point_that_leads_nowhere_is_told_and_the_others_are_loaded(
-    world: OpenWorld, install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+    harness: OpenHarness, install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     install("good", EMPTY)
     distribution(tmp_path / "site", "packed_three", EMPTY, f"[hermes_agent.plugins]\nlost = {value}\n", monkeypatch)
-    async with world("good", "lost") as one:
-        assert (one.statuses["good"], one.statuses["lost"]) == ("loaded", "failed")
-        assert any("Plugin lost is not loaded" in sentence for sentence in one.told)
+    async with harness("good", "lost") as one:
+        assert (statuses(one)["good"], statuses(one)["lost"]) == ("loaded", "failed")
+        assert any("Plugin lost is not loaded" in sentence for sentence in list(one.app.left_out))
 
 
-async def test_a_plugins_modules_find_each_other_and_only_each_other(world: OpenWorld, install: Install) -> None:
+async def test_a_plugins_modules_find_each_other_and_only_each_other(harness: OpenHarness, install: Install) -> None:
     """Also when two names differ by a sign that no module can have."""
     source = """
 HEARD = []
@@ -383,10 +383,10 @@ def say(args):
         folder = install(name, source)
         (folder / "inner").mkdir()
         (folder / "inner" / "words.py").write_text(f"WORD = {name!r}\n")
-    async with world("my-words", "my_words") as one:
-        assert one.statuses == {"my-words": "loaded", "my_words": "loaded"}
+    async with harness("my-words", "my_words") as one:
+        assert statuses(one) == {"my-words": "loaded", "my_words": "loaded"}
         handlers = {
-            key: plugin.registered.commands[0].handler("") for key, plugin in one.extensions.host.plugins.items()
+            key: plugin.registered.commands[0].handler("") for key, plugin in extensions(one).host.plugins.items()
         }
         assert handlers == {"my-words": "my-words", "my_words": "my_words"}
         assert heard("my_words") == []

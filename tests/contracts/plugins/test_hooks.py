@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.contracts.plugins.conftest import NOTES, Install, OpenWorld, PluginWorld, asked, heard, module, result
+from tests.contracts.plugins.conftest import NOTES, Install, OpenHarness, asked, heard, module, problems_of, result
 from tests.live_sessions import running_turn
 from tests.waiting import until
 
@@ -16,6 +16,7 @@ from talaria.core.messages import Assistant, ToolResult, user
 from talaria.platforms.base import Address, Arrival, Sender
 from talaria.plugins.plugin_hooks import FIRED, VALID_HOOKS
 from talaria.runtime.session import LiveSession
+from talaria.testing.harness import Harness
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Reply, ReplyUsage, call
@@ -58,17 +59,17 @@ FACTS: dict[str, set[str]] = {
 }
 
 
-async def lively(world: PluginWorld, server: ModelServer) -> LiveSession:
+async def lively(here: Harness, server: ModelServer) -> LiveSession:
     """Two turns in which all happens that a hook can hear of, and a third conversation behind them."""
-    live = world.session("one")
+    live = here.session("one")
     server.say(
         Failure(503), Reply(calls=(call("look", at="tea"), call("terminal", id="c2", command="echo hi; exit 3")))
     )
     server.say(Reply("first answer", usage=ReplyUsage(input=7, output=3)))
-    await world.ask(live, "first question")
+    await here.ask("first question", live)
     server.say(Reply(calls=(call("look", id="c3"),)), "second answer")
-    await world.ask(live, "second question")
-    await live.leave_for(world.session("two"))
+    await here.ask("second question", live)
+    await live.leave_for(here.session("two"))
     return live
 
 
@@ -95,12 +96,10 @@ class Boss:
         return None
 
 
-async def consulted(world: PluginWorld, server: ModelServer, answer: Answer | None) -> str:
+async def consulted(here: Harness, server: ModelServer, answer: Answer | None) -> str:
     """A turn in which the person is asked; what the model is told of the call."""
-    clock = world.app.clock
-    assert isinstance(clock, ManualClock)
-    server.say(Reply(calls=(call("write_file", path=str(world.home.parent / "outside"), content="tea"),)), "done")
-    await world.ask(world.session("asked", person=Boss(answer, clock)))
+    server.say(Reply(calls=(call("write_file", path=str(here.home.parent / "outside"), content="tea"),)), "done")
+    await here.ask(live=here.session("asked", person=Boss(answer, here.clock)))
     return result(server)
 
 
@@ -111,10 +110,10 @@ def test_the_table_above_has_every_hook_that_is_fired() -> None:
 
 @pytest.mark.parametrize("hook", sorted(FIRED))
 async def test_it_is_fired_with_the_facts_that_plugins_were_promised(
-    world: OpenWorld, install: Install, server: ModelServer, hook: str
+    harness: OpenHarness, install: Install, server: ModelServer, hook: str
 ) -> None:
     install("listener", LISTENER)
-    async with world("listener", is_bare=False) as one:
+    async with harness("listener", tools=None) as one:
         await lively(one, server)
         await consulted(one, server, "once")
         await one.app.filter_arrival(HELLO)
@@ -122,17 +121,17 @@ async def test_it_is_fired_with_the_facts_that_plugins_were_promised(
         assert told, f"{hook} was not fired"
         assert FACTS[hook] - set(told[0]) == set()
         assert told[0]["telemetry_schema_version"] == 1
-        assert [problem for problem in one.problems_of("listener") if "hook" in problem] == []
+        assert [problem for problem in problems_of(one, "listener") if "hook" in problem] == []
 
 
 async def test_they_are_fired_in_the_order_of_what_happens(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("listener", LISTENER)
-    async with world("listener") as one:
+    async with harness("listener") as one:
         live = one.session()
         server.say(Reply(calls=(call("look", at="tea"),)), "done")
-        await one.ask(live)
+        await one.ask(live=live)
         await live.close()
         assert heard("listener") == [
             "on_session_start",
@@ -151,9 +150,9 @@ async def test_they_are_fired_in_the_order_of_what_happens(
         ]
 
 
-async def test_what_is_told_is_true(world: OpenWorld, install: Install, server: ModelServer) -> None:
+async def test_what_is_told_is_true(harness: OpenHarness, install: Install, server: ModelServer) -> None:
     install("listener", LISTENER)
-    async with world("listener", is_bare=False) as one:
+    async with harness("listener", tools=None) as one:
         await lively(one, server)
 
         def told(hook: str, *names: str) -> list[tuple[Any, ...]]:
@@ -191,27 +190,29 @@ async def test_what_is_told_is_true(world: OpenWorld, install: Install, server: 
         assert told("on_session_reset", "old_session_id", "new_session_id", "session_id") == [("one", "two", "two")]
 
 
-async def test_a_tool_that_failed_is_told_as_failed(world: OpenWorld, install: Install, server: ModelServer) -> None:
+async def test_a_tool_that_failed_is_told_as_failed(
+    harness: OpenHarness, install: Install, server: ModelServer
+) -> None:
     install("listener", LISTENER)
-    async with world("listener") as one:
+    async with harness("listener") as one:
         server.say(Reply(calls=(call("nothing_like_that"), call("look", id="c2"))), "done")
-        await one.ask(one.session())
+        await one.ask(live=one.session())
         ended = {facts["tool_call_id"]: facts["status"] for facts in heard("listener", "post_tool_call")}
         assert ended["c2"] == "error"
 
 
 async def test_the_end_of_a_turn_that_failed_or_was_stopped_is_told_as_that(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     source = LISTENER + "    ctx.register_hook('pre_tool_call', lambda **facts: STOP[0]())\nSTOP = []\n"
     install("listener", source)
-    async with world("listener") as one:
+    async with harness("listener") as one:
         live = one.session()
         server.say(Failure(401))
-        await one.ask(live)
+        await one.ask(live=live)
         module("listener").STOP.append(lambda: running_turn(live).interrupt())
         server.say(Reply(calls=(call("look", at="tea"),)))
-        report = await one.ask(live)
+        report = await one.ask(live=live)
         assert report.outcome == "interrupted"
         ends = [(facts["completed"], facts["interrupted"]) for facts in heard("listener", "on_session_end")]
         assert ends == [(False, False), (False, True)]
@@ -219,7 +220,7 @@ async def test_the_end_of_a_turn_that_failed_or_was_stopped_is_told_as_that(
 
 
 async def test_a_callback_gets_no_more_than_it_asks_for(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     """Also one that is async, or the method of an object."""
     source = (
@@ -235,13 +236,13 @@ def register(ctx):
 """
     )
     install("modest", source)
-    async with world("modest") as one:
+    async with harness("modest") as one:
         server.say("ok")
-        await one.ask(one.session("here"), "hello")
+        await one.ask("hello", one.session("here"))
         assert heard("modest") == ["few", "later", "method"]
         assert heard("modest", "few") == [{"user_message": "hello", "session_id": "here"}]
         assert heard("modest", "later") == [{"is_first_turn": True}]
-        assert one.problems_of("modest") == []
+        assert problems_of(one, "modest") == []
 
 
 def answering(hook: str, *answers: str) -> str:
@@ -254,13 +255,13 @@ def answering(hook: str, *answers: str) -> str:
 
 
 async def test_a_call_that_is_blocked_does_not_run_and_the_model_reads_why(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     answers = ("None", "'junk'", "{'action': 'allow'}", "{'action': 'block', 'message': 'not today'}")
     install("strict", answering("pre_tool_call", *answers, "{'action': 'block', 'message': 'too late'}"))
-    async with world("strict") as one:
+    async with harness("strict") as one:
         server.say(Reply(calls=(call("look"),)), "sorry")
-        assert (await one.ask(one.session())).text == "sorry"
+        assert (await one.ask(live=one.session())).text == "sorry"
         assert "not today" in result(server)
         assert "too late" not in result(server)
         assert ran("strict") == 0
@@ -288,116 +289,116 @@ APPROVE = "{'action': 'approve', 'message': 'is that wise?', 'rule_key': 'r'}"
 
 
 async def test_a_call_that_wants_approval_does_not_run_where_nobody_is_there(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("careful", answering("pre_tool_call", APPROVE))
-    async with world("careful") as one:
+    async with harness("careful") as one:
         server.say(Reply(calls=(call("look"),)), "sorry")
-        await one.ask(one.session())
+        await one.ask(live=one.session())
         assert "nobody is here" in result(server)
         assert ran("careful") == 0
 
 
 @pytest.mark.parametrize("says_yes", [True, False])
 async def test_a_call_that_wants_approval_runs_if_the_person_says_so(
-    world: OpenWorld, install: Install, server: ModelServer, says_yes: bool
+    harness: OpenHarness, install: Install, server: ModelServer, says_yes: bool
 ) -> None:
     install("careful", answering("pre_tool_call", APPROVE))
     person = Somebody(says_yes=says_yes)
-    async with world("careful") as one:
+    async with harness("careful") as one:
         server.say(Reply(calls=(call("look"),)), "done")
-        await one.ask(one.session(person=person))
+        await one.ask(live=one.session(person=person))
         assert person.doubts == ["is that wise?"]
         assert ran("careful") == int(says_yes)
         assert ("seen" in result(server)) is says_yes
 
 
-async def test_the_first_word_on_a_call_counts(world: OpenWorld, install: Install, server: ModelServer) -> None:
+async def test_the_first_word_on_a_call_counts(harness: OpenHarness, install: Install, server: ModelServer) -> None:
     install("careful", answering("pre_tool_call", APPROVE, "{'action': 'block', 'message': 'no'}"))
     person = Somebody(says_yes=True)
-    async with world("careful") as one:
+    async with harness("careful") as one:
         server.say(Reply(calls=(call("look"),)), "done")
-        await one.ask(one.session(person=person))
+        await one.ask(live=one.session(person=person))
         assert (person.doubts, ran("careful")) == (["is that wise?"], 1)
 
 
 async def test_a_result_that_is_transformed_is_what_the_model_the_journal_and_the_person_have(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("rewriter", answering("transform_tool_result", "5", "facts['result'].upper() + '!'", "'never'"))
-    async with world("rewriter") as one:
+    async with harness("rewriter") as one:
         live = one.session()
         server.say(Reply(calls=(call("look"),)), "done")
-        await one.ask(live)
+        await one.ask(live=live)
         assert result(server) == "SEEN!"
         assert [message.text for message in await messages(one, live) if isinstance(message, ToolResult)] == ["SEEN!"]
         assert [event.result.text for event in one.events if isinstance(event, ToolEnded)] == ["SEEN!"]
 
 
 async def test_a_result_that_grows_is_still_cut_to_what_the_model_can_read(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("rewriter", answering("transform_tool_result", "'x' * 1_000_000"))
-    async with world("rewriter") as one:
+    async with harness("rewriter") as one:
         live = one.session()
         server.say(Reply(calls=(call("look"),)), "done")
-        await one.ask(live)
+        await one.ask(live=live)
         (kept,) = [message.text for message in await messages(one, live) if isinstance(message, ToolResult)]
         assert len(kept) < 100_000
 
 
 async def test_output_of_the_terminal_is_transformed_and_other_results_are_not(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("rewriter", answering("transform_terminal_output", "facts['command'] + ' was run'"))
-    async with world("rewriter", is_bare=False) as one:
+    async with harness("rewriter", tools=None) as one:
         server.say(Reply(calls=(call("terminal", command="true"),)), Reply(calls=(call("look", id="c2"),)), "done")
-        await one.ask(one.session())
+        await one.ask(live=one.session())
         assert result(server, 1) == "true was run"
         assert result(server, 2) == "seen"
 
 
 async def test_an_answer_that_is_transformed_is_what_is_shown_kept_and_gone_on_with(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     answers = ("None", "''", "facts['response_text'] + ' (checked)'", "'never'")
     install("rewriter", answering("transform_llm_output", *answers))
-    async with world("rewriter") as one:
+    async with harness("rewriter") as one:
         live = one.session()
         server.say("plain answer")
-        report = await one.ask(live)
+        report = await one.ask(live=live)
         assert report.text == "plain answer (checked)"
         assert (await messages(one, live))[-1].text == "plain answer (checked)"
         restart = next(place for place, event in enumerate(one.events) if isinstance(event, AnswerRestarted))
         shown = [event.text for event in one.events[restart:] if isinstance(event, TextDelta)]
         assert "".join(shown) == "plain answer (checked)"
         server.say("next")
-        await one.ask(live)
+        await one.ask(live=live)
         assert asked(server)[-2]["content"] == "plain answer (checked)"
 
 
 async def test_only_the_last_answer_of_a_turn_is_transformed(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("rewriter", answering("transform_llm_output", "'REWRITTEN'"))
-    async with world("rewriter") as one:
+    async with harness("rewriter") as one:
         live = one.session()
         server.say(Reply("let me look", calls=(call("look"),)), "done")
-        await one.ask(live)
+        await one.ask(live=live)
         said = [message.text for message in await messages(one, live) if isinstance(message, Assistant)]
         assert said == ["let me look", "REWRITTEN"]
 
 
 async def test_context_goes_into_the_message_of_its_turn_and_no_other(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     answers = ("{'context': 'about ' + facts['user_message']}", "'and this'", "{'context': 5}", "{'other': 'no'}")
     install("helper", answering("pre_llm_call", *answers))
-    async with world("helper") as one:
+    async with harness("helper") as one:
         live = one.session()
         server.say("a", "b")
-        await one.ask(live, "teapots")
-        await one.ask(live, "kettles")
+        await one.ask("teapots", live)
+        await one.ask("kettles", live)
         first, second = (one for one in asked(server) if one["role"] == "user")
         assert [first["content"].count(text) for text in ("about teapots", "about kettles", "and this")] == [1, 0, 1]
         assert [second["content"].count(text) for text in ("about teapots", "about kettles", "and this")] == [0, 1, 1]
@@ -408,26 +409,26 @@ async def test_context_goes_into_the_message_of_its_turn_and_no_other(
 
 
 async def test_hooks_of_several_plugins_are_heard_in_the_order_of_their_plugins(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     for name in ("alpha", "beta"):
         install(name, f"def register(ctx): ctx.register_hook('pre_llm_call', lambda **facts: 'from {name}')\n")
-    async with world("beta", "alpha") as one:
+    async with harness("beta", "alpha") as one:
         server.say("ok")
-        await one.ask(one.session())
+        await one.ask(live=one.session())
         content = asked(server)[-1]["content"]
         assert 0 < content.index("from alpha") < content.index("from beta")
 
 
 async def test_a_turn_that_a_crash_left_open_ends_with_its_hooks_too(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     """The plugin's books are to agree with ours."""
     install("listener", LISTENER)
-    async with world("listener") as one:
+    async with harness("listener") as one:
         live = one.session("left-open")
         server.say("before")
-        await one.ask(live)
+        await one.ask(live=live)
         epoch = await one.app.store.journal.seize(live.id, one.app.owner)
         opening = (TurnStarted(TurnId("t9"), "terminal"), MessageAdded(user("and then?")))
         await one.app.store.journal.record(live.id, epoch, opening)  # pyright: ignore[reportArgumentType]
@@ -445,8 +446,8 @@ def ran(plugin: str) -> int:
     return len(module(plugin).RAN)
 
 
-async def messages(world: PluginWorld, live: LiveSession) -> Sequence[Any]:
-    entries = await world.app.store.journal.entries(live.id)
+async def messages(here: Harness, live: LiveSession) -> Sequence[Any]:
+    entries = await here.app.store.journal.entries(live.id)
     return [one.entry.message for one in entries if isinstance(one.entry, MessageAdded)]
 
 
@@ -455,10 +456,10 @@ async def messages(world: PluginWorld, live: LiveSession) -> Sequence[Any]:
     [("once", "once"), ("session", "session"), ("always", "always"), ("no", "deny"), (None, "timeout")],
 )
 async def test_a_question_is_told_before_and_with_its_answer_after(
-    world: OpenWorld, install: Install, server: ModelServer, answer: Answer | None, choice: str
+    harness: OpenHarness, install: Install, server: ModelServer, answer: Answer | None, choice: str
 ) -> None:
     install("listener", LISTENER)
-    async with world("listener", is_bare=False) as one:
+    async with harness("listener", tools=None) as one:
         told = await consulted(one, server, answer)
         assert (one.home.parent / "outside").exists() is (choice in ("once", "session", "always")), told
         (before,), (after,) = (heard("listener", name) for name in ("pre_approval_request", "post_approval_response"))
@@ -469,7 +470,7 @@ async def test_a_question_is_told_before_and_with_its_answer_after(
 
 
 async def test_whoever_listens_to_questions_decides_nothing(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     source = """
 def register(ctx):
@@ -478,10 +479,10 @@ def register(ctx):
     ctx.register_hook("post_approval_response", lambda **facts: {"choice": "always"})
 """
     install("meddler", source)
-    async with world("meddler", is_bare=False) as one:
+    async with harness("meddler", tools=None) as one:
         assert "said no" in await consulted(one, server, "no")
         assert not (one.home.parent / "outside").exists()
-        assert one.problems_of("meddler") == ["hook pre_approval_request raised ZeroDivisionError: division by zero"]
+        assert problems_of(one, "meddler") == ["hook pre_approval_request raised ZeroDivisionError: division by zero"]
 
 
 @pytest.mark.parametrize(
@@ -496,18 +497,18 @@ def register(ctx):
     ids=["skip", "allow stops the scan", "rewrite stops the scan", "nonsense", "one raises"],
 )
 async def test_the_first_answer_says_what_becomes_of_a_message_and_a_failure_says_nothing(
-    world: OpenWorld, install: Install, answers: list[str], text: str | None
+    harness: OpenHarness, install: Install, answers: list[str], text: str | None
 ) -> None:
     hooks = "".join(f"    ctx.register_hook('pre_gateway_dispatch', lambda **facts: {one})\n" for one in answers)
     install("policy", f"def register(ctx):\n{hooks}")
-    async with world("policy") as one:
+    async with harness("policy") as one:
         arrival = await one.app.filter_arrival(HELLO)
         assert (arrival.text if arrival else None) == text
-        failures = [problem for problem in one.problems_of("policy") if "hook pre_gateway_dispatch" in problem]
+        failures = [problem for problem in problems_of(one, "policy") if "hook pre_gateway_dispatch" in problem]
         assert len(failures) == sum("/" in one for one in answers)
 
 
-async def test_a_message_is_not_lost_by_a_hook_that_hangs(world: OpenWorld, install: Install) -> None:
+async def test_a_message_is_not_lost_by_a_hook_that_hangs(harness: OpenHarness, install: Install) -> None:
     source = """
 import threading
 GATE, IS_CALLED = threading.Event(), threading.Event()
@@ -518,24 +519,26 @@ def register(ctx): ctx.register_hook("pre_gateway_dispatch", hang)
 """
     install("stuck", source)
     clock = ManualClock()
-    async with world("stuck", clock=clock) as one:
+    async with harness("stuck", clock=clock) as one:
         asking = asyncio.create_task(one.app.filter_arrival(HELLO))
         await until(module("stuck").IS_CALLED.is_set)
         clock.advance(11)
         assert await asking == HELLO
         assert await one.app.filter_arrival(HELLO) == HELLO  # and it is not waited for again
-        assert one.problems_of("stuck") == ["hook pre_gateway_dispatch did not return within 10 seconds"]
+        assert problems_of(one, "stuck") == ["hook pre_gateway_dispatch did not return within 10 seconds"]
         module("stuck").GATE.set()
 
 
-async def test_hooks_that_are_never_called_are_a_problem_of_their_plugin(world: OpenWorld, install: Install) -> None:
+async def test_hooks_that_are_never_called_are_a_problem_of_their_plugin(
+    harness: OpenHarness, install: Install
+) -> None:
     never = [*sorted(VALID_HOOKS - FIRED), "on_teapot"]
     assert "pre_verify" in never
     source = (
         f"def register(ctx):\n    for name in {[*never, *never, *FIRED]!r}:\n        ctx.register_hook(name, print)\n"
     )
     install("listener", source)
-    async with world("listener") as one:
-        assert one.problems_of("listener") == [
+    async with harness("listener") as one:
+        assert problems_of(one, "listener") == [
             f"registers the hook {name}, which Talaria never calls" for name in never
         ]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from tests.contracts.plugins.conftest import Install, OpenWorld, module
+from tests.contracts.plugins.conftest import Install, OpenHarness, extensions, module, problems_of
 from tests.contracts.plugins.courier_service import PICTURE, CourierService
 from tests.waiting import until
 
@@ -87,20 +87,20 @@ async def service() -> AsyncGenerator[CourierService]:
 
 
 @asynccontextmanager
-async def loaded(world: OpenWorld, install: Install, name: str, **environment: str) -> AsyncGenerator[Platforms]:
+async def loaded(harness: OpenHarness, install: Install, name: str, **environment: str) -> AsyncGenerator[Platforms]:
     install(name)
-    async with world(name, environment=environment, clock=SystemClock()) as one:
-        known = await plugin_platforms(one.extensions.brought.platforms, environment, SystemClock())
-        assert one.problems_of(name) == []
+    async with harness(name, environment=environment, clock=SystemClock()) as one:
+        known = await plugin_platforms(extensions(one).brought.platforms, environment, SystemClock())
+        assert problems_of(one, name) == []
         yield Platforms(known, one.home)
 
 
 @pytest_asyncio.fixture
 async def courier(
-    world: OpenWorld, install: Install, service: CourierService
+    harness: OpenHarness, install: Install, service: CourierService
 ) -> AsyncGenerator[tuple[Opened, CourierService]]:
     async with AsyncExitStack() as stack:
-        platforms = await stack.enter_async_context(loaded(world, install, "courier"))
+        platforms = await stack.enter_async_context(loaded(harness, install, "courier"))
         opened = await stack.enter_async_context(platforms.open("courier", url=service.url, token=service.token))
         yield opened, service
 
@@ -108,8 +108,8 @@ async def courier(
 # The smallest one.
 
 
-async def test_a_minimal_adapter_receives_and_sends(world: OpenWorld, install: Install) -> None:
-    async with loaded(world, install, "parrot") as platforms, platforms.open("parrot") as parrot:
+async def test_a_minimal_adapter_receives_and_sends(harness: OpenHarness, install: Install) -> None:
+    async with loaded(harness, install, "parrot") as platforms, platforms.open("parrot") as parrot:
         saying = asyncio.ensure_future(module("parrot").SERVICE.say("hello"))
         came = await parrot.next()
         await saying
@@ -124,9 +124,9 @@ async def test_a_minimal_adapter_receives_and_sends(world: OpenWorld, install: I
 
 
 async def test_a_message_without_an_id_gets_one_that_only_the_same_message_has(
-    world: OpenWorld, install: Install
+    harness: OpenHarness, install: Install
 ) -> None:
-    async with loaded(world, install, "parrot") as platforms, platforms.open("parrot") as parrot:
+    async with loaded(harness, install, "parrot") as platforms, platforms.open("parrot") as parrot:
         ids: list[str] = []
         for text, time in (("hello", 1.0), ("hello", 1.0), ("hello", 2.0), ("hallo", 1.0)):
             saying = asyncio.ensure_future(module("parrot").SERVICE.say(text, timestamp=time))
@@ -137,10 +137,10 @@ async def test_a_message_without_an_id_gets_one_that_only_the_same_message_has(
 
 
 async def test_a_file_is_refused_where_the_adapter_cannot_send_any(
-    world: OpenWorld, install: Install, tmp_path: Path
+    harness: OpenHarness, install: Install, tmp_path: Path
 ) -> None:
     file = File(tmp_path / "a.png", "a.png", "image/png")
-    async with loaded(world, install, "parrot") as platforms, platforms.open("parrot") as parrot:
+    async with loaded(harness, install, "parrot") as platforms, platforms.open("parrot") as parrot:
         with pytest.raises(Rejected, match="Parrot cannot send files like a"):
             await parrot.platform.send(outbound("", Address("parrot", "r"), file=file))
         assert module("parrot").SERVICE.posts == []
@@ -307,10 +307,10 @@ async def test_a_line_that_breaks_ends_the_stream(courier: tuple[Opened, Courier
 
 
 async def test_a_wrong_token_is_told_without_the_token(
-    world: OpenWorld, install: Install, service: CourierService
+    harness: OpenHarness, install: Install, service: CourierService
 ) -> None:
     environment = {"COURIER_URL": service.url, "COURIER_TOKEN": "wrong-token-1234"}
-    async with loaded(world, install, "courier", **environment) as platforms:
+    async with loaded(harness, install, "courier", **environment) as platforms:
         with pytest.raises(Refused, match="Courier refused the token") as caught:
             async with platforms.open("courier"):
                 pass
@@ -318,7 +318,7 @@ async def test_a_wrong_token_is_told_without_the_token(
 
 
 async def test_one_account_is_used_by_one_at_a_time(
-    world: OpenWorld, install: Install, service: CourierService
+    harness: OpenHarness, install: Install, service: CourierService
 ) -> None:
     script = """
 import sys
@@ -333,7 +333,7 @@ sys.stdin.read()
     )
     assert other.stdout is not None
     assert await other.stdout.readline() == b"(True, None)\n"
-    async with loaded(world, install, "courier") as platforms:
+    async with loaded(harness, install, "courier") as platforms:
         with pytest.raises(Refused, match=f"Courier token is in use by process {other.pid}"):
             async with platforms.open("courier", url=service.url, token=service.token):
                 pass
@@ -348,7 +348,9 @@ sys.stdin.read()
 # Settings.
 
 
-async def test_the_environment_sets_a_platform_up(world: OpenWorld, install: Install, service: CourierService) -> None:
+async def test_the_environment_sets_a_platform_up(
+    harness: OpenHarness, install: Install, service: CourierService
+) -> None:
     environment = {
         "COURIER_URL": service.url,
         "COURIER_TOKEN": service.token,
@@ -356,7 +358,7 @@ async def test_the_environment_sets_a_platform_up(world: OpenWorld, install: Ins
         "COURIER_ALLOW_ALL_USERS": "no",
         "COURIER_HOME_ROOM": "room:1",
     }
-    async with loaded(world, install, "courier", **environment) as platforms:
+    async with loaded(harness, install, "courier", **environment) as platforms:
         known = platforms.known["courier"]
         assert known.is_set_up
         assert known.problem == ""
@@ -369,9 +371,9 @@ async def test_the_environment_sets_a_platform_up(world: OpenWorld, install: Ins
 
 
 async def test_config_yaml_says_what_the_environment_does_not(
-    world: OpenWorld, install: Install, service: CourierService
+    harness: OpenHarness, install: Install, service: CourierService
 ) -> None:
-    async with loaded(world, install, "courier", COURIER_ALLOWED_USERS="anna") as platforms:
+    async with loaded(harness, install, "courier", COURIER_ALLOWED_USERS="anna") as platforms:
         known = platforms.known["courier"]
         assert not known.is_set_up
         settings = known.settings(
@@ -391,15 +393,15 @@ async def test_config_yaml_says_what_the_environment_does_not(
 
 @pytest.mark.parametrize("raw", [{"enabled": "maybe"}, {"allowed_users": "anna"}, {"allowed_users": [None]}])
 async def test_a_wrong_common_setting_is_told_by_its_name(
-    world: OpenWorld, install: Install, raw: dict[str, Any]
+    harness: OpenHarness, install: Install, raw: dict[str, Any]
 ) -> None:
-    async with loaded(world, install, "parrot") as platforms:
+    async with loaded(harness, install, "parrot") as platforms:
         with pytest.raises(BadConfig, match=r"gateway\.platforms\.parrot.*" + next(iter(raw))):
             platforms.known["parrot"].settings(raw)
 
 
-async def test_missing_settings_are_told_before_anything_is_made(world: OpenWorld, install: Install) -> None:
-    async with loaded(world, install, "courier") as platforms:
+async def test_missing_settings_are_told_before_anything_is_made(harness: OpenHarness, install: Install) -> None:
+    async with loaded(harness, install, "courier") as platforms:
         with pytest.raises(Refused, match="needs more settings: COURIER_URL, COURIER_TOKEN"):
             async with platforms.open("courier"):
                 pass

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.plugins.conftest import Install, OpenWorld, PluginWorld, module
+from tests.contracts.plugins.conftest import Install, OpenHarness, extensions, module, problems_of, statuses
 from tests.waiting import until
 
 from talaria.compat.hermes.platforms.plugin_platforms import PluginPlatform, plugin_platforms
 from talaria.core.clock import Clock
 from talaria.core.errors import TalariaError
 from talaria.platforms.base import Address, Arrival, Batch, Kit, NotTaken, Outbound, Platform, Refused, Rejected, Unsure
+from talaria.testing.harness import Harness
 from talaria.testing.manual_clock import ManualClock
 
 ADAPTER = """
@@ -67,10 +68,10 @@ MESSAGE = Outbound(Address("odd", "c1"), "hi", "key-1")
 class Odd:
     """One application with the plugin `odd`."""
 
-    def __init__(self, world: PluginWorld, known: PluginPlatform, clock: Clock) -> None:
-        self.world = world
+    def __init__(self, here: Harness, known: PluginPlatform, clock: Clock) -> None:
+        self.here = here
         self.known = known
-        self.kit = Kit(world.home, clock, lambda _: True)
+        self.kit = Kit(here.home, clock, lambda _: True)
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Platform]:
@@ -89,7 +90,7 @@ class Odd:
 
     @property
     def problems(self) -> list[str]:
-        return self.world.problems_of("odd")
+        return problems_of(self.here, "odd")
 
 
 @pytest.fixture
@@ -98,11 +99,11 @@ def clock() -> ManualClock:
 
 
 @asynccontextmanager
-async def odd(world: OpenWorld, install: Install, clock: ManualClock, changed: str = "") -> AsyncGenerator[Odd]:
+async def odd(harness: OpenHarness, install: Install, clock: ManualClock, changed: str = "") -> AsyncGenerator[Odd]:
     """`changed` comes behind the plugin's code, and replaces parts of it."""
     install("odd", ADAPTER + changed)
-    async with world("odd", clock=clock) as one:
-        asking = asyncio.ensure_future(plugin_platforms(one.extensions.brought.platforms, {}, clock))
+    async with harness("odd", clock=clock) as one:
+        asking = asyncio.ensure_future(plugin_platforms(extensions(one).brought.platforms, {}, clock))
         known = await _in_time(asking, clock)
         yield Odd(one, known["odd"], clock)
 
@@ -125,21 +126,23 @@ def registering(name: str = "mine", more: str = "") -> str:
     return f"def register(ctx):\n    {REGISTER.format(name=name, more=more)}\n"
 
 
-async def test_a_registered_platform_is_offered_by_its_name(world: OpenWorld, install: Install) -> None:
+async def test_a_registered_platform_is_offered_by_its_name(harness: OpenHarness, install: Install) -> None:
     install("mine", registering(" MINE ", ", max_message_length=7, required_env=['A'], emoji='!', pii_safe=True"))
-    async with world("mine") as one:
-        entry = one.extensions.brought.platforms["mine"].entry
+    async with harness("mine") as one:
+        entry = extensions(one).brought.platforms["mine"].entry
         assert (entry.label, entry.max_message_length, entry.required_env) == ("X", 7, ["A"])
         assert (entry.plugin_name, entry.source, entry.emoji, entry.pii_safe) == ("mine", "plugin", "!", True)
-        assert one.problems_of("mine") == []
+        assert problems_of(one, "mine") == []
 
 
-async def test_a_keyword_that_nobody_knows_is_a_type_error_of_the_plugin(world: OpenWorld, install: Install) -> None:
+async def test_a_keyword_that_nobody_knows_is_a_type_error_of_the_plugin(
+    harness: OpenHarness, install: Install
+) -> None:
     install("mine", registering(more=", colour='red'"))
-    async with world("mine") as one:
-        assert one.statuses["mine"] == "failed"
-        assert "TypeError" in one.problems_of("mine")[0]
-        assert "colour" in one.problems_of("mine")[0]
+    async with harness("mine") as one:
+        assert statuses(one)["mine"] == "failed"
+        assert "TypeError" in problems_of(one, "mine")[0]
+        assert "colour" in problems_of(one, "mine")[0]
 
 
 @pytest.mark.parametrize(
@@ -155,38 +158,40 @@ async def test_a_keyword_that_nobody_knows_is_a_type_error_of_the_plugin(world: 
     ],
 )
 async def test_a_wrong_registration_is_told_and_the_rest_of_the_plugin_works(
-    world: OpenWorld, install: Install, call: str, words: str
+    harness: OpenHarness, install: Install, call: str, words: str
 ) -> None:
     install("mine", f"def register(ctx):\n    {call}\n    ctx.register_command('fine', print)\n")
-    async with world("mine") as one:
-        assert one.statuses["mine"] == "loaded"
-        assert one.extensions.brought.platforms == {}
-        (problem,) = one.problems_of("mine")
+    async with harness("mine") as one:
+        assert statuses(one)["mine"] == "loaded"
+        assert extensions(one).brought.platforms == {}
+        (problem,) = problems_of(one, "mine")
         assert words in problem
 
 
 @pytest.mark.parametrize("name", ["telegram", "discord", "slack", "matrix", "webhook"])
 async def test_our_own_names_are_taken_unless_the_person_says_otherwise(
-    world: OpenWorld, install: Install, name: str
+    harness: OpenHarness, install: Install, name: str
 ) -> None:
     install("mine", registering(name))
-    async with world("mine") as one:
-        assert one.extensions.brought.platforms == {}
-        assert one.problems_of("mine") == [f"its platform {name} is left out: Talaria has one of that name"]
-    async with world("mine", plugins={"entries": {"mine": {"allow_tool_override": True}}}) as one:
-        assert list(one.extensions.brought.platforms) == [name]
-        assert one.problems_of("mine") == []
+    async with harness("mine") as one:
+        assert extensions(one).brought.platforms == {}
+        assert problems_of(one, "mine") == [f"its platform {name} is left out: Talaria has one of that name"]
+    async with harness("mine", plugins={"entries": {"mine": {"allow_tool_override": True}}}) as one:
+        assert list(extensions(one).brought.platforms) == [name]
+        assert problems_of(one, "mine") == []
 
 
-async def test_of_two_plugins_the_first_has_the_name_and_the_other_is_told(world: OpenWorld, install: Install) -> None:
+async def test_of_two_plugins_the_first_has_the_name_and_the_other_is_told(
+    harness: OpenHarness, install: Install
+) -> None:
     install("alpha", registering("chat"))
     install("beta", registering("chat"))
-    async with world("alpha", "beta") as one:
-        assert one.extensions.brought.platforms["chat"].plugin.key == "alpha"
-        assert one.problems_of("beta") == ["its platform chat is left out: alpha has one of that name"]
+    async with harness("alpha", "beta") as one:
+        assert extensions(one).brought.platforms["chat"].plugin.key == "alpha"
+        assert problems_of(one, "beta") == ["its platform chat is left out: alpha has one of that name"]
 
 
-async def test_a_plugin_may_use_the_registry_in_place_of_its_context(world: OpenWorld, install: Install) -> None:
+async def test_a_plugin_may_use_the_registry_in_place_of_its_context(harness: OpenHarness, install: Install) -> None:
     source = """
 from gateway.config import Platform
 from gateway.platform_registry import PlatformEntry, platform_registry
@@ -203,12 +208,12 @@ def register(ctx):
     SEEN.append(Platform("mine") is Platform("MINE"))
 """
     install("mine", source)
-    async with world("mine") as one:
+    async with harness("mine") as one:
         known = module("mine")
         assert known.SEEN == [(True, False), True]
         registry = known.platform_registry
         names = ["mine", "shut", "bad", "odd"]
-        assert list(one.extensions.brought.platforms) == names
+        assert list(extensions(one).brought.platforms) == names
         assert [entry.name for entry in registry.all_entries()] == names
         assert [entry.name for entry in registry.plugin_entries()] == names
         assert registry.get("mine").label == "Mine"
@@ -233,9 +238,9 @@ def register(ctx):
     ],
 )
 async def test_a_platform_that_cannot_be_used_says_why(
-    world: OpenWorld, install: Install, clock: ManualClock, check: str, words: str
+    harness: OpenHarness, install: Install, clock: ManualClock, check: str, words: str
 ) -> None:
-    async with odd(world, install, clock, f"\ndef check():\n    {check}\n") as one:
+    async with odd(harness, install, clock, f"\ndef check():\n    {check}\n") as one:
         assert one.known.problem == words
         assert one.known.label == "Odd"
         refusal = await one.refusal()
@@ -254,19 +259,19 @@ async def test_a_platform_that_cannot_be_used_says_why(
     ],
 )
 async def test_an_adapter_that_cannot_be_made_is_refused(
-    world: OpenWorld, install: Install, clock: ManualClock, make: str, words: str
+    harness: OpenHarness, install: Install, clock: ManualClock, make: str, words: str
 ) -> None:
-    async with odd(world, install, clock, f"\ndef make(config):\n    {make}\n") as one:
+    async with odd(harness, install, clock, f"\ndef make(config):\n    {make}\n") as one:
         refusal = await _in_time(asyncio.ensure_future(one.refusal()), clock)
         assert isinstance(refusal, Refused)
         assert words in str(refusal)
 
 
 async def test_an_adapter_that_wants_to_see_the_event_loop_while_it_is_made_sees_it(
-    world: OpenWorld, install: Install, clock: ManualClock
+    harness: OpenHarness, install: Install, clock: ManualClock
 ) -> None:
     make = "\ndef make(config):\n    asyncio.get_running_loop()\n    return Adapter(config)\n"
-    async with odd(world, install, clock, make) as one, one.open() as platform:
+    async with odd(harness, install, clock, make) as one, one.open() as platform:
         assert await platform.send(MESSAGE) == "m1"
 
 
@@ -287,7 +292,7 @@ async def test_an_adapter_that_wants_to_see_the_event_loop_while_it_is_made_sees
     ],
 )
 async def test_an_adapter_that_does_not_connect_is_let_go_and_told(
-    world: OpenWorld,
+    harness: OpenHarness,
     install: Install,
     clock: ManualClock,
     connect: str,
@@ -295,27 +300,27 @@ async def test_an_adapter_that_does_not_connect_is_let_go_and_told(
     words: str,
 ) -> None:
     changed = f"\nasync def connect(self, *, is_reconnect=False):\n    {connect}\nAdapter.connect = connect\n"
-    async with odd(world, install, clock, changed) as one:
+    async with odd(harness, install, clock, changed) as one:
         fault = await _in_time(asyncio.ensure_future(one.refusal()), clock)
         assert type(fault) is failure
         assert words in str(fault)
         assert module("odd").SEEN[1:] == ["disconnected"]
 
 
-async def test_it_is_connected_as_after_an_outage(world: OpenWorld, install: Install, clock: ManualClock) -> None:
+async def test_it_is_connected_as_after_an_outage(harness: OpenHarness, install: Install, clock: ManualClock) -> None:
     changed = """
 async def connect(self, *, is_reconnect=False):
     SEEN.append(is_reconnect)
     return True
 Adapter.connect = connect
 """
-    async with odd(world, install, clock, changed) as one, one.open():
+    async with odd(harness, install, clock, changed) as one, one.open():
         assert module("odd").SEEN[1] is True
 
 
 @pytest.mark.parametrize("ending", ["raise ValueError('no')", "await asyncio.Event().wait()"])
 async def test_an_adapter_that_does_not_disconnect_is_left_alone(
-    world: OpenWorld, install: Install, clock: ManualClock, ending: str
+    harness: OpenHarness, install: Install, clock: ManualClock, ending: str
 ) -> None:
     changed = f"\nasync def disconnect(self):\n    {ending}\nAdapter.disconnect = disconnect\n"
 
@@ -323,7 +328,7 @@ async def test_an_adapter_that_does_not_disconnect_is_left_alone(
         async with one.open():
             pass
 
-    async with odd(world, install, clock, changed) as one:
+    async with odd(harness, install, clock, changed) as one:
         await _in_time(asyncio.ensure_future(opened_and_closed(one)), clock)
         assert any("disconnect of its platform odd" in problem for problem in one.problems)
 
@@ -341,21 +346,21 @@ async def drained(platform: Platform, count: int) -> list[str]:
     raise AssertionError("the stream ended")
 
 
-async def test_a_flood_arrives_whole_and_in_order(world: OpenWorld, install: Install, clock: ManualClock) -> None:
-    async with odd(world, install, clock) as one, one.open() as platform:
+async def test_a_flood_arrives_whole_and_in_order(harness: OpenHarness, install: Install, clock: ManualClock) -> None:
+    async with odd(harness, install, clock) as one, one.open() as platform:
         telling = [asyncio.ensure_future(one.adapter.tell(f"{number}")) for number in range(10_000)]
         assert await drained(platform, 10_000) == [f"{number}" for number in range(10_000)]
         await asyncio.gather(*telling)
 
 
 async def test_who_tells_one_after_the_other_is_held_back_until_each_is_taken(
-    world: OpenWorld, install: Install, clock: ManualClock
+    harness: OpenHarness, install: Install, clock: ManualClock
 ) -> None:
     async def tell_three(adapter: Any) -> None:
         for text in "abc":
             await adapter.tell(text)
 
-    async with odd(world, install, clock) as one, one.open() as platform:
+    async with odd(harness, install, clock) as one, one.open() as platform:
         telling = asyncio.ensure_future(tell_three(one.adapter))
         batches = platform.receive(None)
         first = await anext(batches)
@@ -366,7 +371,7 @@ async def test_who_tells_one_after_the_other_is_held_back_until_each_is_taken(
 
 
 async def test_what_is_told_while_it_connects_is_received_later(
-    world: OpenWorld, install: Install, clock: ManualClock
+    harness: OpenHarness, install: Install, clock: ManualClock
 ) -> None:
     changed = """
 async def connect(self, *, is_reconnect=False):
@@ -374,14 +379,14 @@ async def connect(self, *, is_reconnect=False):
     return True
 Adapter.connect = connect
 """
-    async with odd(world, install, clock, changed) as one, one.open() as platform:
+    async with odd(harness, install, clock, changed) as one, one.open() as platform:
         assert await drained(platform, 1) == ["missed"]
 
 
 async def test_what_comes_too_late_is_not_taken_and_the_adapter_knows(
-    world: OpenWorld, install: Install, clock: ManualClock
+    harness: OpenHarness, install: Install, clock: ManualClock
 ) -> None:
-    async with odd(world, install, clock) as one:
+    async with odd(harness, install, clock) as one:
         async with one.open() as platform:
             waiting = asyncio.ensure_future(one.adapter.tell("waiting"))
             batches = platform.receive(None)
@@ -395,9 +400,9 @@ async def test_what_comes_too_late_is_not_taken_and_the_adapter_knows(
 
 @pytest.mark.parametrize("facts", [{"source": None}, {"message_id": 7, "media_urls": None, "timestamp": "x"}])
 async def test_an_event_of_wrong_types_is_read_or_left_out(
-    world: OpenWorld, install: Install, clock: ManualClock, facts: dict[str, Any]
+    harness: OpenHarness, install: Install, clock: ManualClock, facts: dict[str, Any]
 ) -> None:
-    async with odd(world, install, clock) as one, one.open() as platform:
+    async with odd(harness, install, clock) as one, one.open() as platform:
         event = module("odd").MessageEvent(**{"text": "odd", "source": one.adapter.build_source("c1"), **facts})
         telling = [
             asyncio.ensure_future(work) for work in (one.adapter.handle_message(event), one.adapter.tell("good"))
@@ -408,7 +413,7 @@ async def test_an_event_of_wrong_types_is_read_or_left_out(
 
 
 async def test_silence_is_a_pulse_only_while_the_adapter_says_that_it_is_connected(
-    world: OpenWorld, install: Install, clock: ManualClock
+    harness: OpenHarness, install: Install, clock: ManualClock
 ) -> None:
     changed = """
 async def connect(self, *, is_reconnect=False):
@@ -416,7 +421,7 @@ async def connect(self, *, is_reconnect=False):
     return True
 Adapter.connect = connect
 """
-    async with odd(world, install, clock, changed) as one, one.open() as platform:
+    async with odd(harness, install, clock, changed) as one, one.open() as platform:
         batches = platform.receive(None)
         assert await _in_time(asyncio.ensure_future(anext(batches)), clock) == Batch()
         one.adapter.lose()
@@ -433,9 +438,9 @@ async def _acknowledged(platform: Platform, batch: "asyncio.Future[Batch]") -> N
 
 
 async def test_a_fatal_error_ends_the_stream_after_what_came_before(
-    world: OpenWorld, install: Install, clock: ManualClock
+    harness: OpenHarness, install: Install, clock: ManualClock
 ) -> None:
-    async with odd(world, install, clock) as one, one.open() as platform:
+    async with odd(harness, install, clock) as one, one.open() as platform:
         telling = asyncio.ensure_future(one.adapter.tell("last"))
         batches = platform.receive(None)
         batch = await anext(batches)
@@ -447,8 +452,8 @@ async def test_a_fatal_error_ends_the_stream_after_what_came_before(
             await anext(batches)
 
 
-async def test_a_fatal_error_wakes_who_waits(world: OpenWorld, install: Install, clock: ManualClock) -> None:
-    async with odd(world, install, clock) as one, one.open() as platform:
+async def test_a_fatal_error_wakes_who_waits(harness: OpenHarness, install: Install, clock: ManualClock) -> None:
+    async with odd(harness, install, clock) as one, one.open() as platform:
         waiting = asyncio.ensure_future(anext(platform.receive(None)))
         await asyncio.sleep(0.001)
         await one.adapter.give_up("cut", retryable=True)
@@ -473,7 +478,7 @@ async def test_a_fatal_error_wakes_who_waits(world: OpenWorld, install: Install,
     ],
 )
 async def test_an_adapter_that_fails_to_send_ends_as_promised(
-    world: OpenWorld,
+    harness: OpenHarness,
     install: Install,
     clock: ManualClock,
     send: str,
@@ -481,7 +486,7 @@ async def test_an_adapter_that_fails_to_send_ends_as_promised(
     words: str,
 ) -> None:
     changed = f"\nasync def send(self, *args, **facts):\n    {send}\nAdapter.send = send\n"
-    async with odd(world, install, clock, changed) as one, one.open() as platform:
+    async with odd(harness, install, clock, changed) as one, one.open() as platform:
         with pytest.raises(failure) as caught:
             await _in_time(asyncio.ensure_future(platform.send(MESSAGE)), clock)
         assert words in str(caught.value)
@@ -490,7 +495,7 @@ async def test_an_adapter_that_fails_to_send_ends_as_promised(
 
 
 async def test_whoever_stops_a_send_leaves_at_once_and_the_adapter_stops_too(
-    world: OpenWorld, install: Install, clock: ManualClock
+    harness: OpenHarness, install: Install, clock: ManualClock
 ) -> None:
     changed = """
 async def send(self, *args, **facts):
@@ -501,7 +506,7 @@ async def send(self, *args, **facts):
         SEEN.append("stopped")
 Adapter.send = send
 """
-    async with odd(world, install, clock, changed) as one, one.open() as platform:
+    async with odd(harness, install, clock, changed) as one, one.open() as platform:
         sending = asyncio.ensure_future(platform.send(MESSAGE))
         await until(lambda: module("odd").SEEN[-1] == "sending")
         sending.cancel()
@@ -512,20 +517,20 @@ Adapter.send = send
 
 
 async def test_one_whose_edits_must_be_finished_is_not_edited(
-    world: OpenWorld, install: Install, clock: ManualClock
+    harness: OpenHarness, install: Install, clock: ManualClock
 ) -> None:
     changed = "\nAdapter.edit_message = Adapter.send\nAdapter.REQUIRES_EDIT_FINALIZE = True\n"
-    async with odd(world, install, clock, changed) as one, one.open() as platform:
+    async with odd(harness, install, clock, changed) as one, one.open() as platform:
         assert not platform.capabilities.can_edit
 
 
-async def test_hooks_that_fail_disturb_nobody(world: OpenWorld, install: Install, clock: ManualClock) -> None:
+async def test_hooks_that_fail_disturb_nobody(harness: OpenHarness, install: Install, clock: ManualClock) -> None:
     changed = """
 async def complain(self, *facts):
     raise SystemExit("no")
 Adapter.on_processing_start = Adapter.on_processing_complete = complain
 """
-    async with odd(world, install, clock, changed) as one, one.open() as platform:
+    async with odd(harness, install, clock, changed) as one, one.open() as platform:
         telling = asyncio.ensure_future(one.adapter.tell(message_id="p1"))
         assert await drained(platform, 1) == ["hello"]
         await telling
@@ -535,36 +540,36 @@ Adapter.on_processing_start = Adapter.on_processing_complete = complain
 
 
 async def test_two_applications_after_each_other_do_not_disturb_each_other(
-    world: OpenWorld, install: Install, clock: ManualClock, tmp_path: Path
+    harness: OpenHarness, install: Install, clock: ManualClock, tmp_path: Path
 ) -> None:
-    async with odd(world, install, clock) as one, one.open() as platform:
+    async with odd(harness, install, clock) as one, one.open() as platform:
         assert await platform.send(MESSAGE) == "m1"
-    async with world("odd", clock=clock) as again:
-        known = await plugin_platforms(again.extensions.brought.platforms, {}, clock)
+    async with harness("odd", clock=clock) as again:
+        known = await plugin_platforms(extensions(again).brought.platforms, {}, clock)
         kit = Kit(tmp_path, clock, lambda _: True)
         async with known["odd"].open(known["odd"].settings({}), kit) as platform:
             assert await platform.send(MESSAGE) == "m1"
 
 
 async def test_one_that_skips_the_beginning_of_its_base_is_refused(
-    world: OpenWorld, install: Install, clock: ManualClock
+    harness: OpenHarness, install: Install, clock: ManualClock
 ) -> None:
     changed = "\nAdapter.__init__ = lambda self, config: SEEN.append(self)\n"
-    async with odd(world, install, clock, changed) as one:
+    async with odd(harness, install, clock, changed) as one:
         refusal = await one.refusal()
         assert isinstance(refusal, Refused)
         assert "Odd is not usable: its adapter raised AttributeError" in str(refusal)
 
 
 async def test_no_failure_tells_a_secret_of_the_settings(
-    world: OpenWorld, install: Install, clock: ManualClock
+    harness: OpenHarness, install: Install, clock: ManualClock
 ) -> None:
     changed = """
 async def send(self, *args, **facts):
     raise OSError(f"cannot reach http://host/{self.config.token}/send?p={self.config.extra['bot_password']}")
 Adapter.send = send
 """
-    async with odd(world, install, clock, changed) as one:
+    async with odd(harness, install, clock, changed) as one:
         settings = one.known.settings({"token": "plain-words", "bot_password": "hunter2"})
         async with one.known.open(settings, one.kit) as platform:
             with pytest.raises(Unsure) as caught:

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.contracts.plugins.conftest import Install, OpenWorld, module
+from tests.contracts.plugins.conftest import Install, OpenHarness, module, statuses
 
 from talaria.app.settings import read_settings
 
@@ -42,7 +42,7 @@ def no_hermes_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_what_a_plugin_saved_is_in_its_environment_and_not_in_ours(
-    world: OpenWorld, install: Install, home: Path
+    harness: OpenHarness, install: Install, home: Path
 ) -> None:
     install("reader", READS)
     theirs = home / "hermes"
@@ -50,8 +50,8 @@ async def test_what_a_plugin_saved_is_in_its_environment_and_not_in_ours(
     (theirs / ".env").write_text("ACME_TOKEN=t-1\nTELEGRAM_ALLOWED_USERS=7\nTALARIA_SAFE_MODE=1\n")
     (theirs / "config.yaml").write_text("lossless: {threshold: 3}\n")
     before = dict(os.environ)
-    async with world("reader") as one:
-        assert one.statuses == {"reader": "loaded"}, one.told
+    async with harness("reader") as one:
+        assert statuses(one) == {"reader": "loaded"}, list(one.app.left_out)
         assert {
             "homes": {str(theirs)},
             "token": ("t-1", "t-1"),
@@ -64,40 +64,42 @@ async def test_what_a_plugin_saved_is_in_its_environment_and_not_in_ours(
     assert dict(os.environ) == before
 
 
-async def test_a_plugin_does_not_give_itself_permissions(world: OpenWorld, install: Install, home: Path) -> None:
+async def test_a_plugin_does_not_give_itself_permissions(harness: OpenHarness, install: Install, home: Path) -> None:
     install("cheeky", ALLOWS_ITSELF)
     for _ in range(2):
-        async with world("cheeky") as one:
+        async with harness("cheeky") as one:
             assert module("cheeky").SAID == 7
             assert one.app.settings.config.approvals.is_asking
     assert not (home / "config.yaml").exists()
 
 
 async def test_what_the_person_has_set_as_the_home_of_hermes_is_theirs(
-    world: OpenWorld, install: Install, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: OpenHarness, install: Install, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = tmp_path / "chosen"
     chosen.mkdir()
     monkeypatch.setenv("HERMES_HOME", str(chosen))
     install("reader", READS)
-    async with world("reader"):
+    async with harness("reader"):
         assert module("reader").SEEN["homes"] == {str(chosen)}
     assert list(chosen.iterdir()) == []
 
 
-async def test_secrets_of_plugins_are_not_shown(world: OpenWorld, install: Install, home: Path) -> None:
+async def test_secrets_of_plugins_are_not_shown(harness: OpenHarness, install: Install, home: Path) -> None:
     install("reader", READS)
     (home / "hermes").mkdir(parents=True)
     (home / "hermes" / ".env").write_text("ACME_TOKEN=t-0123456789-abcdef\n")
-    async with world("reader") as one:
+    async with harness("reader") as one:
         assert "t-0123456789-abcdef" not in one.app.settings.redactor.text("It is t-0123456789-abcdef.")
 
 
 async def test_a_home_that_cannot_be_used_is_told_and_plugins_are_loaded(
-    world: OpenWorld, install: Install, home: Path
+    harness: OpenHarness, install: Install, home: Path
 ) -> None:
     install("fine", "def register(ctx): pass\n")
     (home / "hermes").write_text("a file")
-    async with world("fine") as one:
-        assert one.statuses == {"fine": "loaded"}
-        assert any("The home of plugins" in sentence and "cannot be used" in sentence for sentence in one.told)
+    async with harness("fine") as one:
+        assert statuses(one) == {"fine": "loaded"}
+        assert any(
+            "The home of plugins" in sentence and "cannot be used" in sentence for sentence in list(one.app.left_out)
+        )

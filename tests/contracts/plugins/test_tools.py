@@ -10,17 +10,19 @@ import pytest
 from tests.contracts.plugins.conftest import (
     NOTES,
     Install,
-    OpenWorld,
-    PluginWorld,
+    OpenHarness,
     asked,
     heard,
     module,
     offered,
+    problems_of,
     result,
+    statuses,
 )
 from tests.live_sessions import running_turn
 from tests.waiting import until
 
+from talaria.app.build import open_store
 from talaria.core.errors import UserFacing
 from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall, ToolSpec
@@ -28,6 +30,7 @@ from talaria.plugins.bridge import Bridge
 from talaria.plugins.services import dispatch
 from talaria.runtime.commands import Command, Say
 from talaria.runtime.session_config import CurrentSession, current_session
+from talaria.testing.harness import Harness
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Call, Failure, Reply, ReplyUsage, call
 from talaria.tools.base import OpenGate, Run, Scope
@@ -42,10 +45,10 @@ def tool(handler: str, options: str = "") -> str:
     return f"{NOTES}{handler}\ndef register(ctx):\n    ctx.register_tool('look', 'set', {SCHEMA}, look{options})\n"
 
 
-async def called(world: PluginWorld, server: ModelServer, tool: str = "look", /, **arguments: Any) -> str:
+async def called(here: Harness, server: ModelServer, tool: str = "look", /, **arguments: Any) -> str:
     """The result of one call, in a conversation of its own."""
     server.say(Reply(calls=(call(tool, **arguments),)), "done")
-    report = await world.ask(world.session(f"conversation-{len(server.requests)}"))
+    report = await here.ask(live=here.session(f"conversation-{len(server.requests)}"))
     assert report.text == "done"
     return result(server)
 
@@ -71,13 +74,13 @@ HANDLERS = {
 
 @pytest.mark.parametrize("what", HANDLERS)
 async def test_whatever_a_handler_returns_is_a_result_for_the_model(
-    world: OpenWorld, install: Install, server: ModelServer, what: str
+    harness: OpenHarness, install: Install, server: ModelServer, what: str
 ) -> None:
     source, expected = HANDLERS[what]
     install("looker", tool(source))
-    async with world("looker", is_durable=True) as one:
+    async with harness("looker", store=open_store) as one:
         assert await called(one, server, at="tea") == expected
-        assert one.problems_of("looker") == []
+        assert problems_of(one, "looker") == []
 
 
 FAULTS = ["raise ValueError('no such page')", "raise SystemExit(1)", "raise KeyboardInterrupt", "return object.x"]
@@ -85,50 +88,50 @@ FAULTS = ["raise ValueError('no such page')", "raise SystemExit(1)", "raise Keyb
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_handler_that_raises_is_an_error_for_the_model_and_the_turn_goes_on(
-    world: OpenWorld, install: Install, server: ModelServer, fault: str
+    harness: OpenHarness, install: Install, server: ModelServer, fault: str
 ) -> None:
     install("looker", tool(f"def look(args): {fault}"))
-    async with world("looker") as one:
+    async with harness("looker") as one:
         answer = json.loads(await called(one, server))
         assert answer["error"].startswith("look raised ")
 
 
 async def test_arguments_that_are_no_object_do_not_reach_the_handler(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("looker", tool("def look(args): note('look')"))
-    async with world("looker") as one:
+    async with harness("looker") as one:
         server.say(Reply(calls=(Call("c1", "look", "[1]"), Call("c2", "look", "{"))), "done")
-        await one.ask(one.session())
+        await one.ask(live=one.session())
         assert heard("looker") == []
         assert "invalid" in result(server)
 
 
 async def test_a_handler_gets_the_facts_that_it_asks_for(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     source = """
 def look(args, session_id, *, task_id, unknown="default"): note("few", args, session_id=session_id, task_id=task_id)
 def stare(args, **facts): note("all", **facts)
 """
     install("looker", tool(source) + f"    ctx.register_tool('stare', 'set', {SCHEMA}, stare)\n")
-    async with world("looker") as one:
+    async with harness("looker") as one:
         server.say(Reply(calls=(call("look", id="c1"), call("stare", id="c2"))), "done")
-        await one.ask(one.session("here"))
+        await one.ask(live=one.session("here"))
         assert heard("looker", "few") == [{"session_id": "here", "task_id": "here"}]
         (facts,) = heard("looker", "all")
         assert (facts["session_id"], facts["tool_call_id"]) == ("here", "c2")
 
 
 async def test_the_schema_reaches_the_model_as_it_was_given(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install(
         "looker", tool("def look(args): pass", ", description='Unused', emoji='!', requires_env=['X'], is_async=True")
     )
-    async with world("looker") as one:
+    async with harness("looker") as one:
         server.say("hi")
-        await one.ask(one.session())
+        await one.ask(live=one.session())
         (shown,) = json.loads(server.requests[-1].body)["tools"]
         assert shown["function"]["name"] == "look"
         assert shown["function"]["description"] == "Looks."
@@ -148,43 +151,45 @@ CHECKS = {
 
 @pytest.mark.parametrize("what", CHECKS)
 async def test_a_tool_whose_check_says_no_is_not_offered(
-    world: OpenWorld, install: Install, server: ModelServer, what: str
+    harness: OpenHarness, install: Install, server: ModelServer, what: str
 ) -> None:
     check, is_offered = CHECKS[what]
     source = "class Odd:\n    def __bool__(self): raise ValueError('undecided')\nasync def check(): return False\n"
     source += "async def agree(): return True\n"
     source += "def look(args): pass\ndef other(args): pass"
     install("looker", tool(source, f", check_fn={check}") + f"    ctx.register_tool('other', 's', {SCHEMA}, other)\n")
-    async with world("looker") as one:
+    async with harness("looker") as one:
         server.say("hi")
-        assert (await one.ask(one.session())).text == "hi"
+        assert (await one.ask(live=one.session())).text == "hi"
         assert offered(server) == ({"look", "other"} if is_offered else {"other"})
 
 
 async def test_a_check_is_asked_again_in_the_next_conversation(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("looker", tool("READY = []\ndef look(args): pass", ", check_fn=lambda: READY"))
-    async with world("looker") as one:
+    async with harness("looker") as one:
         server.say("a", "b")
-        await one.ask(one.session("first"))
+        await one.ask(live=one.session("first"))
         module("looker").READY.append(1)
-        await one.ask(one.session("second"))
+        await one.ask(live=one.session("second"))
         assert (offered(server, 0), offered(server, 1)) == (set(), {"look"})
 
 
-async def test_a_handler_that_hangs_can_be_interrupted(world: OpenWorld, install: Install, server: ModelServer) -> None:
+async def test_a_handler_that_hangs_can_be_interrupted(
+    harness: OpenHarness, install: Install, server: ModelServer
+) -> None:
     source = "import threading\nGATE = threading.Event()\ndef look(args):\n    note('in')\n    GATE.wait(60)"
     install("looker", tool(source))
-    async with world("looker") as one:
+    async with harness("looker") as one:
         live = one.session()
         server.say(Reply(calls=(call("look"),)))
-        asking = asyncio.create_task(one.ask(live))
+        asking = asyncio.create_task(one.ask(live=live))
         await until(lambda: heard("looker"))
         assert running_turn(live).interrupt()
         assert (await asking).outcome == "interrupted"
         server.say("still here")
-        assert (await one.ask(live)).text == "still here"
+        assert (await one.ask(live=live)).text == "still here"
         module("looker").GATE.set()
 
 
@@ -219,32 +224,32 @@ def ask(ctx, name, **args):
 
 
 async def test_a_plugin_calls_the_tools_of_the_conversation_from_its_first_turn_on(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("caller", DISPATCHING)
-    async with world("caller", is_bare=False) as one:
+    async with harness("caller", tools=None) as one:
         assert json.loads(await called(one, server, "ask_other", name="other", a=1)) == {"got": {"a": 1}}
         assert "[exit code 0]" in await called(one, server, "ask_other", name="terminal", command="true")
 
 
 async def test_what_a_plugin_calls_goes_through_the_same_gate_as_the_models_calls(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("caller", DISPATCHING)
-    async with world("caller", is_bare=False) as one:
+    async with harness("caller", tools=None) as one:
         outside = one.home / "ran"
         server.say(Reply(calls=(call("ask_other", name="write_file", path=str(outside), content="x"),)), "done")
-        await one.ask(one.session())
+        await one.ask(live=one.session())
         assert "is refused" in json.loads(result(server))["error"]
         assert not outside.exists()
 
 
 @pytest.mark.parametrize(("name", "said"), [("teapot", "no tool called"), ("terminal", "invalid")])
 async def test_what_goes_wrong_with_a_call_of_a_plugin_is_in_its_answer(
-    world: OpenWorld, install: Install, server: ModelServer, name: str, said: str
+    harness: OpenHarness, install: Install, server: ModelServer, name: str, said: str
 ) -> None:
     install("caller", DISPATCHING)
-    async with world("caller", is_bare=False) as one:
+    async with harness("caller", tools=None) as one:
         assert said in json.loads(await called(one, server, "ask_other", name=name))["error"]
 
 
@@ -270,15 +275,15 @@ async def test_what_a_plugin_calls_is_prepared_off_the_event_loop(tmp_path: Path
     bridge.close()
 
 
-async def test_outside_of_a_conversation_there_are_no_tools(world: OpenWorld, install: Install) -> None:
+async def test_outside_of_a_conversation_there_are_no_tools(harness: OpenHarness, install: Install) -> None:
     install("caller", "def register(ctx): KEPT.append(ctx.dispatch_tool('x'))\nKEPT = []\n")
-    async with world("caller") as one:
-        assert one.statuses == {"caller": "loaded"}
+    async with harness("caller") as one:
+        assert statuses(one) == {"caller": "loaded"}
         assert "error" in json.loads(module("caller").KEPT[0])
 
 
 async def test_a_skill_is_listed_and_read_by_its_full_name(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     source = """
 import os
@@ -291,7 +296,7 @@ def register(ctx):
     (folder / "soup").mkdir()
     (folder / "soup" / "SKILL.md").write_text("Boil water.")
     (folder / "tea.md").write_text("Also boil water.")
-    async with world("kitchen") as one:
+    async with harness("kitchen") as one:
         assert await called(one, server, "skill_view", name="kitchen:soup") == "Boil water."
         (shown,) = json.loads(server.requests[-1].body)["tools"]
         assert "kitchen:soup: How to make soup." in shown["function"]["description"]
@@ -314,13 +319,13 @@ def think(args):
 
 
 async def test_a_plugin_asks_the_model_at_the_cost_of_the_conversation(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("thinker", LLM)
-    async with world("thinker") as one:
+    async with harness("thinker") as one:
         server.say(Reply(calls=(call("think", max_tokens=20),)))
         server.say(Reply("a thought", usage=ReplyUsage(input=40, output=2)), "done")
-        assert (await one.ask(one.session("here"))).text == "done"
+        assert (await one.ask(live=one.session("here"))).text == "done"
         answer = json.loads(result(server))
         assert (answer["text"], answer["provider"], answer["model"]) == ("a thought", "custom", "test-model")
         assert answer["usage"]["prompt_tokens"] == 40
@@ -334,28 +339,28 @@ async def test_a_plugin_asks_the_model_at_the_cost_of_the_conversation(
 
 @pytest.mark.parametrize("wish", [{"model": "custom:other"}, {"provider": "custom"}])
 async def test_another_model_is_refused_unless_the_person_allows_it(
-    world: OpenWorld, install: Install, server: ModelServer, wish: dict[str, str]
+    harness: OpenHarness, install: Install, server: ModelServer, wish: dict[str, str]
 ) -> None:
     install("thinker", LLM)
-    async with world("thinker") as one:
+    async with harness("thinker") as one:
         assert "may not choose the model" in json.loads(await called(one, server, "think", **wish))["error"]
         assert len(server.requests) == 2
 
 
 async def test_another_model_is_asked_where_the_person_allows_it(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("thinker", LLM)
     allowed = {"entries": {"thinker": {"llm": {"allow_model_override": True}}}}
-    async with world("thinker", plugins=allowed) as one:
+    async with harness("thinker", plugins=allowed) as one:
         server.say(Reply(calls=(call("think", provider="custom", model="other"),)), "a thought", "done")
-        assert (await one.ask(one.session())).text == "done"
+        assert (await one.ask(live=one.session())).text == "done"
         assert json.loads(server.requests[1].body)["model"] == "other"
         assert json.loads(result(server))["model"] == "other"
 
 
 async def test_a_structured_answer_is_parsed_also_out_of_a_fence(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     source = """
 def register(ctx):
@@ -370,12 +375,12 @@ async def athink(args):
     return {"parsed": (await CTX.llm.acomplete_structured(**ASKED)).parsed, "text": whole.text}
 """
     install("thinker", source)
-    async with world("thinker") as one:
+    async with harness("thinker") as one:
         server.say(
             Reply(calls=(call("think"),)), '```json\n{"good": true}\n```', Reply(calls=(call("athink", id="c2"),))
         )
         server.say("a thought", '{"n": 1}', Reply(calls=(call("think", id="c3"),)), "no JSON at all", "done")
-        assert (await one.ask(one.session())).text == "done"
+        assert (await one.ask(live=one.session())).text == "done"
         assert json.loads(result(server, 2)) == {"parsed": {"good": True}}
         assert json.loads(result(server, 5)) == {"parsed": {"n": 1}, "text": "a thought"}
         assert json.loads(result(server)) == {"parsed": None}
@@ -386,24 +391,24 @@ async def athink(args):
 
 
 async def test_a_question_that_the_model_does_not_answer_is_the_plugins_to_handle(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("thinker", LLM)
-    async with world("thinker") as one:
+    async with harness("thinker") as one:
         server.say(Reply(calls=(call("think"),)), Failure(401), "done")
-        assert (await one.ask(one.session())).text == "done"
+        assert (await one.ask(live=one.session())).text == "done"
         assert json.loads(result(server))["error"].startswith("think raised ")
 
 
-async def test_two_plugins_do_not_share_an_auxiliary_task(world: OpenWorld, install: Install) -> None:
+async def test_two_plugins_do_not_share_an_auxiliary_task(harness: OpenHarness, install: Install) -> None:
     for name in ("first", "second"):
         install(name, "def register(ctx): ctx.register_auxiliary_task('digest', display_name='', description='')\n")
-    async with world("first", "second") as one:
-        assert one.problems_of("first") == []
-        assert any("digest" in problem for problem in one.problems_of("second"))
+    async with harness("first", "second") as one:
+        assert problems_of(one, "first") == []
+        assert any("digest" in problem for problem in problems_of(one, "second"))
 
 
-async def test_a_plugin_reads_its_own_settings_and_no_others(world: OpenWorld, install: Install) -> None:
+async def test_a_plugin_reads_its_own_settings_and_no_others(harness: OpenHarness, install: Install) -> None:
     source = """
 def register(ctx):
     global SAID
@@ -412,17 +417,17 @@ def register(ctx):
 """
     install("set", source)
     entries = {"set": {"depth": {"inner": 7}}, "other": {"secret": "x"}}
-    async with world("set", plugins={"entries": entries}):
+    async with harness("set", plugins={"entries": entries}):
         assert module("set").SAID == [7, "usual", 3, None, "default", "set"]
 
 
-async def test_where_no_terminal_is_there_no_message_is_taken(world: OpenWorld, install: Install) -> None:
+async def test_where_no_terminal_is_there_no_message_is_taken(harness: OpenHarness, install: Install) -> None:
     install("talker", "def register(ctx): SAID.append(ctx.inject_message('hello'))\nSAID = []\n")
-    async with world("talker"):
+    async with harness("talker"):
         assert module("talker").SAID == [False]
 
 
-async def test_a_slash_command_answers_also_if_it_is_async(world: OpenWorld, install: Install) -> None:
+async def test_a_slash_command_answers_also_if_it_is_async(harness: OpenHarness, install: Install) -> None:
     source = """
 async def later(raw_args): return f"later {raw_args}"
 def register(ctx):
@@ -431,7 +436,7 @@ def register(ctx):
     ctx.register_command("silent", lambda raw_args: None)
 """
     install("speaker", source)
-    async with world("speaker") as one:
+    async with harness("speaker") as one:
         assert await obeyed(one, "say-it", "tea") == Say("said tea")
         assert await obeyed(one, "later", "on") == Say("later on")
         assert await obeyed(one, "silent", "") is None
@@ -440,16 +445,16 @@ def register(ctx):
 @pytest.mark.parametrize(
     "answer", ["1 / 0", "exit()", "Odd()"], ids=["raises", "leaves", "returns what cannot be printed"]
 )
-async def test_a_slash_command_that_breaks_is_one_sentence(world: OpenWorld, install: Install, answer: str) -> None:
+async def test_a_slash_command_that_breaks_is_one_sentence(harness: OpenHarness, install: Install, answer: str) -> None:
     source = "class Odd:\n    def __str__(self): raise ValueError('unsayable')\n"
     install("speaker", f"{source}def register(ctx): ctx.register_command('odd', lambda raw_args: {answer})\n")
-    async with world("speaker") as one:
+    async with harness("speaker") as one:
         with pytest.raises(UserFacing, match="/odd raised"):
             await obeyed(one, "odd", "")
 
 
-async def obeyed(world: PluginWorld, name: str, argument: str) -> object:
-    command = world.app.commands.find(name, "terminal")
+async def obeyed(here: Harness, name: str, argument: str) -> object:
+    command = here.app.commands.find(name, "terminal")
     assert isinstance(command, Command)
     nobody: Any = None
     return await command.run(nobody, argument)
@@ -474,13 +479,13 @@ register_provider(ProviderProfile(
     ],
 )
 async def test_a_model_provider_of_a_plugin_is_one_like_any_other(
-    world: OpenWorld, install: Install, server: ModelServer, mode: str, path: str, model: str
+    harness: OpenHarness, install: Install, server: ModelServer, mode: str, path: str, model: str
 ) -> None:
     install("brand", PROVIDER.format(mode=mode, url=server.base_url))
-    async with world("brand", model=model, environment={"HOUSE_KEY": "k-1"}) as one:
-        assert one.statuses == {"brand": "loaded"}
+    async with harness("brand", model=model, environment={"HOUSE_KEY": "k-1"}) as one:
+        assert statuses(one) == {"brand": "loaded"}
         server.say("from the house")
-        assert (await one.ask(one.session())).text == "from the house"
+        assert (await one.ask(live=one.session())).text == "from the house"
         request = server.requests[-1]
         headers = {name.lower(): value for name, value in request.headers.items()}
         assert request.path == path
@@ -490,25 +495,25 @@ async def test_a_model_provider_of_a_plugin_is_one_like_any_other(
 
 
 async def test_what_the_person_says_of_a_provider_counts_more_than_what_the_plugin_says(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("brand", PROVIDER.format(mode="chat_completions", url="http://127.0.0.1:9/v1"))
     own = {"housebrand": {"base_url": server.base_url, "api_key": "mine"}}
-    async with world("brand", model="housebrand:house-2", providers=own) as one:
+    async with harness("brand", model="housebrand:house-2", providers=own) as one:
         server.say("here")
-        assert (await one.ask(one.session())).text == "here"
+        assert (await one.ask(live=one.session())).text == "here"
 
 
 async def test_a_model_provider_that_is_not_enabled_is_not_there(
-    world: OpenWorld, install: Install, server: ModelServer
+    harness: OpenHarness, install: Install, server: ModelServer
 ) -> None:
     install("brand", PROVIDER.format(mode="chat_completions", url=server.base_url))
     install("other", "def register(ctx): pass\n")
-    async with world("other", model="housebrand:house-2") as one:
+    async with harness("other", model="housebrand:house-2") as one:
         assert one.app.route.primary.provider == "custom"
 
 
-async def test_what_a_provider_would_compute_is_said_not_to_be_asked(world: OpenWorld, install: Install) -> None:
+async def test_what_a_provider_would_compute_is_said_not_to_be_asked(harness: OpenHarness, install: Install) -> None:
     source = """
 from providers import register_provider, ProviderProfile
 class Own(ProviderProfile):
@@ -518,5 +523,5 @@ class Own(ProviderProfile):
 register_provider(Own())
 """
     install("brand", source, kind="model-provider")
-    async with world("brand") as one:
-        assert any("own" in said and "build_extra_body" in said for said in one.told)
+    async with harness("brand") as one:
+        assert any("own" in said and "build_extra_body" in said for said in list(one.app.left_out))

@@ -19,7 +19,9 @@ from talaria.testing.servers.scripted_replies import Failure, Faults, Reply, Rep
 from talaria.tools.function import tool
 
 if TYPE_CHECKING:
-    from tests.contracts.routes.conftest import OpenWorld, World
+    from tests.contracts.routes.conftest import OpenHarness
+
+    from talaria.testing.harness import Harness
 
 PRICES = {"input": 10.0, "output": 100.0}
 
@@ -38,8 +40,8 @@ def asked_output(server: ModelServer) -> list[int]:
 
 
 @pytest.mark.parametrize("scope", ["session", "day", "person"])
-async def test_a_cap_on_tokens_holds_over_turns(world: "OpenWorld", primary: ModelServer, scope: str) -> None:
-    async with world(**settings(primary, **{scope: {"tokens": 5_000}})) as here:
+async def test_a_cap_on_tokens_holds_over_turns(harness: "OpenHarness", primary: ModelServer, scope: str) -> None:
+    async with harness(**settings(primary, **{scope: {"tokens": 5_000}})) as here:
         primary.say(said(3_000), said(900), "never asked for")
         assert (await here.ask()).text == "fine"
         assert (await here.ask()).text == "fine"
@@ -54,9 +56,9 @@ async def test_a_cap_on_tokens_holds_over_turns(world: "OpenWorld", primary: Mod
 
 @pytest.mark.parametrize("scope", ["turn", "session", "day", "person"])
 async def test_a_cap_on_money_shortens_the_answer_that_it_cannot_pay_whole(
-    world: "OpenWorld", primary: ModelServer, scope: str
+    harness: "OpenHarness", primary: ModelServer, scope: str
 ) -> None:
-    async with world(**settings(primary, **{scope: {"cost_usd": 0.2}})) as here:
+    async with harness(**settings(primary, **{scope: {"cost_usd": 0.2}})) as here:
         primary.say(said(1_900))
         assert (await here.ask()).text == "fine"
         report = await here.ask()
@@ -66,18 +68,20 @@ async def test_a_cap_on_money_shortens_the_answer_that_it_cannot_pay_whole(
 
 @pytest.mark.parametrize("max_tokens", [64_000, None])
 async def test_no_answer_may_be_longer_than_what_was_set_aside(
-    world: "OpenWorld", primary: ModelServer, max_tokens: int | None
+    harness: "OpenHarness", primary: ModelServer, max_tokens: int | None
 ) -> None:
     given = settings(primary, turn={"tokens": 40_000})
     given["providers"]["work"]["models"]["m"] = {"max_tokens": max_tokens} if max_tokens else {}
-    async with world(**given) as here:
+    async with harness(**given) as here:
         primary.say("fine")
         assert (await here.ask()).text == "fine"
     assert asked_output(primary)[0] < 40_000
 
 
-async def test_an_answer_that_nobody_counted_is_counted_by_its_length(world: "OpenWorld", primary: ModelServer) -> None:
-    async with world(**settings(primary)) as here:
+async def test_an_answer_that_nobody_counted_is_counted_by_its_length(
+    harness: "OpenHarness", primary: ModelServer
+) -> None:
+    async with harness(**settings(primary)) as here:
         primary.say(Reply("word " * 200, usage=None))
         await here.ask()
         (row,) = await here.app.store.spending.usage("model")
@@ -85,8 +89,10 @@ async def test_an_answer_that_nobody_counted_is_counted_by_its_length(world: "Op
         assert row.cost_usd > 0
 
 
-async def test_what_was_written_before_an_answer_broke_off_is_counted(world: "OpenWorld", primary: ModelServer) -> None:
-    async with world(**settings(primary)) as here:
+async def test_what_was_written_before_an_answer_broke_off_is_counted(
+    harness: "OpenHarness", primary: ModelServer
+) -> None:
+    async with harness(**settings(primary)) as here:
         broken = Reply("word " * 200, faults=Faults(cut_before_end=True, chunk_delay_s=0.002))
         primary.say(broken, said(10))
         assert (await here.ask()).text == "fine"
@@ -95,13 +101,13 @@ async def test_what_was_written_before_an_answer_broke_off_is_counted(world: "Op
         assert row.usage.output > 50
 
 
-async def test_the_cost_of_a_turn_adds_up_over_its_rounds(world: "OpenWorld", primary: ModelServer) -> None:
+async def test_the_cost_of_a_turn_adds_up_over_its_rounds(harness: "OpenHarness", primary: ModelServer) -> None:
     @tool
     async def look() -> str:
         """Look."""
         return "nothing"
 
-    async with world(tools=[look], **settings(primary, turn={"cost_usd": 0.5})) as here:
+    async with harness(tools=[look], **settings(primary, turn={"cost_usd": 0.5})) as here:
         rounds = [Reply(calls=(call("look", id=f"c{n}"),), usage=ReplyUsage(input=100, output=1_500)) for n in range(9)]
         primary.say(*rounds)
         report = await here.ask()
@@ -111,9 +117,9 @@ async def test_the_cost_of_a_turn_adds_up_over_its_rounds(world: "OpenWorld", pr
 
 
 async def test_what_a_failed_call_had_set_aside_is_free_while_it_waits(
-    world: "OpenWorld", primary: ModelServer
+    harness: "OpenHarness", primary: ModelServer
 ) -> None:
-    async with world(**settings(primary, day={"tokens": 5_000})) as here:
+    async with harness(**settings(primary, day={"tokens": 5_000})) as here:
         primary.say(Failure(429, headers={"retry-after": "100"}), said(100), said(100))
         waiting = asyncio.Event()
         here.clock.auto = False
@@ -126,16 +132,18 @@ async def test_what_a_failed_call_had_set_aside_is_free_while_it_waits(
         assert (await first).text == "fine"
 
 
-async def test_a_call_that_cannot_be_paid_is_not_made(world: "OpenWorld", primary: ModelServer) -> None:
-    async with world(**settings(primary, turn={"cost_usd": 0.001})) as here:
+async def test_a_call_that_cannot_be_paid_is_not_made(harness: "OpenHarness", primary: ModelServer) -> None:
+    async with harness(**settings(primary, turn={"cost_usd": 0.001})) as here:
         report = await here.ask()
         assert isinstance(report.error, LimitReached)
         assert "this turn has cost $0.00 of $0.00" in str(report.error)
     assert primary.requests == []
 
 
-async def test_the_next_day_is_free_again_but_the_conversation_is_not(world: "OpenWorld", primary: ModelServer) -> None:
-    async with world(**settings(primary, day={"tokens": 4_500}, session={"tokens": 9_000})) as here:
+async def test_the_next_day_is_free_again_but_the_conversation_is_not(
+    harness: "OpenHarness", primary: ModelServer
+) -> None:
+    async with harness(**settings(primary, day={"tokens": 4_500}, session={"tokens": 9_000})) as here:
         primary.say(said(4_000), said(4_000))
         assert (await here.ask()).text == "fine"
         assert "this day has used" in str((await here.ask()).error)
@@ -145,22 +153,22 @@ async def test_the_next_day_is_free_again_but_the_conversation_is_not(world: "Op
         assert "this conversation has used" in str((await here.ask()).error)
 
 
-async def test_conversations_at_the_same_time_do_not_together_exceed_the_day(world: "OpenWorld") -> None:
+async def test_conversations_at_the_same_time_do_not_together_exceed_the_day(harness: "OpenHarness") -> None:
     with ModelServer(respond=lambda request: said(min(3_900, request.json["max_tokens"]))) as server:
-        async with world(**settings(server, day={"tokens": 20_000})) as here:
+        async with harness(**settings(server, day={"tokens": 20_000})) as here:
             reports = await asyncio.gather(*(elsewhere(here) for _ in range(20)))
             spent = sum(report.usage.total for report in reports)
             assert {report.outcome for report in reports} == {"completed", "failed"}
             assert 12_000 <= spent <= 20_000
 
 
-async def elsewhere(here: "World") -> Report:
+async def elsewhere(here: "Harness") -> Report:
     live = here.app.session(cwd=here.app.settings.home, origin="terminal")
     return await live.ask(user("go"))
 
 
-async def test_a_failed_call_gives_back_what_was_set_aside(world: "OpenWorld", primary: ModelServer) -> None:
-    async with world(**settings(primary, day={"tokens": 6_000})) as here:
+async def test_a_failed_call_gives_back_what_was_set_aside(harness: "OpenHarness", primary: ModelServer) -> None:
+    async with harness(**settings(primary, day={"tokens": 6_000})) as here:
         primary.say(Failure(400), Failure(400), said(3_000))
         assert (await here.ask()).outcome == "failed"
         assert (await here.ask()).outcome == "failed"
@@ -168,10 +176,10 @@ async def test_a_failed_call_gives_back_what_was_set_aside(world: "OpenWorld", p
 
 
 async def test_answers_that_were_thrown_away_are_paid_for_all_the_same(
-    world: "OpenWorld", primary: ModelServer
+    harness: "OpenHarness", primary: ModelServer
 ) -> None:
     empty = Reply("", usage=ReplyUsage(input=100, output=50))
-    async with world(**settings(primary)) as here:
+    async with harness(**settings(primary)) as here:
         primary.say(empty, said(10))
         assert (await here.ask()).text == "fine"
         (row,) = await here.app.store.spending.usage("model")
@@ -180,11 +188,11 @@ async def test_answers_that_were_thrown_away_are_paid_for_all_the_same(
 
 
 async def test_each_call_is_written_down_under_the_model_that_answered(
-    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+    harness: "OpenHarness", primary: ModelServer, fallback: ModelServer
 ) -> None:
     route = settings(primary)
     route["providers"]["house"] = {"base_url": fallback.base_url}
-    async with world(**route, fallback_providers="house:free") as here:
+    async with harness(**route, fallback_providers="house:free") as here:
         primary.say(said(10), Failure(429))
         fallback.say(said(20))
         await here.ask()
@@ -196,9 +204,9 @@ async def test_each_call_is_written_down_under_the_model_that_answered(
 
 @pytest.mark.parametrize("usage", [None, ReplyUsage(input=-5, output=-7), ReplyUsage(input=10**15, output=5)])
 async def test_wrong_counts_do_not_break_the_next_call(
-    world: "OpenWorld", primary: ModelServer, usage: ReplyUsage | None
+    harness: "OpenHarness", primary: ModelServer, usage: ReplyUsage | None
 ) -> None:
-    async with world(**settings(primary)) as here:
+    async with harness(**settings(primary)) as here:
         primary.say(Reply("one", usage=usage), Reply("two", usage=usage))
         assert (await here.ask()).text == "one"
         assert (await here.ask()).text == "two"
@@ -220,8 +228,8 @@ class Flaky:
         return await self._spending.hold(session, person, owner, decide)
 
 
-async def test_a_ledger_that_is_not_well_is_waited_for(world: "OpenWorld", primary: ModelServer) -> None:
-    async with world(**settings(primary, day={"tokens": 9_000})) as here:
+async def test_a_ledger_that_is_not_well_is_waited_for(harness: "OpenHarness", primary: ModelServer) -> None:
+    async with harness(**settings(primary, day={"tokens": 9_000})) as here:
         store = StoreProxy(here.app.store, here.app.store.journal)
         store.spending = Flaky(here.app.store.spending)
         primary.say("fine")

@@ -12,7 +12,7 @@ from talaria.tools.base import RichResult
 from talaria.tools.function import FunctionTool, tool
 
 if TYPE_CHECKING:
-    from tests.contracts.routes.conftest import OpenWorld
+    from tests.contracts.routes.conftest import OpenHarness
 
 JUDGES = {
     "openai_chat": chat_problems,
@@ -53,10 +53,10 @@ def refusal(words: str) -> Failure:
     ],
 )
 async def test_a_model_that_cannot_see_is_told_so_and_answers(
-    world: "OpenWorld", primary: ModelServer, wire: str, words: str
+    harness: "OpenHarness", primary: ModelServer, wire: str, words: str
 ) -> None:
     calls = (call("look", at="tree"), call("look", id="call_2", at="lake"))
-    async with world(tools=[looking()], **settings(primary, wire)) as here:
+    async with harness(tools=[looking()], **settings(primary, wire)) as here:
         primary.say(Reply("", "", calls), refusal(words), "I cannot see it.", "Hello.")
         report = await here.ask("look")
         assert (report.outcome, report.text) == ("completed", "I cannot see it.")
@@ -68,9 +68,9 @@ async def test_a_model_that_cannot_see_is_told_so_and_answers(
 
 @every_wire
 async def test_a_request_that_is_refused_without_its_images_too_is_given_up(
-    world: "OpenWorld", primary: ModelServer, wire: str
+    harness: "OpenHarness", primary: ModelServer, wire: str
 ) -> None:
-    async with world(tools=[looking()], **settings(primary, wire)) as here:
+    async with harness(tools=[looking()], **settings(primary, wire)) as here:
         primary.say(Reply("", "", (call("look", at="tree"),)), refusal("Go away."), refusal("Go away."))
         report = await here.ask("look")
     assert report.outcome == "failed"
@@ -78,9 +78,9 @@ async def test_a_request_that_is_refused_without_its_images_too_is_given_up(
 
 
 async def test_a_refusal_of_a_request_without_images_is_not_blamed_on_them(
-    world: "OpenWorld", primary: ModelServer
+    harness: "OpenHarness", primary: ModelServer
 ) -> None:
-    async with world(**settings(primary, "openai_chat")) as here:
+    async with harness(**settings(primary, "openai_chat")) as here:
         primary.say(refusal("Go away."))
         assert (await here.ask("hello")).outcome == "failed"
     assert len(primary.requests) == 1
@@ -88,9 +88,9 @@ async def test_a_refusal_of_a_request_without_images_is_not_blamed_on_them(
 
 @every_wire
 async def test_images_too_large_for_an_endpoint_are_left_out_of_the_conversation(
-    world: "OpenWorld", primary: ModelServer, wire: str
+    harness: "OpenHarness", primary: ModelServer, wire: str
 ) -> None:
-    async with world(tools=[looking(3)], **settings(primary, wire)) as here:
+    async with harness(tools=[looking(3)], **settings(primary, wire)) as here:
         primary.say(Reply("", "", (call("look", at="tree"),)), Failure(413), "A tree, I was told.")
         report = await here.ask("look")
     assert (report.outcome, report.text) == ("completed", "A tree, I was told.")

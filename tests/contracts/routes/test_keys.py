@@ -10,7 +10,7 @@ from talaria.testing.servers.model_server import Answer, ModelServer, RecordedRe
 from talaria.testing.servers.scripted_replies import Failure
 
 if TYPE_CHECKING:
-    from tests.contracts.routes.conftest import OpenWorld
+    from tests.contracts.routes.conftest import OpenHarness
 
 POOL = ["sk-one", "sk-two", "sk-three"]
 
@@ -33,28 +33,30 @@ def guarded(**refusals: int) -> "ModelServer":
     return ModelServer(respond=respond)
 
 
-async def test_a_key_is_replaced_at_its_second_rate_limit(world: "OpenWorld") -> None:
+async def test_a_key_is_replaced_at_its_second_rate_limit(harness: "OpenHarness") -> None:
     with guarded(one=429) as server:
-        async with world(model={"default": "work:m"}, providers=work_at(server)) as here:
+        async with harness(model={"default": "work:m"}, providers=work_at(server)) as here:
             assert (await here.ask()).text == "fine"
             assert len(here.clock.slept) == 1
             assert (await here.ask()).text == "fine"
         assert shown(server) == ["sk-one", "sk-one", "sk-two", "sk-two"]
 
 
-async def test_a_key_without_money_is_replaced_at_once(world: "OpenWorld") -> None:
+async def test_a_key_without_money_is_replaced_at_once(harness: "OpenHarness") -> None:
     with guarded(one=402, two=402) as server:
-        async with world(model={"default": "work:m"}, providers=work_at(server)) as here:
+        async with harness(model={"default": "work:m"}, providers=work_at(server)) as here:
             assert (await here.ask()).text == "fine"
             assert here.clock.slept == []
         assert shown(server) == POOL
 
 
-async def test_only_when_every_key_is_used_up_a_fallback_takes_over(world: "OpenWorld", fallback: ModelServer) -> None:
+async def test_only_when_every_key_is_used_up_a_fallback_takes_over(
+    harness: "OpenHarness", fallback: ModelServer
+) -> None:
     with guarded(one=402, two=401, three=402) as server:
         providers = work_at(server) | {"house": {"base_url": fallback.base_url, "api_key": "sk-house"}}
         fallback.say("meanwhile", "still")
-        async with world(model={"default": "work:m"}, providers=providers, fallback_providers="house:s") as here:
+        async with harness(model={"default": "work:m"}, providers=providers, fallback_providers="house:s") as here:
             assert (await here.ask()).model == "house:s"
             assert (await here.ask()).text == "still"
         assert shown(server) == [*POOL, "sk-two"]  # the primary is asked again, with the key that may wake soonest
@@ -73,7 +75,11 @@ async def test_only_when_every_key_is_used_up_a_fallback_takes_over(world: "Open
     ],
 )
 async def test_with_all_keys_limited_the_next_turn_asks_the_primary_unless_each_key_was_given_a_time(
-    world: "OpenWorld", fallback: ModelServer, named_s: tuple[int | None, int | None], after_s: int, asked: str | None
+    harness: "OpenHarness",
+    fallback: ModelServer,
+    named_s: tuple[int | None, int | None],
+    after_s: int,
+    asked: str | None,
 ) -> None:
     named = dict(zip(POOL, named_s, strict=False))
 
@@ -87,7 +93,7 @@ async def test_with_all_keys_limited_the_next_turn_asks_the_primary_unless_each_
             "house": {"base_url": fallback.base_url},
         }
         fallback.say("one", "two")
-        async with world(model={"default": "work:m"}, providers=providers, fallback_providers="house:s") as here:
+        async with harness(model={"default": "work:m"}, providers=providers, fallback_providers="house:s") as here:
             assert (await here.ask()).text == "one"
             assert set(shown(server)) == set(POOL[:2])
             before = len(server.requests)
@@ -96,44 +102,44 @@ async def test_with_all_keys_limited_the_next_turn_asks_the_primary_unless_each_
             assert shown(server)[before : before + 1] == ([asked] if asked else [])
 
 
-async def test_without_a_fallback_the_last_refusal_is_told_without_any_key(world: "OpenWorld") -> None:
+async def test_without_a_fallback_the_last_refusal_is_told_without_any_key(harness: "OpenHarness") -> None:
     def respond(request: RecordedRequest) -> Answer:
         return Failure(401, {"error": {"message": f"bad key {request.headers['authorization']}"}})
 
     with ModelServer(respond=respond) as server:
-        async with world(model={"default": "work:m"}, providers=work_at(server)) as here:
+        async with harness(model={"default": "work:m"}, providers=work_at(server)) as here:
             report = await here.ask()
             assert isinstance(report.error, KeyRejected)
-            told = f"{report!r} {report.error} {here.events!r} {await here.journal()!r} {here.app!r}"
+            told = f"{report!r} {report.error} {here.events!r} {await here.entries()!r} {here.app!r}"
             assert not [key for key in POOL if key in told]
 
 
 @pytest.mark.parametrize(("rotation", "expected"), [("fill_first", ["sk-one"] * 3), ("round_robin", POOL)])
 async def test_turns_share_the_keys_as_the_settings_say(
-    world: "OpenWorld", primary: ModelServer, rotation: str, expected: list[str]
+    harness: "OpenHarness", primary: ModelServer, rotation: str, expected: list[str]
 ) -> None:
     primary.say("1", "2", "3")
-    async with world(model={"default": "work:m"}, providers=work_at(primary, rotation=rotation)) as here:
+    async with harness(model={"default": "work:m"}, providers=work_at(primary, rotation=rotation)) as here:
         for _ in range(3):
             await here.ask()
     assert shown(primary) == expected
 
 
-async def test_numbered_names_in_the_environment_are_a_pool(world: "OpenWorld") -> None:
+async def test_numbered_names_in_the_environment_are_a_pool(harness: "OpenHarness") -> None:
     environment = {"GROQ_API_KEY": "sk-one", "GROQ_API_KEY_2": "sk-two"}
     with guarded(one=402) as server:
         providers = {"groq": {"base_url": server.base_url}}
-        async with world(environment, model={"default": "groq:m"}, providers=providers) as here:
+        async with harness(environment, model={"default": "groq:m"}, providers=providers) as here:
             assert (await here.ask()).text == "fine"
         assert shown(server) == ["sk-one", "sk-two"]
 
 
-async def test_a_key_command_is_run_again_when_its_key_has_expired(world: "OpenWorld", tmp_path: Path) -> None:
+async def test_a_key_command_is_run_again_when_its_key_has_expired(harness: "OpenHarness", tmp_path: Path) -> None:
     count = tmp_path / "count"
     command = f"echo x >> {count}; printf sk-; wc -l < {count}"
     with guarded(**{"1": 401}) as server:
         providers = {"work": {"base_url": server.base_url, "key_command": command}}
-        async with world(model={"default": "work:m"}, providers=providers) as here:
+        async with harness(model={"default": "work:m"}, providers=providers) as here:
             assert (await here.ask()).text == "fine"
             assert (await here.ask()).text == "fine"
         assert shown(server) == ["sk-1", "sk-2", "sk-2"]
@@ -144,22 +150,22 @@ async def test_a_key_command_is_run_again_when_its_key_has_expired(world: "OpenW
     [("exit 7", "failed with exit code 7"), ("true", "printed no key"), ("echo a; echo b", "more than one line")],
 )
 async def test_a_key_command_that_brings_no_key_is_told_in_one_sentence(
-    world: "OpenWorld", primary: ModelServer, command: str, says: str
+    harness: "OpenHarness", primary: ModelServer, command: str, says: str
 ) -> None:
     providers = {"work": {"base_url": primary.base_url, "key_command": command}}
-    async with world(model={"default": "work:m"}, providers=providers) as here:
+    async with harness(model={"default": "work:m"}, providers=providers) as here:
         report = await here.ask()
         assert says in str(report.error)
     assert primary.requests == []
 
 
-async def test_keys_never_travel_to_another_provider(world: "OpenWorld", fallback: ModelServer) -> None:
+async def test_keys_never_travel_to_another_provider(harness: "OpenHarness", fallback: ModelServer) -> None:
     """Neither those of the pool, nor the one under `model:`, nor those of the environment."""
     with guarded(one=402, two=402, three=402) as server:
         providers = work_at(server) | {"house": {"base_url": fallback.base_url}}
         entries = ["house:s", {"provider": "custom", "model": "x", "base_url": f"{fallback.url}/v1/v1"}]
         fallback.say(Failure(400))
-        async with world(
+        async with harness(
             {"OPENAI_API_KEY": "sk-env"},
             model={"default": "work:m", "api_key": "sk-one"},
             providers=providers,
@@ -170,17 +176,17 @@ async def test_keys_never_travel_to_another_provider(world: "OpenWorld", fallbac
 
 
 async def test_what_a_key_command_leaves_running_does_not_keep_us_waiting(
-    world: "OpenWorld", primary: ModelServer
+    harness: "OpenHarness", primary: ModelServer
 ) -> None:
     providers = {"work": {"base_url": primary.base_url, "key_command": "sleep 100 & echo sk-made"}}
     primary.say("fine")
-    async with world(model={"default": "work:m"}, providers=providers) as here:
+    async with harness(model={"default": "work:m"}, providers=providers) as here:
         assert (await here.ask()).text == "fine"
     assert shown(primary) == ["sk-made"]
 
 
-async def test_when_no_key_can_be_made_those_at_hand_are_tried(world: "OpenWorld", primary: ModelServer) -> None:
+async def test_when_no_key_can_be_made_those_at_hand_are_tried(harness: "OpenHarness", primary: ModelServer) -> None:
     primary.say("fine")
-    async with world(model={"default": "work:m"}, providers=work_at(primary, key_command="exit 1")) as here:
+    async with harness(model={"default": "work:m"}, providers=work_at(primary, key_command="exit 1")) as here:
         assert (await here.ask()).text == "fine"
     assert shown(primary) == ["sk-one"]

@@ -15,7 +15,9 @@ from talaria.tools.base import RichResult
 from talaria.tools.function import tool
 
 if TYPE_CHECKING:
-    from tests.contracts.routes.conftest import OpenWorld, World
+    from tests.contracts.routes.conftest import OpenHarness
+
+    from talaria.testing.harness import Harness
 
 MARK = re.compile(rb',"cache_control":\{"type":"ephemeral"\}')
 LISTED = re.compile(rb'"content":\[\{"type":"text","text":("(?:[^"\\]|\\.)*")\}\]')
@@ -63,18 +65,18 @@ def settings(server: ModelServer, wire: str, caching: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("wire", "caching"), CASES)
 async def test_over_tool_rounds_steering_turns_and_processes(
-    world: "OpenWorld", primary: ModelServer, wire: str, caching: str
+    harness: "OpenHarness", primary: ModelServer, wire: str, caching: str
 ) -> None:
-    worlds: list[World] = []
+    opened: list[Harness] = []
 
     @tool
     async def look(at: str) -> RichResult:
         """Look."""
-        steer(worlds[0].live, f"and mind the {at}")
+        steer(opened[0].live, f"and mind the {at}")
         return RichResult(f"a {at}", (PIXEL,) if at != "lake" else ())
 
-    async with world(tools=[look], **settings(primary, wire, caching)) as here:
-        worlds.append(here)
+    async with harness(tools=[look], **settings(primary, wire, caching)) as here:
+        opened.append(here)
         primary.say(
             Reply("Let me see.", "thought one", (call("look", at="tree"), call("look", id="call_2", at="lake"))),
             Reply("More.", "thought two", (call("look", id="call_3", at="hill"),)),
@@ -85,7 +87,7 @@ async def test_over_tool_rounds_steering_turns_and_processes(
         )
         assert (await here.ask("look around")).outcome == "completed"
         assert (await here.ask("and again")).outcome == "completed"
-        await here.reopen()
+        await here.restart()
         assert (await here.ask("go on")).outcome == "completed"
     check([request.body for request in primary.requests], wire)
     assert [problem for request in primary.requests for problem in JUDGES[wire](request.json)] == []
@@ -97,7 +99,7 @@ async def test_over_tool_rounds_steering_turns_and_processes(
 
 @pytest.mark.parametrize(("wire", "caching"), CASES)
 async def test_over_a_crash_and_the_end_of_the_turn_that_it_left_open(
-    world: "OpenWorld", primary: ModelServer, wire: str, caching: str
+    harness: "OpenHarness", primary: ModelServer, wire: str, caching: str
 ) -> None:
     deaths = [Crash()]
 
@@ -108,11 +110,11 @@ async def test_over_a_crash_and_the_end_of_the_turn_that_it_left_open(
             raise deaths.pop()
         return RichResult("a tree", (PIXEL,))
 
-    async with world(tools=[look], **settings(primary, wire, caching)) as here:
+    async with harness(tools=[look], **settings(primary, wire, caching)) as here:
         primary.say(Reply("One.", "hm", (call("look"),)), "I see a tree.", "Hello again.")
         with pytest.raises(Crash):
             await here.ask("look")
-        await here.reopen()
+        await here.restart()
         report = await here.live.resume()
         assert report is not None
         assert report.text == "I see a tree."
@@ -123,11 +125,11 @@ async def test_over_a_crash_and_the_end_of_the_turn_that_it_left_open(
 
 @pytest.mark.parametrize("wire", TAILS)
 async def test_a_turn_elsewhere_does_not_change_what_the_primary_is_sent(
-    world: "OpenWorld", primary: ModelServer, fallback: ModelServer, wire: str
+    harness: "OpenHarness", primary: ModelServer, fallback: ModelServer, wire: str
 ) -> None:
     route = settings(primary, wire, "off")
     route["providers"]["house"] = {"base_url": fallback.base_url}
-    async with world(**route, fallback_providers="house:small") as here:
+    async with harness(**route, fallback_providers="house:small") as here:
         primary.say(Reply("One.", "hm"), Failure(429), "Three.")
         fallback.say("Two.")
         for _ in range(3):
@@ -136,10 +138,10 @@ async def test_a_turn_elsewhere_does_not_change_what_the_primary_is_sent(
 
 
 async def test_a_chat_is_told_apart_from_others_where_caches_are_found_by_a_name(
-    world: "OpenWorld", primary: ModelServer
+    harness: "OpenHarness", primary: ModelServer
 ) -> None:
-    async with world(**settings(primary, "openai_responses", "off")) as here:
+    async with harness(**settings(primary, "openai_responses", "off")) as here:
         primary.say("One.", "Two.")
         await here.ask()
         await here.ask()
-    assert {request.json["prompt_cache_key"] for request in primary.requests} == {here.live.id}
+        assert {request.json["prompt_cache_key"] for request in primary.requests} == {here.live.id}

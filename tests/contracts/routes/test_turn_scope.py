@@ -4,17 +4,21 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.live_sessions import running_turn
 from tests.rules import transcript_problems
 
 from talaria.core.entries import MessageAdded, RouteChanged
 from talaria.core.errors import Disconnected, KeyRejected, LimitReached
-from talaria.core.events import AnswerRestarted, Notice, TextDelta
+from talaria.core.events import AnswerRestarted, Notice, RouteSwitched, TextDelta, TurnBegan
+from talaria.core.messages import user
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Faults, Reply, call
 from talaria.tools.function import tool
 
 if TYPE_CHECKING:
-    from tests.contracts.routes.conftest import OpenWorld, World
+    from tests.contracts.routes.conftest import OpenHarness
+
+    from talaria.testing.harness import Harness
 
 LIMITED = Failure(429)
 LATER = Failure(429, headers={"retry-after": "500"})
@@ -31,22 +35,22 @@ def route(primary: ModelServer, fallback: ModelServer, **more: Any) -> dict[str,
 
 
 async def test_after_an_exhausted_route_the_next_turn_walks_it_again_from_the_primary(
-    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+    harness: "OpenHarness", primary: ModelServer, fallback: ModelServer
 ) -> None:
-    async with world(**route(primary, fallback)) as here:
+    async with harness(**route(primary, fallback)) as here:
         primary.say(LIMITED, LIMITED, "back again")
         fallback.say(Failure(402), "meanwhile")
         assert (await here.ask()).outcome == "failed"
         assert (await here.ask()).text == "meanwhile"
-        assert here.began.model == "custom:big"
+        assert here.events_of(TurnBegan)[0].model == "custom:big"
         assert (await here.ask()).text == "back again"
-        assert here.switches == []
+        assert here.events_of(RouteSwitched) == []
 
 
 async def test_when_everybody_named_a_time_the_primary_is_tried_all_the_same(
-    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+    harness: "OpenHarness", primary: ModelServer, fallback: ModelServer
 ) -> None:
-    async with world(**route(primary, fallback), agent={"api_max_retries": 1}) as here:
+    async with harness(**route(primary, fallback), agent={"api_max_retries": 1}) as here:
         primary.say(LATER, "back again")
         fallback.say(LATER)
         assert (await here.ask()).outcome == "failed"
@@ -54,24 +58,24 @@ async def test_when_everybody_named_a_time_the_primary_is_tried_all_the_same(
 
 
 async def test_a_primary_that_named_a_time_is_the_last_resort_of_a_turn_that_began_elsewhere(
-    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+    harness: "OpenHarness", primary: ModelServer, fallback: ModelServer
 ) -> None:
-    async with world(**route(primary, fallback)) as here:
+    async with harness(**route(primary, fallback)) as here:
         primary.say(LATER, "after all")
         fallback.say("meanwhile", Failure(400))
         await here.ask()
         assert (await here.ask()).text == "after all"
-        assert [switch.model for switch in here.switches] == ["house:small", "custom:big"]
-        assert here.switches[0].reason == "custom:big asked not to be called yet."
+        assert [switch.model for switch in here.events_of(RouteSwitched)] == ["house:small", "custom:big"]
+        assert here.events_of(RouteSwitched)[0].reason == "custom:big asked not to be called yet."
 
 
 async def test_a_fallback_that_named_a_time_is_passed_over_until_then(
-    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+    harness: "OpenHarness", primary: ModelServer, fallback: ModelServer
 ) -> None:
     with ModelServer() as last:
         settings = route(primary, fallback, fallback_providers=["house:small", "cabin:tiny"])
         settings["providers"]["cabin"] = {"base_url": last.base_url}
-        async with world(**settings) as here:
+        async with harness(**settings) as here:
             primary.say(LIMITED, LIMITED, LIMITED)
             fallback.say(LATER, "awake again")
             last.say("one", "two")
@@ -81,20 +85,20 @@ async def test_a_fallback_that_named_a_time_is_passed_over_until_then(
 
 
 async def test_a_time_that_cannot_be_meant_is_not_waited_for(
-    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+    harness: "OpenHarness", primary: ModelServer, fallback: ModelServer
 ) -> None:
     """Some servers write a date as a number of seconds."""
-    async with world(**route(primary, fallback)) as here:
+    async with harness(**route(primary, fallback)) as here:
         primary.say(Failure(429, headers={"retry-after": "1800000000"}), "back again")
         fallback.say("meanwhile")
         assert [(await here.ask()).text for _ in range(2)] == ["meanwhile", "back again"]
-        assert here.switches == []
+        assert here.events_of(RouteSwitched) == []
 
 
 async def test_small_work_within_a_turn_leaves_an_endpoint_alone_that_was_just_limited(
-    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+    harness: "OpenHarness", primary: ModelServer, fallback: ModelServer
 ) -> None:
-    async with world(**route(primary, fallback)) as here:
+    async with harness(**route(primary, fallback)) as here:
         primary.say(LIMITED, "a minute later")
         fallback.say("meanwhile", "a title")
         await here.ask()
@@ -108,19 +112,19 @@ async def test_small_work_within_a_turn_leaves_an_endpoint_alone_that_was_just_l
 
 
 async def test_one_models_limit_does_not_rest_another_model_of_the_provider(
-    world: "OpenWorld", primary: ModelServer
+    harness: "OpenHarness", primary: ModelServer
 ) -> None:
     settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
-    async with world(model=settings, fallback_providers={"provider": "custom", "model": "small"}) as here:
+    async with harness(model=settings, fallback_providers={"provider": "custom", "model": "small"}) as here:
         primary.say(LIMITED, "from the small one")
         assert (await here.ask()).model == "custom:small"
     assert [request.json["model"] for request in primary.requests] == ["big", "small"]
 
 
 async def test_when_no_model_answers_one_message_names_them_all(
-    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+    harness: "OpenHarness", primary: ModelServer, fallback: ModelServer
 ) -> None:
-    async with world(**route(primary, fallback)) as here:
+    async with harness(**route(primary, fallback)) as here:
         primary.say(Failure(400))
         fallback.say(Failure(401))
         report = await here.ask()
@@ -131,34 +135,34 @@ async def test_when_no_model_answers_one_message_names_them_all(
 
 
 async def test_each_switch_is_told_once_and_kept(
-    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+    harness: "OpenHarness", primary: ModelServer, fallback: ModelServer
 ) -> None:
-    async with world(**route(primary, fallback)) as here:
+    async with harness(**route(primary, fallback)) as here:
         primary.say(LIMITED)
         fallback.say("meanwhile")
         await here.ask()
         told = [event for event in here.events if isinstance(event, Notice)]
-        kept = [entry for entry in await here.journal() if isinstance(entry, RouteChanged)]
-        assert (len(here.switches), told, len(kept)) == (1, [], 1)
-        assert here.switches[0].reason == kept[0].reason
+        kept = [entry for entry in await here.entries() if isinstance(entry, RouteChanged)]
+        assert (len(here.events_of(RouteSwitched)), told, len(kept)) == (1, [], 1)
+        assert here.events_of(RouteSwitched)[0].reason == kept[0].reason
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True], ids=["again at the primary", "at the fallback"])
 async def test_a_partly_shown_answer_is_visibly_begun_anew_and_never_doubled(
-    world: "OpenWorld", primary: ModelServer, fallback: ModelServer, is_elsewhere: bool
+    harness: "OpenHarness", primary: ModelServer, fallback: ModelServer, is_elsewhere: bool
 ) -> None:
-    async with world(**route(primary, fallback), agent={"api_max_retries": 1 if is_elsewhere else 3}) as here:
+    async with harness(**route(primary, fallback), agent={"api_max_retries": 1 if is_elsewhere else 3}) as here:
         primary.say(CUT, *([CUT] if is_elsewhere else ["The whole answer"]))
         fallback.say("The whole answer")
         report = await here.ask()
         assert report.text == "The whole answer"
         assert shown_at_the_end(here) == "The whole answer"
-        assert [entry.message.text for entry in await here.journal() if isinstance(entry, MessageAdded)][1:] == [
+        assert [entry.message.text for entry in await here.entries() if isinstance(entry, MessageAdded)][1:] == [
             "The whole answer"
         ]
 
 
-def shown_at_the_end(here: "World") -> str:
+def shown_at_the_end(here: "Harness") -> str:
     shown: list[str] = []
     for event in here.events:
         match event:
@@ -172,7 +176,7 @@ def shown_at_the_end(here: "World") -> str:
 
 
 async def test_a_turn_that_falls_back_between_tool_rounds_does_nothing_twice(
-    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+    harness: "OpenHarness", primary: ModelServer, fallback: ModelServer
 ) -> None:
     ran: list[str] = []
 
@@ -182,17 +186,17 @@ async def test_a_turn_that_falls_back_between_tool_rounds_does_nothing_twice(
         ran.append(mark)
         return "done"
 
-    async with world(tools=[act], **route(primary, fallback)) as here:
+    async with harness(tools=[act], **route(primary, fallback)) as here:
         primary.say(Reply(calls=(call("act", mark="one"),)), LIMITED)
         fallback.say(Reply(calls=(call("act", id="call_9", mark="two"),)), "all done")
         report = await here.ask()
         assert (report.text, ran) == ("all done", ["one", "two"])
-        messages = [entry.message for entry in await here.journal() if isinstance(entry, MessageAdded)]
+        messages = [entry.message for entry in await here.entries() if isinstance(entry, MessageAdded)]
         assert transcript_problems(messages) == []
 
 
 async def test_falling_back_in_a_tool_round_to_a_wire_that_wants_its_own_thinking_goes_on_without(
-    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+    harness: "OpenHarness", primary: ModelServer, fallback: ModelServer
 ) -> None:
     @tool
     async def act() -> str:
@@ -202,7 +206,7 @@ async def test_falling_back_in_a_tool_round_to_a_wire_that_wants_its_own_thinkin
     settings = route(primary, fallback)
     settings["model"]["reasoning_effort"] = "high"
     settings["providers"]["house"]["wire"] = "anthropic_messages"
-    async with world(tools=[act], **settings) as here:
+    async with harness(tools=[act], **settings) as here:
         primary.say(Reply(thinking="hm", calls=(call("act"),)), LIMITED)
         fallback.say(Reply(calls=(call("act", id="call_9"),)), "done", Reply("again", thinking="let me see"))
         assert (await here.ask()).text == "done"
@@ -212,9 +216,9 @@ async def test_falling_back_in_a_tool_round_to_a_wire_that_wants_its_own_thinkin
         assert fallback.requests[2].json["thinking"]["type"] == "enabled"
 
 
-async def test_a_wait_can_be_interrupted(world: "OpenWorld", primary: ModelServer) -> None:
+async def test_a_wait_can_be_interrupted(harness: "OpenHarness", primary: ModelServer) -> None:
     settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
-    async with world(model=settings) as here:
+    async with harness(model=settings) as here:
         primary.say(Failure(429, headers={"retry-after": "500"}), "never asked for")
         waiting = asyncio.Event()
 
@@ -222,23 +226,26 @@ async def test_a_wait_can_be_interrupted(world: "OpenWorld", primary: ModelServe
             if isinstance(event, Notice):
                 waiting.set()
 
-        report = await here.interrupted_when(waiting, watch)
+        asking = asyncio.create_task(here.live.ask(user("go"), watch))
+        await waiting.wait()
+        assert running_turn(here.live).interrupt()
+        report = await asking
         assert report.outcome == "interrupted"
     assert len(primary.requests) == 1
 
 
-async def test_waits_end_where_the_turns_time_ends(world: "OpenWorld", primary: ModelServer) -> None:
+async def test_waits_end_where_the_turns_time_ends(harness: "OpenHarness", primary: ModelServer) -> None:
     settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
-    async with world(model=settings, limits={"turn": {"seconds": 100}}) as here:
+    async with harness(model=settings, limits={"turn": {"seconds": 100}}) as here:
         primary.say(Failure(429, headers={"retry-after": "99"}), Failure(429, headers={"retry-after": "99"}))
         report = await here.ask()
         assert "429" in str(report.error)
         assert here.clock.slept == [99]
 
 
-async def test_an_answer_that_would_outlast_the_turns_time_is_cut(world: "OpenWorld", primary: ModelServer) -> None:
+async def test_an_answer_that_would_outlast_the_turns_time_is_cut(harness: "OpenHarness", primary: ModelServer) -> None:
     settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
-    async with world(model=settings, limits={"turn": {"seconds": 100}}) as here:
+    async with harness(model=settings, limits={"turn": {"seconds": 100}}) as here:
         primary.say(Reply("endless", faults=Faults(stall_at=100)))
         asking = asyncio.create_task(here.ask())
         await asyncio.to_thread(primary.wait_for_requests, 1)
@@ -248,21 +255,21 @@ async def test_an_answer_that_would_outlast_the_turns_time_is_cut(world: "OpenWo
         assert "101 of 100 seconds" in str(report.error)
 
 
-async def test_all_waits_of_a_turn_together_have_an_end(world: "OpenWorld", primary: ModelServer) -> None:
+async def test_all_waits_of_a_turn_together_have_an_end(harness: "OpenHarness", primary: ModelServer) -> None:
     settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
     agent = {"api_max_retries": 50, "max_wait_s": 300}
-    async with world(model=settings, agent=agent) as here:
+    async with harness(model=settings, agent=agent) as here:
         primary.say(*[Failure(503)] * 50)
         assert (await here.ask()).outcome == "failed"
         assert 200 < sum(here.clock.slept) < 300
 
 
 async def test_a_request_that_can_be_mended_is_and_the_endpoint_is_remembered_for_it(
-    world: "OpenWorld", primary: ModelServer
+    harness: "OpenHarness", primary: ModelServer
 ) -> None:
     settings = {"provider": "custom", "default": "big", "base_url": primary.base_url, "reasoning_effort": "low"}
     refusal = Failure(400, {"error": {"message": "Unsupported parameter: 'reasoning_effort'"}})
-    async with world(model=settings) as here:
+    async with harness(model=settings) as here:
         primary.say(refusal, "one", "two")
         assert (await here.ask()).text == "one"
         assert here.clock.slept == []
@@ -271,12 +278,12 @@ async def test_a_request_that_can_be_mended_is_and_the_endpoint_is_remembered_fo
 
 
 async def test_an_effort_that_a_model_does_not_know_is_left_out_and_another_is_tried_all_the_same(
-    world: "OpenWorld", primary: ModelServer
+    harness: "OpenHarness", primary: ModelServer
 ) -> None:
     """Else what one person chose would be remembered against everybody's choice."""
     settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
     refusal = Failure(400, {"error": {"message": "Unsupported value: 'none' is not supported with the 'big' model."}})
-    async with world(model=settings) as here:
+    async with harness(model=settings) as here:
         await here.live.set_effort("none")
         primary.say(refusal, "one", "two")
         assert (await here.ask()).text == "one"
@@ -285,17 +292,17 @@ async def test_an_effort_that_a_model_does_not_know_is_left_out_and_another_is_t
     assert [request.json.get("reasoning_effort") for request in primary.requests] == ["none", None, "high"]
 
 
-async def test_a_request_is_mended_once_and_then_refused(world: "OpenWorld", primary: ModelServer) -> None:
+async def test_a_request_is_mended_once_and_then_refused(harness: "OpenHarness", primary: ModelServer) -> None:
     settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
     refusal = Failure(400, {"error": {"message": "Unsupported parameter: 'frobnicate'"}})
-    async with world(model=settings) as here:
+    async with harness(model=settings) as here:
         primary.say(refusal, refusal, "never asked for")
         assert "frobnicate" in str((await here.ask()).error)
     assert len(primary.requests) == 2
 
 
 async def test_a_conversation_that_is_too_long_goes_on_where_there_is_room(
-    world: "OpenWorld", primary: ModelServer, fallback: ModelServer
+    harness: "OpenHarness", primary: ModelServer, fallback: ModelServer
 ) -> None:
     with ModelServer() as narrow:
         providers = {
@@ -303,7 +310,7 @@ async def test_a_conversation_that_is_too_long_goes_on_where_there_is_room(
             "house": {"base_url": fallback.base_url, "models": {"small": {"context_length": 900_000}}},
         }
         settings = {"provider": "custom", "default": "big", "base_url": primary.base_url, "context_length": 100_000}
-        async with world(model=settings, providers=providers, fallback_providers=["narrow:m", "house:small"]) as here:
+        async with harness(model=settings, providers=providers, fallback_providers=["narrow:m", "house:small"]) as here:
             primary.say(Failure(400, {"error": {"message": "maximum context length is 100000 tokens"}}))
             fallback.say("there is room here")
             assert (await here.ask()).model == "house:small"
@@ -311,10 +318,10 @@ async def test_a_conversation_that_is_too_long_goes_on_where_there_is_room(
 
 
 async def test_a_conversation_that_is_too_long_everywhere_is_told_in_one_sentence(
-    world: "OpenWorld", primary: ModelServer
+    harness: "OpenHarness", primary: ModelServer
 ) -> None:
     settings = {"provider": "custom", "default": "big", "base_url": primary.base_url, "context_length": 1_000}
-    async with world(model=settings) as here:
+    async with harness(model=settings) as here:
         primary.say(Reply(thinking="so long …", stop="length"))
         report = await here.ask("word " * 900)
         assert "too long for custom:big" in str(report.error)
@@ -322,10 +329,10 @@ async def test_a_conversation_that_is_too_long_everywhere_is_told_in_one_sentenc
 
 
 async def test_what_was_shown_of_an_answer_that_never_ends_stays_with_the_failure(
-    world: "OpenWorld", primary: ModelServer
+    harness: "OpenHarness", primary: ModelServer
 ) -> None:
     settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
-    async with world(model=settings, agent={"api_max_retries": 1}) as here:
+    async with harness(model=settings, agent={"api_max_retries": 1}) as here:
         primary.say(CUT, CUT)
         report = await here.ask()
         assert isinstance(report.error, Disconnected)
@@ -334,24 +341,26 @@ async def test_what_was_shown_of_an_answer_that_never_ends_stays_with_the_failur
         assert shown_at_the_end(here) == report.text
 
 
-async def test_each_round_of_a_turn_has_all_its_attempts(world: "OpenWorld", primary: ModelServer) -> None:
+async def test_each_round_of_a_turn_has_all_its_attempts(harness: "OpenHarness", primary: ModelServer) -> None:
     @tool
     async def act() -> str:
         """Do something."""
         return "done"
 
     settings = {"provider": "custom", "default": "big", "base_url": primary.base_url}
-    async with world(tools=[act], model=settings) as here:
+    async with harness(tools=[act], model=settings) as here:
         down = Failure(503)
         primary.say(down, down, Reply(calls=(call("act"),)), down, down, "all done")
         assert (await here.ask()).text == "all done"
 
 
-async def test_what_one_conversation_must_go_without_another_need_not(world: "OpenWorld", primary: ModelServer) -> None:
+async def test_what_one_conversation_must_go_without_another_need_not(
+    harness: "OpenHarness", primary: ModelServer
+) -> None:
     """Unlike a parameter that an endpoint cannot take, a thought that it does not take back is a matter of the day."""
     settings = {"provider": "anthropic", "default": "claude-x", "base_url": primary.base_url, "api_key": "k"}
     refusal = Failure(400, {"error": {"message": "Invalid `signature` in `thinking` block"}})
-    async with world(model=settings) as here:
+    async with harness(model=settings) as here:
         primary.say(Reply("one", thinking="hm"), refusal, "two", "three")
         for text in ("one", "two", "three"):
             assert (await here.ask()).text == text
