@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.scenarios.gateway.house import House
+from tests.gateways import gateway_harness
 
 from talaria.app.build import open_store
 from talaria.cli.gateway import log as gateway_log
@@ -19,6 +19,7 @@ from talaria.gateway.authorization import Pairing
 from talaria.platforms.base import Sender
 from talaria.store.permission_ports import Member
 from talaria.testing import Call, ModelServer, Reply
+from talaria.testing.harness import Harness
 from talaria.testing.servers.model_server import RecordedRequest, Respond
 from talaria.testing.servers.telegram_server import TelegramServer
 
@@ -60,15 +61,13 @@ HEARD = (
 
 
 @asynccontextmanager
-async def house_at(folder: Path, respond: Respond | None = None) -> AsyncGenerator[House]:
+async def house_at(folder: Path, respond: Respond | None = None) -> AsyncGenerator[Harness]:
     async with AsyncExitStack() as stack:
         model = stack.enter_context(ModelServer(respond=respond))
         telegram = await stack.enter_async_context(TelegramServer())
-        home = folder / "home"
-        home.mkdir()
-        house = House(home, model, telegram)
+        house = await stack.enter_async_context(gateway_harness(folder, model, telegram))
         people = {"allowed_users": [OWNER, FRIEND], "admin_users": [OWNER], "allowed_chats": [LISTED]}
-        house.platform("telegram", {**telegram.settings, **people})
+        house.add_platform("telegram", {**telegram.settings, **people})
         yield house
 
 
@@ -81,11 +80,11 @@ async def let_in(home: Path, user: str = MEMBER, platform: str = "telegram") -> 
         assert isinstance(await pairing.approve(platform, code), Member)
 
 
-async def say(house: House, speaker: Speaker, text: str, thread: str = "") -> str:
+async def say(house: Harness, speaker: Speaker, text: str, thread: str = "") -> str:
     return await house.telegram.say(speaker.words(text), user=speaker.user, chat=speaker.chat, thread=thread)
 
 
-def forge_press(house: House, data: str, *, user: str, chat: str = "", message: str = "1", thread: str = "") -> None:
+def forge_press(house: Harness, data: str, *, user: str, chat: str = "", message: str = "1", thread: str = "") -> None:
     """A press that no app offers: any data, under any message, in any chat."""
     where = int(chat or user)
     found = {
@@ -100,11 +99,11 @@ def forge_press(house: House, data: str, *, user: str, chat: str = "", message: 
     house.telegram.updates.tell("callback_query", query)
 
 
-def texts(house: House, *, user: str = OWNER, chat: str = "") -> list[str]:
+def texts(house: Harness, *, user: str = OWNER, chat: str = "") -> list[str]:
     return [one.text for one in house.telegram.list_messages(user=user, chat=chat)]
 
 
-async def heard_all(house: House, speaker: Speaker | None = None) -> None:
+async def heard_all(house: Harness, speaker: Speaker | None = None) -> None:
     """All that was said before this was taken: what is said is taken in order."""
     asking = speaker or Speaker("somebody allowed", FRIEND)
     before = len(house.telegram.list_messages(user=asking.user, chat=asking.chat))
@@ -145,7 +144,7 @@ def logged(home: Path, redactor: Redactor) -> Generator[None]:
         ours.setLevel(our_level)
 
 
-async def asked(house: House, count: int) -> None:
+async def asked(house: Harness, count: int) -> None:
     """Until the model was, so often."""
     await asyncio.to_thread(house.model.wait_for_requests, count)
 

@@ -4,8 +4,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.scenarios.gateway.house import House
 from tests.security.chats import house_at, obedient
+
+from talaria.testing.harness import Harness
 
 
 @pytest.fixture
@@ -15,7 +16,7 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def house(tmp_path: Path, run_folder: None) -> AsyncIterator[House]:
+async def house(tmp_path: Path, run_folder: None) -> AsyncIterator[Harness]:
     """Its model does what anybody tells it."""
     async with house_at(tmp_path, obedient) as made:
         yield made

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.scenarios.gateway.house import House
+from tests.gateways import gateway_harness
 from tests.scenarios.gateway.test_platforms import PLACES
 from tests.security.chats import content_of, obedient
 
@@ -22,6 +22,7 @@ from talaria.core.clock import SystemClock
 from talaria.gateway.authorization import Pairing
 from talaria.store.permission_ports import Member
 from talaria.testing import ModelServer
+from talaria.testing.harness import Harness
 from talaria.testing.servers.chat_service import SeenMessage
 from talaria.testing.servers.model_server import RecordedRequest
 from talaria.testing.servers.telegram_server import TelegramServer
@@ -57,7 +58,7 @@ class Rights:
 
 
 class Walk:
-    def __init__(self, house: House, services: dict[str, Any], seed: int) -> None:
+    def __init__(self, house: Harness, services: dict[str, Any], seed: int) -> None:
         self.house = house
         self.services = services
         self.random = Random(seed)
@@ -74,7 +75,7 @@ class Walk:
         await self.running.aclose()
         self.running = AsyncExitStack()
         self._write_settings()
-        await self.running.enter_async_context(self.house.open())
+        await self.running.enter_async_context(self.house.serve())
 
     def _write_settings(self) -> None:
         for name, rights in self.rights.items():
@@ -84,11 +85,11 @@ class Walk:
                 "admin_users": sorted(_id(name, one) for one in {*rights.admins, NOBODY}),
                 "allowed_chats": [PLACES[name].listed],
             }
-            self.house.platform(name, {**self.services[name].settings, **people, **quick})
+            self.house.add_platform(name, {**self.services[name].settings, **people, **quick})
 
     async def reload(self) -> None:
         """And wait until all are connected again: what is said meanwhile in a new channel is not read afterwards."""
-        board = self.house.board
+        board = self.house.gateway
         assert board is not None
         self._write_settings()
         await board.reload(self.house.settings())
@@ -430,9 +431,7 @@ async def walking(folder: Path, names: list[str], seed: int) -> AsyncGenerator[W
         for name in names:
             made = telegram if name == "telegram" else await stack.enter_async_context(PLACES[name].serve())
             services[name] = made
-        home = folder / "home"
-        home.mkdir(parents=True)
-        house = House(home, model, telegram)
+        house = await stack.enter_async_context(gateway_harness(folder, model, telegram))
         house.config["gateway"]["platforms"].clear()
         house.config["gateway"]["group_sessions_per_user"] = False
         house.config["approvals"] = {"ask": ["terminal"]}

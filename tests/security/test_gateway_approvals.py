@@ -6,7 +6,6 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from tests.scenarios.gateway.house import House
 from tests.security.chats import (
     FRIEND,
     LISTED,
@@ -24,6 +23,7 @@ from tests.servers.slack_server import SlackServer
 
 from talaria.store.permission_ports import Approval
 from talaria.testing import Reply, call
+from talaria.testing.harness import Harness
 from talaria.testing.servers.chat_service import ChatService, SeenMessage
 
 COMMAND = "echo done >> mark"
@@ -32,7 +32,7 @@ other = Speaker("a friend in the group", FRIEND, LISTED)
 
 
 @pytest.fixture
-async def house(tmp_path: Path, run_folder: None) -> AsyncIterator[House]:
+async def house(tmp_path: Path, run_folder: None) -> AsyncIterator[Harness]:
     async with house_at(tmp_path) as made:
         made.config["approvals"] = {"ask": ["terminal"]}
         yield made
@@ -43,24 +43,24 @@ def running(*commands: str) -> Reply:
     return Reply(calls=tuple(call("terminal", id=f"call_{number}", command=command) for number, command in given))
 
 
-def has_run(house: House) -> list[str]:
+def has_run(house: Harness) -> list[str]:
     """What was done, by line."""
     return [line for file in house.home.parent.glob("people/*/mark") for line in file.read_text().splitlines()]
 
 
-async def question(house: House, *, chat: str = "", number: int = 0) -> SeenMessage:
+async def question(house: Harness, *, chat: str = "", number: int = 0) -> SeenMessage:
     await house.until(lambda: len([one for one in house.telegram.list_messages(chat=chat) if one.buttons]) > number)
     return [one for one in house.telegram.list_messages(chat=chat) if one.buttons][number]
 
 
-async def approvals(house: House) -> list[Approval]:
+async def approvals(house: Harness) -> list[Approval]:
     return list(await house.store.approvals.list_pending())
 
 
-async def test_only_a_press_of_the_asked_on_what_was_offered_where_it_was_asked_counts(house: House) -> None:
+async def test_only_a_press_of_the_asked_on_what_was_offered_where_it_was_asked_counts(house: Harness) -> None:
     house.config["gateway"]["platforms"]["telegram"]["admin_users"] = [OWNER, FRIEND]
     house.model.say(running("rm -rf x; " + COMMAND), running("echo mine >> mark"), "Finished.")
-    async with house.open():
+    async with house.serve():
         await say(house, there, "do it")
         shown = await question(house, chat=LISTED)
         await house.telegram.say("and this", user=FRIEND)
@@ -89,9 +89,9 @@ async def test_only_a_press_of_the_asked_on_what_was_offered_where_it_was_asked_
         assert [one.id for one in await approvals(house)] == [mine]
 
 
-async def test_who_is_no_admin_cannot_allow_what_leaves_the_sandbox(house: House) -> None:
+async def test_who_is_no_admin_cannot_allow_what_leaves_the_sandbox(house: Harness) -> None:
     house.model.say(running(), "Then not.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("do it", user=FRIEND)
         await house.until(lambda: "Then not." in [one.text for one in house.telegram.list_messages(user=FRIEND)])
         told = house.telegram.list_messages(user=FRIEND)[0]
@@ -102,10 +102,10 @@ async def test_who_is_no_admin_cannot_allow_what_leaves_the_sandbox(house: House
         assert has_run(house) == []
 
 
-async def test_a_yes_is_for_one_call_and_never_for_the_next(house: House) -> None:
+async def test_a_yes_is_for_one_call_and_never_for_the_next(house: Harness) -> None:
     """A press that is told again, two calls at once, and a call that differs from what was shown."""
     house.model.say(running(COMMAND, "echo second >> mark"), "Finished.", running("echo third >> mark"), "Last.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("do it")
         first = await question(house)
         yes = first.buttons[0][1]
@@ -132,11 +132,11 @@ async def test_a_yes_is_for_one_call_and_never_for_the_next(house: House) -> Non
         assert not await house.store.approvals.use(third.id, row.digest), "what is run is not what was shown"
 
 
-async def test_what_was_allowed_for_a_session_is_allowed_to_whoever_said_so(house: House) -> None:
+async def test_what_was_allowed_for_a_session_is_allowed_to_whoever_said_so(house: Harness) -> None:
     """In a thread, which all have together, everybody answers for themselves."""
     house.config["gateway"]["platforms"]["telegram"]["admin_users"] = [OWNER, FRIEND]
     house.model.say(running(), "Finished.", running("echo mine >> mark"), "Mine.")
-    async with house.open():
+    async with house.serve():
         await say(house, there, "do it", thread="7")
         shown = await question(house, chat=LISTED)
         await say(house, other, "/approve session", thread="7")
@@ -155,11 +155,11 @@ async def test_what_was_allowed_for_a_session_is_allowed_to_whoever_said_so(hous
         assert has_run(house) == ["done", "mine"]
 
 
-async def test_a_question_dies_with_its_time_and_with_the_process(house: House) -> None:
+async def test_a_question_dies_with_its_time_and_with_the_process(house: Harness) -> None:
     house.config["approvals"]["timeout_s"] = 1
     house.config["gateway"]["drain_s"] = 0.1
     house.model.say(running(), "Too late.", running(), running(), "Never mind.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("do it")
         late = (await question(house)).buttons[0][1]
         await house.until(lambda: "Too late." in texts(house))
@@ -168,10 +168,10 @@ async def test_a_question_dies_with_its_time_and_with_the_process(house: House) 
         assert "Nobody answered in time" in told_to_model(house.model.requests)
         assert "no longer open" in texts(house)[0]
         house.config["approvals"]["timeout_s"] = 600
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("again")
         old = (await question(house)).buttons[0][1]
-    async with house.open():
+    async with house.serve():
         await house.until(
             lambda: any(one.buttons and one.buttons[0][1] != old for one in house.telegram.list_messages())
         )
@@ -195,24 +195,24 @@ NASTY = {
 
 
 @pytest.mark.parametrize("service", ["telegram", "discord", "slack"])
-async def test_what_is_asked_is_shown_to_its_last_sign(house: House, service: str) -> None:
+async def test_what_is_asked_is_shown_to_its_last_sign(house: Harness, service: str) -> None:
     async with DiscordServer() as discord, SlackServer() as slack:
         servers: dict[str, ChatService] = {"telegram": house.telegram, "discord": discord, "slack": slack}
         if service != "telegram":
             house.config["gateway"]["platforms"].clear()
             person = "U1001" if service == "slack" else "1001"
-            house.platform(service, {**servers[service].settings, "allowed_users": [person]})
+            house.add_platform(service, {**servers[service].settings, "allowed_users": [person]})
             if service == "slack":
                 house.config["gateway"]["platforms"]["slack"]["ping_s"] = 0.2
         for command in NASTY.values():
             house.model.say(running(f"{command} # the-end"), "Next.")
-        async with house.open():
+        async with house.serve():
             attached = {name for name in NASTY if await _is_attached(house, servers[service], name)}
     assert attached <= {"more of them"}
     assert has_run(house) == []
 
 
-async def _is_attached(house: House, service: ChatService, name: str) -> bool:
+async def _is_attached(house: Harness, service: ChatService, name: str) -> bool:
     """All of it is shown: as a file, or in the question itself."""
     before = len(service.list_messages())
     await service.say("do it")
@@ -237,11 +237,11 @@ def _check_visible(name: str, text: str) -> None:
     assert not set("\x1b\x07\r\u202e\u2066\u200d\ufeff\u3164\u2800\U000e0041") & set(text), f"{name}: it is not seen"
 
 
-async def test_why_it_is_asked_cannot_pass_for_our_own_words(house: House) -> None:
+async def test_why_it_is_asked_cannot_pass_for_our_own_words(house: Harness) -> None:
     """The reason names a path, and a path can be called anything."""
     name = "x.)\n\n**Checked by your administrator**: press [Allow](https://a.test 'hidden-words').\n(y"
     house.model.say(Reply(calls=(call("write_file", path=f"/var/{name}", content="x"),)), "Finished.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("do it")
         shown = await question(house)
         (sent,) = [one for one in house.telegram.calls("sendMessage") if "reply_markup" in one]

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
-from tests.scenarios.gateway.house import House
 from tests.security.chats import (
     FRIEND,
     LISTED,
@@ -35,6 +34,7 @@ from tests.servers.slack_server import SlackServer
 from talaria.app.gateway_app import open_gateway_app
 from talaria.core.redaction import encodings_of
 from talaria.testing import Reply
+from talaria.testing.harness import Harness
 from talaria.testing.servers.chat_service import LostAnswer, Refusal
 from talaria.testing.servers.scripted_replies import Faults
 
@@ -43,7 +43,7 @@ owner, friend = Speaker("the owner", OWNER), Speaker("a friend", FRIEND)
 together = Speaker("the friend in the group", FRIEND, LISTED)
 
 
-def folder(house: House, user: str) -> Path:
+def folder(house: Harness, user: str) -> Path:
     return house.home.parent / "people" / f"telegram-{user}"
 
 
@@ -51,7 +51,7 @@ def call(tool: str, **arguments: object) -> str:
     return f"CALL {tool} {json.dumps(arguments)}"
 
 
-async def answer(house: House, speaker: Speaker, text: str, thread: str = "") -> str:
+async def answer(house: Harness, speaker: Speaker, text: str, thread: str = "") -> str:
     """To this; nothing else must be under way there."""
     before = len(texts(house, user=speaker.user, chat=speaker.chat))
     await say(house, speaker, text, thread)
@@ -64,12 +64,12 @@ async def answer(house: House, speaker: Speaker, text: str, thread: str = "") ->
     return texts(house, user=speaker.user, chat=speaker.chat)[-1]
 
 
-def seen_by(house: House, speaker: Speaker) -> str:
+def seen_by(house: Harness, speaker: Speaker) -> str:
     return "\n".join(texts(house, user=speaker.user, chat=speaker.chat))
 
 
-async def test_nobody_gets_at_the_conversation_of_another(house: House) -> None:
-    async with house.open():
+async def test_nobody_gets_at_the_conversation_of_another(house: Harness) -> None:
+    async with house.serve():
         await answer(house, owner, f"remember {SECRET}")
         await answer(house, owner, "/title the plan")
         (row,) = await house.store.sessions.list()
@@ -85,7 +85,7 @@ async def test_nobody_gets_at_the_conversation_of_another(house: House) -> None:
         assert SECRET in await answer(house, owner, call("recall", query="remember"))
 
 
-async def test_what_is_sent_comes_from_ones_own_folder(house: House) -> None:
+async def test_what_is_sent_comes_from_ones_own_folder(house: Harness) -> None:
     """Neither by another name of a place, nor by a link."""
     mine, theirs = folder(house, FRIEND), folder(house, OWNER)
     for one in (mine, theirs):
@@ -101,7 +101,7 @@ async def test_what_is_sent_comes_from_ones_own_folder(house: House) -> None:
         *(mine / "way" / "diary.txt", house.home / ".env", "/etc/passwd", "/proc/self/environ", mine / "loop"),
         *(mine, f"{mine}/\0", f"{mine}/{'x' * 5000}"),
     )
-    async with house.open():
+    async with house.serve():
         await say(house, friend, "\n".join(("SAY here:", *(f"MEDIA:{path}" for path in (*named, mine / "mine.txt")))))
         await house.until(lambda: any(one.file == "mine.txt" for one in house.telegram.list_messages(user=FRIEND)))
         await heard_all(house)
@@ -109,7 +109,7 @@ async def test_what_is_sent_comes_from_ones_own_folder(house: House) -> None:
         assert house.telegram.file("mine.txt") == b"my own"
 
 
-async def test_a_file_that_becomes_a_link_on_its_way_is_not_sent(house: House) -> None:
+async def test_a_file_that_becomes_a_link_on_its_way_is_not_sent(house: Harness) -> None:
     """While a reply waits, what runs in the background can put anything in the place of a file."""
     mine = folder(house, FRIEND)
     mine.mkdir(parents=True)
@@ -118,7 +118,7 @@ async def test_a_file_that_becomes_a_link_on_its_way_is_not_sent(house: House) -
     target = house.home.parent / "elsewhere.txt"
     target.write_text(SECRET)
     house.telegram.fault("sendDocument", Refusal(429, retry_after_s=1))
-    async with house.open():
+    async with house.serve():
         await say(house, friend, f"SAY here:\nMEDIA:{file}")
         await house.telegram.wait_for_calls("sendDocument", 1)
         file.unlink()
@@ -130,18 +130,18 @@ async def test_a_file_that_becomes_a_link_on_its_way_is_not_sent(house: House) -
     assert not [one for one in house.telegram.list_messages(user=FRIEND) if one.file]
 
 
-def _plant(house: House) -> None:
+def _plant(house: Harness) -> None:
     file = house.home / ".env"
     file.touch(0o600)
     file.write_text(f"MY_TOKEN={SECRET}")
 
 
-async def _has_failed(house: House) -> bool:
+async def _has_failed(house: Harness) -> bool:
     return bool(await house.store.outbox.list(("failed",)))
 
 
 async def test_one_folder_for_all_keeps_its_private_places_to_itself(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    house: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody works in their own home, where Talaria's is, too."""
     root = house.home.parent
@@ -151,7 +151,7 @@ async def test_one_folder_for_all_keeps_its_private_places_to_itself(
     (root / ".ssh").mkdir()
     (root / ".ssh" / "id").write_text(SECRET)
     (root / "open.txt").write_text("for all")
-    async with house.open():
+    async with house.serve():
         named = (house.home / ".env", house.home / "state.db", root / ".ssh" / "id", root / "open.txt")
         await say(house, friend, "\n".join(("SAY here:", *(f"MEDIA:{path}" for path in named))))
         await house.until(lambda: any(one.file for one in house.telegram.list_messages(user=FRIEND)))
@@ -159,14 +159,14 @@ async def test_one_folder_for_all_keeps_its_private_places_to_itself(
 
 
 @pytest.mark.parametrize("link", ["attachments", "attachments/{id}-evil.sh"])
-async def test_what_people_send_is_written_through_no_link(house: House, link: str) -> None:
+async def test_what_people_send_is_written_through_no_link(house: Harness, link: str) -> None:
     """The model puts a link where the next file will be kept: outside its sandbox we would write there."""
     outside = house.home.parent / "outside"
     outside.mkdir()
     victim = outside / "victim"
     victim.write_text("as it was")
     mine = folder(house, FRIEND)
-    async with house.open():
+    async with house.serve():
         await answer(house, friend, "hello")
         last = int(await say(house, friend, "/whoami"))
         for id in range(last, last + 20):
@@ -181,19 +181,19 @@ async def test_what_people_send_is_written_through_no_link(house: House, link: s
     assert victim.read_text() == "as it was"
 
 
-async def _send_document(house: House, name: str) -> str:
+async def _send_document(house: Harness, name: str) -> str:
     kept = house.telegram.keep_file(b"evil")
     document = {"file_id": kept, "file_unique_id": "u", "file_name": name, "file_size": 4}
     return await house.telegram.post({"document": document, "caption": "look"}, user=FRIEND)
 
 
-async def test_what_is_said_together_is_worked_on_in_a_place_of_its_own(house: House) -> None:
+async def test_what_is_said_together_is_worked_on_in_a_place_of_its_own(house: Harness) -> None:
     """In a thread, which all have together, nobody's own folder is open to the others, nor their turn."""
     folder(house, OWNER).mkdir(parents=True)
     (folder(house, OWNER) / "diary.txt").write_text(SECRET)
     house.config["gateway"]["busy_mode"] = "steer"
     slow = Reply("Done.", faults=Faults(first_byte_delay_s=0.5))
-    async with house.open():
+    async with house.serve():
         await answer(house, Speaker("the owner there", OWNER, LISTED), "let us begin", thread="7")
         theirs = await answer(house, together, call("terminal", command="pwd; cat diary.txt; ls"), thread="7")
         assert f"group-{LISTED}-7" in theirs
@@ -210,20 +210,20 @@ async def test_what_is_said_together_is_worked_on_in_a_place_of_its_own(house: H
     assert "SAY steered" not in told_to_model(house.model.requests)
 
 
-async def test_in_a_thread_everybody_looks_back_with_their_own_eyes(house: House) -> None:
+async def test_in_a_thread_everybody_looks_back_with_their_own_eyes(house: Harness) -> None:
     """Whoever began it has conversations elsewhere that the others must not find from here."""
-    async with house.open():
+    async with house.serve():
         await answer(house, owner, f"remember {SECRET}")
         await answer(house, Speaker("the owner there", OWNER, LISTED), "let us begin", thread="7")
         found = await answer(house, together, call("session_search", query="remember"), thread="7")
     assert SECRET not in found
 
 
-async def test_nobodys_tools_reach_the_folder_of_another(house: House) -> None:
+async def test_nobodys_tools_reach_the_folder_of_another(house: Harness) -> None:
     theirs = folder(house, OWNER)
     theirs.mkdir(parents=True)
     (theirs / "diary.txt").write_text(SECRET)
-    async with house.open():
+    async with house.serve():
         for tool, arguments in (
             ("read_file", {"path": str(theirs / "diary.txt")}),
             ("read_file", {"path": f"../telegram-{OWNER}/diary.txt"}),
@@ -239,7 +239,7 @@ class TwoPeople(RuleBasedStateMachine):
 
     people = (friend, Speaker("a member", MEMBER))
     runner: ClassVar[asyncio.Runner]
-    house: ClassVar[House]
+    house: ClassVar[Harness]
 
     def __init__(self) -> None:
         super().__init__()
@@ -279,7 +279,7 @@ def test_two_people_never_see_each_others_words(tmp_path: Path) -> None:
         house = runner.run(stack.enter_async_context(house_at(tmp_path, obedient)))
         try:
             runner.run(let_in(house.home))
-            runner.run(stack.enter_async_context(house.open()))
+            runner.run(stack.enter_async_context(house.serve()))
             TwoPeople.runner, TwoPeople.house = runner, house
             few = settings(max_examples=3, stateful_step_count=10, deadline=None, database=None, derandomize=True)
             run_state_machine_as_test(TwoPeople, settings=few)
@@ -294,14 +294,14 @@ HOSTILE = (
 )
 
 
-async def test_what_the_model_writes_fetches_nothing_and_calls_nobody(house: House) -> None:
+async def test_what_the_model_writes_fetches_nothing_and_calls_nobody(house: Harness) -> None:
     """On no service, neither at first nor when it is edited."""
     words = [HOSTILE, *("word" for _ in range(40))]
     async with DiscordServer() as discord, SlackServer() as slack:
-        house.platform("discord", {**discord.settings, "allowed_users": ["1001"]})
-        house.platform("slack", {**slack.settings, "ping_s": 0.2, "allowed_users": ["U1001"]})
+        house.add_platform("discord", {**discord.settings, "allowed_users": ["1001"]})
+        house.add_platform("slack", {**slack.settings, "ping_s": 0.2, "allowed_users": ["U1001"]})
         house.model.say(*(Reply(" ".join(words), faults=Faults(chunk_delay_s=0.03)) for _ in range(3)))
-        async with house.open():
+        async with house.serve():
             for service in (house.telegram, discord, slack):
                 await service.say("hi")
             for service in (house.telegram, discord, slack):
@@ -326,16 +326,16 @@ def _kinds(blocks: object) -> set[str]:
     return set(re.findall(r'"type": "(\w+)"', json.dumps(blocks)))
 
 
-async def test_no_token_is_written_or_told(house: House) -> None:
+async def test_no_token_is_written_or_told(house: Harness) -> None:
     """Whatever goes wrong, and although one service has it in every address."""
     house.telegram.fault("sendMessage", Refusal(400), LostAnswer(), Refusal(403))
     house.telegram.fault("getFile", Refusal(400))
     house.telegram.fault("getUpdates", Refusal(502), LostAnswer())
     async with DiscordServer(token="canary-discord-token-5f2") as discord:
         tokens = (house.telegram.token, discord.token)
-        house.platform("discord", {**discord.settings, "allowed_users": ["1001"], "home_channel": discord.dm()})
+        house.add_platform("discord", {**discord.settings, "allowed_users": ["1001"], "home_channel": discord.dm()})
         shown: list[str] = []
-        async with house.open() as board:
+        async with house.serve() as board:
             with logged(house.home, board.app.settings.redactor):
                 await house.telegram.say("hi")
                 document = {"file_id": "x", "file_unique_id": "u", "file_name": "a.txt", "file_size": 4}
@@ -345,7 +345,7 @@ async def test_no_token_is_written_or_told(house: House) -> None:
                 shown += [row.error for row in await house.store.outbox.list(("failed", "pending", "sent"))]
         for name in ("telegram", "discord"):
             nobody = {"base_url" if name == "telegram" else "api_url": "http://127.0.0.1:9/"}
-            house.platform(name, {**house.config["gateway"]["platforms"][name], **nobody})
+            house.add_platform(name, {**house.config["gateway"]["platforms"][name], **nobody})
         shown += [told_to_model(house.model.requests), await _complaints(house)]
         assert (house.home / "logs" / "gateway.log").stat().st_size > 500
     for token in tokens:
@@ -354,7 +354,7 @@ async def test_no_token_is_written_or_told(house: House) -> None:
             assert files_with(house.home, form.encode()) == []
 
 
-async def _complaints(house: House) -> str:
+async def _complaints(house: Harness) -> str:
     """Of platforms that nobody answers for."""
     async with open_gateway_app(house.settings()) as board:
         with logged(house.home, board.app.settings.redactor):
@@ -365,13 +365,13 @@ async def _complaints(house: House) -> str:
     return str(board.gateway.health)
 
 
-async def test_a_folder_that_has_become_a_link_is_nobodys_workplace(house: House) -> None:
+async def test_a_folder_that_has_become_a_link_is_nobodys_workplace(house: Harness) -> None:
     """As a command of a session in the folder around it could do."""
     elsewhere = house.home.parent / "elsewhere"
     elsewhere.mkdir()
     folder(house, FRIEND).parent.mkdir()
     folder(house, FRIEND).symlink_to(elsewhere)
-    async with house.open():
+    async with house.serve():
         told = await answer(house, friend, call("write_file", path="note", content=SECRET))
         assert "Wrote" in await answer(house, owner, call("write_file", path="note", content=SECRET))  # the control
     assert "Wrote" not in told

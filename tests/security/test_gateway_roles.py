@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.scenarios.gateway.house import House
 from tests.security.chats import FRIEND, LISTED, OWNER, Speaker, forge_press, heard_all, house_at, say, texts
 from tests.security.test_gateway_approvals import has_run, question, running
+
+from talaria.testing.harness import Harness
 
 owner, friend = Speaker("the owner", OWNER), Speaker("a friend", FRIEND)
 there = Speaker("the owner in the group", OWNER, LISTED)
@@ -16,26 +17,26 @@ other = Speaker("a friend in the group", FRIEND, LISTED)
 
 
 @pytest.fixture
-async def house(tmp_path: Path, run_folder: None) -> AsyncIterator[House]:
+async def house(tmp_path: Path, run_folder: None) -> AsyncIterator[Harness]:
     async with house_at(tmp_path) as made:
         made.config["approvals"] = {"ask": ["terminal"]}
         yield made
 
 
-async def reload(house: House, **changed: Any) -> None:
+async def reload(house: Harness, **changed: Any) -> None:
     """As after a change of the settings and SIGHUP; and the service is connected again."""
-    assert house.board is not None
-    house.platform("telegram", {**house.config["gateway"]["platforms"]["telegram"], **changed})
-    await house.board.reload(house.settings())
+    assert house.gateway is not None
+    house.add_platform("telegram", {**house.config["gateway"]["platforms"]["telegram"], **changed})
+    await house.gateway.reload(house.settings())
 
 
-async def demote(house: House) -> None:
+async def demote(house: Harness) -> None:
     await reload(house, admin_users=[FRIEND])
 
 
-async def test_who_is_no_admin_any_more_is_refused_in_a_conversation_that_goes_on(house: House) -> None:
+async def test_who_is_no_admin_any_more_is_refused_in_a_conversation_that_goes_on(house: Harness) -> None:
     house.model.say(running(), "Finished.", running("echo again >> mark"), "Then not.")
-    async with house.open():
+    async with house.serve():
         await say(house, owner, "do it")
         await house.telegram.press((await question(house)).id, (await question(house)).buttons[0][1])
         await house.until(lambda: "Finished." in texts(house))
@@ -46,9 +47,9 @@ async def test_who_is_no_admin_any_more_is_refused_in_a_conversation_that_goes_o
         assert has_run(house) == ["done"]
 
 
-async def test_who_has_become_an_admin_is_asked_in_a_conversation_that_goes_on(house: House) -> None:
+async def test_who_has_become_an_admin_is_asked_in_a_conversation_that_goes_on(house: Harness) -> None:
     house.model.say(running(), "Then not.", running("echo again >> mark"), "Finished.")
-    async with house.open():
+    async with house.serve():
         await say(house, friend, "do it")
         await house.until(lambda: "Then not." in texts(house, user=FRIEND))
         await demote(house)
@@ -62,10 +63,10 @@ async def test_who_has_become_an_admin_is_asked_in_a_conversation_that_goes_on(h
 
 @pytest.mark.parametrize("way", ["a button", "/approve", "/approve session"])
 async def test_a_yes_of_somebody_who_was_asked_as_an_admin_and_is_none_any_more_does_not_count(
-    house: House, way: str
+    house: Harness, way: str
 ) -> None:
     house.model.say(running(), "Then not.")
-    async with house.open():
+    async with house.serve():
         await say(house, owner, "do it")
         shown = await question(house)
         await demote(house)
@@ -79,9 +80,9 @@ async def test_a_yes_of_somebody_who_was_asked_as_an_admin_and_is_none_any_more_
         assert await house.store.grants.list() == []
 
 
-async def test_a_question_to_somebody_who_is_sent_away_is_closed_and_they_are_not_answered(house: House) -> None:
+async def test_a_question_to_somebody_who_is_sent_away_is_closed_and_they_are_not_answered(house: Harness) -> None:
     house.model.say(running(), "Then not.")
-    async with house.open():
+    async with house.serve():
         await say(house, owner, "do it")
         shown = await question(house)
         await reload(house, admin_users=[FRIEND], allowed_users=[FRIEND])
@@ -92,9 +93,9 @@ async def test_a_question_to_somebody_who_is_sent_away_is_closed_and_they_are_no
         assert has_run(house) == []
 
 
-async def test_what_an_admin_has_allowed_for_the_session_does_not_outlive_their_being_one(house: House) -> None:
+async def test_what_an_admin_has_allowed_for_the_session_does_not_outlive_their_being_one(house: Harness) -> None:
     house.model.say(running(), "Finished.", running("echo again >> mark"), "Then not.")
-    async with house.open():
+    async with house.serve():
         await say(house, owner, "do it")
         await question(house)
         await say(house, owner, "/approve session")
@@ -105,10 +106,10 @@ async def test_what_an_admin_has_allowed_for_the_session_does_not_outlive_their_
         assert has_run(house) == ["done"]
 
 
-async def test_in_a_thread_of_several_the_one_whose_turn_it_is_is_asked_and_nobody_else(house: House) -> None:
+async def test_in_a_thread_of_several_the_one_whose_turn_it_is_is_asked_and_nobody_else(house: Harness) -> None:
     house.config["gateway"]["platforms"]["telegram"]["admin_users"] = [OWNER, FRIEND]
     house.model.say("Hello.", running(), "Finished.")
-    async with house.open():
+    async with house.serve():
         await say(house, there, "let us begin", thread="7")
         await house.until(lambda: "Hello." in texts(house, chat=LISTED))
         message = await say(house, other, "do it", thread="7")

@@ -320,7 +320,7 @@ async def test_in_a_chat_only_an_admin_can_let_it_read_elsewhere(tmp_path: Path,
     reading = Reply(calls=(call("read_file", path=str(letter)),))
     async with house_at(tmp_path) as house:
         house.model.say(reading, "Then not.")
-        async with house.open():
+        async with house.serve():
             await house.telegram.say("read it", user=FRIEND)
             await house.until(lambda: "Then not." in [one.text for one in house.telegram.list_messages(user=FRIEND)])
             assert "only an admin can allow" in house.telegram.list_messages(user=FRIEND)[0].text

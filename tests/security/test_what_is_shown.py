@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from tests.scenarios.gateway.conftest import house, run_folder
-from tests.scenarios.gateway.house import House
 from tests.security.chats import told_to_model
 from tests.servers.discord_server import DiscordServer
 from tests.servers.slack_server import SlackServer
@@ -17,6 +16,7 @@ from talaria.app.build import open_store
 from talaria.gateway.envelope import OutgoingBody, encode_body
 from talaria.store.chat_ports import Outgoing
 from talaria.testing import Reply, call
+from talaria.testing.harness import Harness
 from talaria.testing.servers.chat_service import Refusal, SeenMessage
 
 __all__ = ["house", "run_folder"]
@@ -34,20 +34,20 @@ def writing(target: Path, content: str) -> Reply:
     return Reply(calls=(call("write_file", path=str(target), content=content),), chunk_chars=100_000)
 
 
-async def asked(house: House) -> SeenMessage:
+async def asked(house: Harness) -> SeenMessage:
     await house.until(lambda: any(one.buttons for one in house.telegram.list_messages()))
     return next(one for one in house.telegram.list_messages() if one.buttons)
 
 
-async def approve(house: House, question: SeenMessage) -> None:
+async def approve(house: Harness, question: SeenMessage) -> None:
     await house.telegram.press(question.id, question.buttons[0][1])
     await house.until(lambda: house.telegram.list_messages()[-1].text == "Done.")
 
 
-async def test_what_fits_into_a_message_is_in_it_to_the_last_character(house: House, target: Path) -> None:
+async def test_what_fits_into_a_message_is_in_it_to_the_last_character(house: Harness, target: Path) -> None:
     content = "\n".join(f"line {number}" for number in range(300)) + f"\n{HIDDEN}"
     house.model.say(writing(target, content), "Done.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("write it")
         question = await asked(house)
         assert HIDDEN in question.text
@@ -57,23 +57,25 @@ async def test_what_fits_into_a_message_is_in_it_to_the_last_character(house: Ho
     assert target.read_text() == content
 
 
-async def test_what_would_be_written_in_the_project_is_shown_as_it_is_too(house: House) -> None:
+async def test_what_would_be_written_in_the_project_is_shown_as_it_is_too(house: Harness) -> None:
     house.config["approvals"] = {"ask": ["write_file"]}
     house.model.say(writing(Path("notes.txt"), f"one\ntwo\n{HIDDEN}"), "Done.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("write it")
         question = await asked(house)
         assert f"notes.txt?\n  one\n  two\n  {HIDDEN}\n" in question.text
         await approve(house, question)
 
 
-async def test_a_file_that_is_replaced_is_shown_as_a_difference_without_its_secrets(house: House, target: Path) -> None:
+async def test_a_file_that_is_replaced_is_shown_as_a_difference_without_its_secrets(
+    house: Harness, target: Path
+) -> None:
     secret = "sk-live-0123456789abcdef"
     (house.home / ".env").write_text(f"OPENAI_API_KEY={secret}\n")
     (house.home / ".env").chmod(0o600)
     target.write_text(f"host = a\nkey = {secret}\n")
     house.model.say(writing(target, "host = b\n"), "Done.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("write it")
         question = await asked(house)
         assert f"Write {target}?\n(+1 \N{MINUS SIGN}2 lines against the file as it is now)\n" in question.text
@@ -82,10 +84,10 @@ async def test_a_file_that_is_replaced_is_shown_as_a_difference_without_its_secr
     assert target.read_text() == "host = b\n"
 
 
-async def test_a_long_difference_comes_as_a_file_whose_digest_is_in_the_question(house: House, target: Path) -> None:
+async def test_a_long_difference_comes_as_a_file_whose_digest_is_in_the_question(house: Harness, target: Path) -> None:
     target.write_text(LONG)
     house.model.say(writing(target, LONG.replace("line", "row")), "Done.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("write it")
         question = await asked(house)
         sent = house.telegram.file(house.telegram.list_messages()[0].file).decode()
@@ -96,10 +98,10 @@ async def test_a_long_difference_comes_as_a_file_whose_digest_is_in_the_question
     assert target.read_text() == LONG.replace("line", "row")
 
 
-async def test_a_file_that_changes_while_somebody_is_asked_is_left_as_it_is(house: House, target: Path) -> None:
+async def test_a_file_that_changes_while_somebody_is_asked_is_left_as_it_is(house: Harness, target: Path) -> None:
     target.write_text("theirs\n")
     house.model.say(writing(target, "its own\n"), "Done.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("write it")
         question = await asked(house)
         target.write_text("mine\n")
@@ -109,10 +111,10 @@ async def test_a_file_that_changes_while_somebody_is_asked_is_left_as_it_is(hous
 
 
 async def test_what_is_longer_comes_as_a_file_before_the_question_with_the_digest_of_both(
-    house: House, target: Path
+    house: Harness, target: Path
 ) -> None:
     house.model.say(writing(target, LONG), "Done.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("write it")
         question = await asked(house)
         file = house.telegram.list_messages()[0]
@@ -130,11 +132,11 @@ async def test_what_is_longer_comes_as_a_file_before_the_question_with_the_diges
 
 
 async def test_what_nobody_would_see_in_a_file_is_an_escape_there_and_both_digests_are_told(
-    house: House, target: Path
+    house: Harness, target: Path
 ) -> None:
     content = "x = 1\n" * 2_000 + "\tif y: \u202e\x1b[2K pass\n" + "\n" * 500 + HIDDEN
     house.model.say(writing(target, content), "Done.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("write it")
         question = await asked(house)
         sent = house.telegram.file(house.telegram.list_messages()[0].file).decode()
@@ -151,16 +153,16 @@ async def test_what_nobody_would_see_in_a_file_is_an_escape_there_and_both_diges
 
 
 @pytest.mark.parametrize("service", ["discord", "slack"])
-async def test_other_services_get_the_file_too(house: House, target: Path, service: str) -> None:
+async def test_other_services_get_the_file_too(house: Harness, target: Path, service: str) -> None:
     house.model.say(writing(target, LONG), "Done.")
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(DiscordServer() if service == "discord" else SlackServer())
         house.config["gateway"]["platforms"].clear()
         person = "U1001" if service == "slack" else "1001"
-        house.platform(service, {**server.settings, "allowed_users": [person]})
+        house.add_platform(service, {**server.settings, "allowed_users": [person]})
         if service == "slack":
             house.config["gateway"]["platforms"]["slack"]["ping_s"] = 0.2
-        async with house.open():
+        async with house.serve():
             await server.say("write it")
             await house.until(lambda: any(one.buttons for one in server.list_messages()))
             file, question = server.list_messages()
@@ -175,10 +177,10 @@ async def test_other_services_get_the_file_too(house: House, target: Path, servi
     assert target.read_text() == LONG
 
 
-async def test_a_file_that_is_not_taken_is_a_refusal(house: House, target: Path) -> None:
+async def test_a_file_that_is_not_taken_is_a_refusal(house: Harness, target: Path) -> None:
     house.telegram.fault("sendDocument", Refusal(400, words="Bad Request: not this one"))
     house.model.say(writing(target, LONG), "Done.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("write it")
         told, done = await house.said(2)
         assert done.text == "Done."
@@ -189,11 +191,11 @@ async def test_a_file_that_is_not_taken_is_a_refusal(house: House, target: Path)
     assert not target.exists()
 
 
-async def test_without_the_file_several_messages_may_hold_all_of_it(house: House, target: Path) -> None:
+async def test_without_the_file_several_messages_may_hold_all_of_it(house: Harness, target: Path) -> None:
     content = "\n".join(f"line {number}" for number in range(1_000)) + f"\n{HIDDEN}"
     house.telegram.fault("sendDocument", Refusal(400, words="Bad Request: not this one"))
     house.model.say(writing(target, content), "Done.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("write it")
         question = await asked(house)
         shown = "".join(one.text for one in house.telegram.list_messages())
@@ -203,10 +205,10 @@ async def test_without_the_file_several_messages_may_hold_all_of_it(house: House
     assert target.read_text() == content
 
 
-async def test_nothing_can_be_answered_before_the_file_is_there(house: House, target: Path) -> None:
+async def test_nothing_can_be_answered_before_the_file_is_there(house: Harness, target: Path) -> None:
     house.telegram.fault("sendDocument", Refusal(429, retry_after_s=1.0))
     house.model.say(writing(target, LONG), "Done.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("write it")
         await house.until(lambda: len(house.telegram.calls("sendDocument")) == 1)
         await house.telegram.say("/approve")
@@ -219,10 +221,10 @@ async def test_nothing_can_be_answered_before_the_file_is_there(house: House, ta
 
 
 async def test_what_a_dead_process_has_not_asked_yet_is_not_asked_and_what_it_has_asked_is_closed(
-    house: House,
+    house: Harness,
 ) -> None:
     house.model.say("Hello.", "Again.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("hi")
         await house.said(1)
         session = await house.session_of("agent:main:telegram:dm:1001")
@@ -238,7 +240,7 @@ async def test_what_a_dead_process_has_not_asked_yet_is_not_asked_and_what_it_ha
         assert asked is not None
         await store.outbox.start(asked.id)
         await store.outbox.mark_sent(asked.id, house.telegram.list_messages()[0].id)
-    async with house.open():
+    async with house.serve():
         await house.until(lambda: "no longer open" in house.telegram.list_messages()[0].text)
         await house.telegram.say("still there?")
         await house.until(lambda: house.telegram.list_messages()[-1].text == "Again.")
@@ -246,9 +248,9 @@ async def test_what_a_dead_process_has_not_asked_yet_is_not_asked_and_what_it_ha
         assert texts == ["May that run?\n\nThis question is no longer open.", "Again."]
 
 
-async def test_what_is_too_long_for_anybody_to_read_is_not_done(house: House, target: Path) -> None:
+async def test_what_is_too_long_for_anybody_to_read_is_not_done(house: Harness, target: Path) -> None:
     house.model.say(writing(target, "x" * 1_000_000 + HIDDEN), "Refused.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("write it")
         await house.said(1)
         assert [one.text for one in house.telegram.list_messages()] == ["Refused."]

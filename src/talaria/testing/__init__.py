@@ -17,6 +17,7 @@ __all__ = [
     "DiskRecorder",
     "Failure",
     "Faults",
+    "Harness",
     "LostAnswer",
     "ManualClock",
     "ModelServer",
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         crashing_store,
         moments,
     )
+    from talaria.testing.harness import Harness
     from talaria.testing.manual_clock import ManualClock
     from talaria.testing.patience import PATIENCE_S
     from talaria.testing.powercut import Disk, DiskRecorder
@@ -57,6 +59,7 @@ _HOMES = {
         *("CrashPoints", "CrashingPlatform", "CrashingProvider", "Moment", "World"),
         *("crashing_store", "moments"),
     ),
+    "harness": ("Harness",),
     "manual_clock": ("ManualClock",),
     "patience": ("PATIENCE_S",),
     "powercut": ("Disk", "DiskRecorder"),

@@ -14,12 +14,16 @@ from talaria.app.build import Application, OpenStore, open_application
 from talaria.app.gateway_app import GatewayApp, open_gateway_app
 from talaria.app.settings import Settings
 from talaria.config.load import decode
+from talaria.config.paths import secrets_file
+from talaria.config.secrets import environment as read_environment
+from talaria.config.secrets import find_secrets
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.entries import Entry, MessageAdded, TurnOrigin
 from talaria.core.errors import BadConfig
 from talaria.core.events import Event, Notice
 from talaria.core.ids import SessionId
 from talaria.core.messages import Message, user
+from talaria.core.redaction import Redactor
 from talaria.providers.base import Provider
 from talaria.providers.upstream import Upstream
 from talaria.runtime.session import LiveSession
@@ -63,7 +67,7 @@ class Harness:
         """`model_server`, `telegram`: servers that are running. Without one, and unless `config` names a model, a model
         server is started. `tools`: None means the builtin ones."""
         self.home = folder / "home"
-        self.project = folder / "project"
+        self._folder = folder
         self.model = model_server or ModelServer()
         self.clock = clock or ManualClock(auto=True)
         self.gateway_clock: Clock = SystemClock()
@@ -75,14 +79,17 @@ class Harness:
         self._telegram = telegram
         self._tools = None if tools is None else [one if isinstance(one, Tool) else tool(one) for one in tools]
         self._starts_model = model_server is None and "model" not in config
-        self._open_store = store
+        self.open_store = store
+        self.gateway: GatewayApp | None = None
+        """As `serve` has opened it."""
+        self.silent_platform = ""
+        """One that is connected before anything is heard from it."""
         self._stack = AsyncExitStack()
         self._app: Application | None = None
         self._live: LiveSession | None = None
 
     async def __aenter__(self) -> Self:
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.project.mkdir(exist_ok=True)
         if self._starts_model:
             self._stack.enter_context(self.model)
         if "model" not in self.config:
@@ -96,20 +103,32 @@ class Harness:
         await self._stack.aclose()
 
     def settings(self) -> Settings:
-        return Settings(self.home, decode(self.config, self.home / "config.yaml"), self.environment)
+        """`config` as if it were in config.yaml, with what `.env` in the home says."""
+        config = decode(self.config, self.home / "config.yaml")
+        environment = read_environment(secrets_file(self.home), self.environment)
+        return Settings(self.home, config, environment, Redactor(find_secrets(environment, config)))
 
     async def open(self) -> Application:
         """The application, which stays open until the harness ends. `ask` opens it by itself."""
         if self._app is None:
             self._app = await self._stack.enter_async_context(
                 open_application(
-                    self.settings(), tools=self._tools, kind="test", clock=self.clock, open_store=self._open_store
+                    self.settings(), tools=self._tools, kind="test", clock=self.clock, open_store=self.open_store
                 )
             )
         return self._app
 
     @property
+    def project(self) -> Path:
+        """Where its conversations work."""
+        project = self._folder / "project"
+        project.mkdir(exist_ok=True)
+        return project
+
+    @property
     def app(self) -> Application:
+        if self.gateway is not None:
+            return self.gateway.app
         if self._app is None:
             raise RuntimeError("Nothing is open: call `open` or `ask`, or use `serve`.")
         return self._app
@@ -180,11 +199,11 @@ class Harness:
     async def serve(self) -> AsyncGenerator[GatewayApp]:
         """A gateway in this process, connected, until the end of the block, which drains it."""
         async with open_gateway_app(
-            self.settings(), clock=self.gateway_clock, open_store=self._open_store
+            self.settings(), clock=self.gateway_clock, open_store=self.open_store
         ) as gateway_app:
             if gateway_app.problems:
                 raise BadConfig(" ".join(gateway_app.problems.values()))
-            self._app = gateway_app.app
+            self.gateway = gateway_app
             running = asyncio.create_task(gateway_app.gateway.run())
             try:
                 await self.until(lambda: self._is_connected(gateway_app))
@@ -196,7 +215,8 @@ class Harness:
 
     def _is_connected(self, gateway_app: GatewayApp) -> bool:
         health = gateway_app.gateway.health
-        return len(health) == len(self.config["gateway"]["platforms"]) and all(one.heard_at for one in health)
+        is_heard = (one.heard_at or (one.name == self.silent_platform and one.state == "connected") for one in health)
+        return len(health) == len(self.config["gateway"]["platforms"]) and all(is_heard)
 
     async def until(self, holds: Callable[[], bool | Awaitable[bool]]) -> None:
         async with asyncio.timeout(PATIENCE_S):

@@ -14,8 +14,8 @@ import aiohttp
 import msgspec
 import pytest
 from aiohttp import web
+from tests.gateways import gateway_harness
 from tests.ports import reserved_port
-from tests.scenarios.gateway.house import OWNER, House
 from tests.servers.discord_server import DiscordServer
 from tests.servers.slack_server import SlackServer
 
@@ -26,6 +26,7 @@ from talaria.gateway.service import Gateway
 from talaria.platforms.webhook import config
 from talaria.store.chat_ports import OutboxRow, OutboxState
 from talaria.testing import ModelServer
+from talaria.testing.harness import OWNER, Harness
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import Fault, LostAnswer, Refusal, SeenMessage, Slow
 from talaria.testing.servers.telegram_server import TelegramServer
@@ -206,7 +207,7 @@ CHATS = (TELEGRAM, DISCORD, SLACK)
 class Stage:
     """Inside `staged`."""
 
-    def __init__(self, place: Place, service: Any, house: House, elsewhere: Any) -> None:
+    def __init__(self, place: Place, service: Any, house: Harness, elsewhere: Any) -> None:
         self.place = place
         self.service = service
         self.house = house
@@ -218,10 +219,12 @@ class Stage:
     @asynccontextmanager
     async def begun(self) -> AsyncGenerator[Gateway]:
         """It may not be connected yet. Leaving drains."""
-        self.house.options["clock"] = self.clock
-        async with open_gateway_app(self.house.settings(), **self.house.options) as board:
+        self.house.gateway_clock = self.clock
+        async with open_gateway_app(
+            self.house.settings(), clock=self.house.gateway_clock, open_store=self.house.open_store
+        ) as board:
             assert not board.problems
-            self.board = self.house.board = board
+            self.board = self.house.gateway = board
             running = asyncio.create_task(board.gateway.run())
             try:
                 yield board.gateway
@@ -324,16 +327,15 @@ async def staged(place: Place, folder: Path) -> AsyncGenerator[Stage]:
         model = stack.enter_context(ModelServer())
         service = await stack.enter_async_context(place.serve())
         other = await stack.enter_async_context(DiscordServer() if place.platform == "telegram" else TelegramServer())
-        home = folder / "home"
-        home.mkdir()
-        house = House(home, model, other if isinstance(other, TelegramServer) else service)
+        telegram = other if isinstance(other, TelegramServer) else service
+        house = await stack.enter_async_context(gateway_harness(folder, model, telegram))
         house.config["gateway"]["platforms"].clear()
         more = webhook_at(stack.enter_context(reserved_port())) if place is HOOKED else place.settings
         people = list(dict.fromkeys(map(place.person, PEOPLE)))
-        house.platform(place.platform, {**service.settings, **more, "allowed_users": people})
+        house.add_platform(place.platform, {**service.settings, **more, "allowed_users": people})
         if isinstance(other, TelegramServer):
             other.group(OWNER)
-            house.platform("telegram", {**other.settings, "allowed_users": [OWNER], "home_channel": OWNER})
+            house.add_platform("telegram", {**other.settings, "allowed_users": [OWNER], "home_channel": OWNER})
         else:
-            house.platform("discord", {**other.settings, "allowed_users": [OWNER], "home_channel": other.dm()})
+            house.add_platform("discord", {**other.settings, "allowed_users": [OWNER], "home_channel": other.dm()})
         yield Stage(place, service, house, other)

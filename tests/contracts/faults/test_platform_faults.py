@@ -314,7 +314,7 @@ async def test_a_pause_holds_for_what_is_about_to_be_sent(stage: Stage, monkeypa
             monkeypatch.setattr(store, "outbox", hesitant[0])
             yield store
 
-    stage.house.options["open_store"] = opened
+    stage.house.open_store = opened
     stage.fault("send", Refusal(429, 20))
     stage.model.say(ONE, "Two.")
     async with stage.open():

@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 import pytest
 from tests.contracts.pool.travelling import TravellingClock
 from tests.scenarios.gateway.conftest import house, run_folder
-from tests.scenarios.gateway.house import OWNER, House
 
 from talaria.app.build import Application, open_application
 from talaria.core.ids import SessionId
@@ -15,6 +14,7 @@ from talaria.gateway.handoff_receiver import EVERY_S
 from talaria.runtime.handoff import hand_off
 from talaria.store.chat_ports import HandoffState
 from talaria.testing import Reply
+from talaria.testing.harness import OWNER, Harness
 
 __all__ = ["house", "run_folder"]
 
@@ -24,7 +24,7 @@ FORUM = "-100500"
 class Terminal:
     """Where a conversation begins that goes over to a chat."""
 
-    def __init__(self, app: Application, house: House, clock: TravellingClock) -> None:
+    def __init__(self, app: Application, house: Harness, clock: TravellingClock) -> None:
         self.app = app
         self.house = house
         self.clock = clock
@@ -62,24 +62,24 @@ class Terminal:
 
 
 @pytest.fixture
-async def terminal(house: House) -> AsyncIterator[Terminal]:
+async def terminal(house: Harness) -> AsyncIterator[Terminal]:
     clock = TravellingClock()
-    house.options = {"clock": clock}
+    house.gateway_clock = clock
     async with AsyncExitStack() as stack:
         app = await stack.enter_async_context(open_application(house.settings(), tools=(), clock=clock))
         yield Terminal(app, house, clock)
 
 
 @pytest.fixture
-def in_forum(house: House) -> None:
+def in_forum(house: Harness) -> None:
     """The home channel is a group with topics."""
     house.telegram.group(FORUM, is_forum=True)
     allowed = {"allowed_users": [OWNER, "1002"], "allowed_chats": [FORUM], "require_mention": False}
-    house.platform("telegram", {**house.telegram.settings, **allowed, "home_channel": FORUM})
+    house.add_platform("telegram", {**house.telegram.settings, **allowed, "home_channel": FORUM})
 
 
 @pytest.fixture
-def in_chat(house: House) -> None:
+def in_chat(house: Harness) -> None:
     """The home channel is the chat of one person, who has spoken there before."""
     house.telegram.list_messages(user=OWNER)
-    house.platform("telegram", {**house.telegram.settings, "allowed_users": [OWNER], "home_channel": OWNER})
+    house.add_platform("telegram", {**house.telegram.settings, "allowed_users": [OWNER], "home_channel": OWNER})

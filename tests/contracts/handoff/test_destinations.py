@@ -9,11 +9,11 @@ import pytest
 from tests.contracts.handoff.conftest import FORUM, Terminal
 from tests.contracts.pool.travelling import TravellingClock
 from tests.scenarios.gateway.conftest import house, run_folder
-from tests.scenarios.gateway.house import OWNER, House
 from tests.servers.discord_server import DiscordServer
 from tests.servers.slack_server import SlackServer
 
 from talaria.app.build import open_application
+from talaria.testing.harness import OWNER, Harness
 from talaria.testing.servers.chat_service import ChatService, Refusal
 
 __all__ = ["house", "run_folder"]
@@ -101,7 +101,7 @@ SERVERS: dict[str, Callable[[], Any]] = {"discord": DiscordServer, "slack": Slac
 
 
 class Scene(msgspec.Struct):
-    house: House
+    house: Harness
     terminal: Terminal
     service: ChatService
     home: Home
@@ -122,16 +122,16 @@ class Scene(msgspec.Struct):
         people = {"allowed_users": [home.owner], "allowed_chats": list(home.allowed_chats), "require_mention": False}
         quick = {"ping_s": 0.2} if home.platform == "slack" else {}
         self.house.config["gateway"]["platforms"].clear()
-        self.house.platform(home.platform, {**service.settings, **people, **quick, "home_channel": chat})
+        self.house.add_platform(home.platform, {**service.settings, **people, **quick, "home_channel": chat})
         for method in home.refused:
             service.fault(method, Refusal(403))
         return chat
 
 
 @pytest.fixture
-async def scene(house: House, home: Home) -> AsyncIterator[Scene]:
+async def scene(house: Harness, home: Home) -> AsyncIterator[Scene]:
     clock = TravellingClock()
-    house.options = {"clock": clock}
+    house.gateway_clock = clock
     async with AsyncExitStack() as stack:
         service: ChatService = house.telegram
         if home.platform != "telegram":
@@ -147,7 +147,7 @@ async def scene(house: House, home: Home) -> AsyncIterator[Scene]:
 async def test_the_next_message_continues_the_conversation(scene: Scene) -> None:
     home, house, service = scene.home, scene.house, scene.service
     chat = await scene.settle_in()
-    async with house.open():
+    async with house.serve():
         session = await scene.terminal.talk()
         house.model.say("We spoke of the cat.", "White.")
         assert (await scene.terminal.request(session, home.platform)).error is None
@@ -170,8 +170,8 @@ async def test_the_next_message_continues_the_conversation(scene: Scene) -> None
 async def test_in_a_group_where_all_have_their_own_it_goes_to_whoever_chose_it(scene: Scene) -> None:
     house = scene.house
     people = {"allowed_users": [OWNER, "1002"], "allowed_chats": [GROUP], "require_mention": False}
-    house.platform("telegram", {**house.telegram.settings, **people})
-    async with house.open():
+    house.add_platform("telegram", {**house.telegram.settings, **people})
+    async with house.serve():
         house.model.say("Of my own.")
         await house.telegram.say("hello", chat=GROUP, user="1002")
         await house.said(1, chat=GROUP)
@@ -195,9 +195,9 @@ async def test_if_nobody_chose_it_it_goes_to_the_admins(scene: Scene, admins: tu
     if not admins:
         people["allow_all_users"] = True
     there = {"allowed_chats": [GROUP], "require_mention": False, "home_channel": GROUP}
-    house.platform("telegram", {**house.telegram.settings, **people, **there})
+    house.add_platform("telegram", {**house.telegram.settings, **people, **there})
     house.telegram.group(GROUP)
-    async with house.open():
+    async with house.serve():
         session = await scene.terminal.talk()
         house.model.say("We spoke of the cat.", "To one.", "To the other.")
         ended = await scene.terminal.request(session)
@@ -216,7 +216,7 @@ async def test_if_nobody_chose_it_it_goes_to_the_admins(scene: Scene, admins: tu
 async def test_in_a_group_with_one_conversation_for_all_it_is_everybodys(scene: Scene) -> None:
     await scene.settle_in()
     scene.house.config["gateway"]["group_sessions_per_user"] = False
-    async with scene.house.open():
+    async with scene.house.serve():
         session = await scene.terminal.talk()
         scene.house.model.say("We spoke of the cat.")
         assert (await scene.terminal.request(session)).state == "completed"

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from tests.contracts.handoff.conftest import FORUM, Terminal
-from tests.scenarios.gateway.house import OWNER, House
 from tests.waiting import until
 
 from talaria.app.build import open_application
@@ -22,6 +21,7 @@ from talaria.runtime.handoff import GIVEN_UP, NOBODY, HandoffFailed, hand_off
 from talaria.store.base import NewSession, Store
 from talaria.store.chat_ports import HandoffState
 from talaria.store.memory import MemoryStore
+from talaria.testing.harness import OWNER, Harness
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import Refusal
@@ -64,7 +64,7 @@ async def test_the_terminal_waits_a_minute_and_then_takes_the_request_back() -> 
 @pytest.mark.clause("H-14")
 async def test_it_is_refused_while_a_turn_of_it_runs_anywhere(terminal: Terminal) -> None:
     house = terminal.house
-    async with house.open():
+    async with house.serve():
         house.model.say(Reply("Done.", faults=Faults(first_byte_delay_s=0.3)))
         await house.telegram.say("think long")
         await asyncio.to_thread(house.model.wait_for_requests, 1)
@@ -88,9 +88,9 @@ async def test_a_platform_that_cannot_take_it_is_refused_at_once(
 
 
 @pytest.mark.clause("H-14")
-async def test_a_platform_that_is_turned_off_is_refused_at_once(house: House) -> None:
+async def test_a_platform_that_is_turned_off_is_refused_at_once(house: Harness) -> None:
     off = {**house.telegram.settings, "allowed_users": [OWNER], "home_channel": OWNER, "enabled": False}
-    house.platform("telegram", off)
+    house.add_platform("telegram", off)
     async with open_application(house.settings(), tools=()) as app:
         with pytest.raises(BadInput, match="telegram is turned off"):
             await app.check_handoff("telegram")
@@ -184,7 +184,7 @@ async def test_the_gateway_looks_after_five_seconds_and_then_every_two(tmp_path:
 @pytest.mark.clause("H-X4")
 async def test_it_is_greeted_in_the_home_chat_by_a_real_turn_that_knows_everything(terminal: Terminal) -> None:
     house = terminal.house
-    async with house.open() as board:
+    async with house.serve() as board:
         session = await terminal.talk()
         house.model.say("We spoke of the cat.", "White.")
         handing = asyncio.create_task(terminal.hand_off(session))
@@ -214,7 +214,7 @@ async def test_it_is_greeted_in_the_home_chat_by_a_real_turn_that_knows_everythi
 @pytest.mark.clause("H-X4")
 async def test_where_the_platform_has_threads_it_gets_one_that_everybody_there_shares(terminal: Terminal) -> None:
     house = terminal.house
-    async with house.open():
+    async with house.serve():
         session = await terminal.talk()
         await terminal.app.store.sessions.rename(session, "About cats")
         house.model.say("We spoke of the cat.", "White.", "Still white.")
@@ -238,7 +238,7 @@ async def test_where_the_platform_has_threads_it_gets_one_that_everybody_there_s
 async def test_a_thread_that_cannot_be_made_is_done_without(terminal: Terminal, status: int) -> None:
     house = terminal.house
     house.telegram.fault("createForumTopic", Refusal(status))
-    async with house.open():
+    async with house.serve():
         session = await terminal.talk()
         house.model.say("We spoke of the cat.")
         assert (await terminal.request(session)).state == "completed"
@@ -250,7 +250,7 @@ async def test_a_thread_that_cannot_be_made_is_done_without(terminal: Terminal, 
 @pytest.mark.clause("H-X4")
 async def test_a_title_less_conversation_lends_its_thread_a_bit_of_its_id(terminal: Terminal, in_forum: None) -> None:
     house = terminal.house
-    async with house.open():
+    async with house.serve():
         session = await terminal.talk("20260101_120000_abcdef")
         house.model.say("Here.")
         await terminal.request(session)
@@ -260,7 +260,7 @@ async def test_a_title_less_conversation_lends_its_thread_a_bit_of_its_id(termin
 @pytest.mark.clause("H-X4")
 async def test_the_home_channel_is_where_an_admin_says(terminal: Terminal) -> None:
     house = terminal.house
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("/sethome")
         await house.said(1)
         await terminal.app.check_handoff("telegram")
@@ -273,7 +273,7 @@ async def test_the_home_channel_is_where_an_admin_says(terminal: Terminal) -> No
 @pytest.mark.usefixtures("in_chat")
 @pytest.mark.clause("H-X5")
 async def test_a_greeting_that_is_not_sent_is_a_success(terminal: Terminal) -> None:
-    async with terminal.house.open():
+    async with terminal.house.serve():
         session = await terminal.talk()
         terminal.house.model.say("[SILENT]")
         assert await terminal.request(session) == HandoffState("completed", "telegram", None)
@@ -284,7 +284,7 @@ async def test_a_greeting_that_is_not_sent_is_a_success(terminal: Terminal) -> N
 @pytest.mark.clause("H-X5")
 async def test_one_that_comes_a_second_time_knows_what_was_said_at_the_terminal_meanwhile(terminal: Terminal) -> None:
     house = terminal.house
-    async with house.open():
+    async with house.serve():
         session = await terminal.talk()
         house.model.say("First.")
         await terminal.request(session)
@@ -302,7 +302,7 @@ async def test_one_that_comes_a_second_time_knows_what_was_said_at_the_terminal_
     [("discord", "discord is not connected."), ("telegram", "telegram has no home channel")],
 )
 async def test_why_it_failed_is_kept(terminal: Terminal, platform: str, reason: str) -> None:
-    async with terminal.house.open():
+    async with terminal.house.serve():
         session = await terminal.talk()
         ended = await terminal.request(session, platform)
         assert ended.state == "failed"
@@ -317,7 +317,7 @@ async def test_a_greeting_that_fails_fails_the_handoff_and_the_chat_is_about_wha
     terminal: Terminal, broken: str
 ) -> None:
     house = terminal.house
-    async with house.open():
+    async with house.serve():
         house.model.say("Of my own.")
         await house.telegram.say("hello")
         await house.said(1)
@@ -346,7 +346,7 @@ async def test_one_that_a_crash_left_running_is_taken_up_by_the_next_gateway(ter
     await terminal.app.store.handoffs.request(session, "telegram")
     await terminal.app.store.handoffs.claim(session)
     house.model.say("Here.")
-    async with house.open():
+    async with house.serve():
         assert (await terminal.ended(session)).state == "completed"
         assert [one.text for one in await house.said(1, chat=FORUM)] == ["Here."]
         assert len(house.telegram.calls("createForumTopic")) == 1
@@ -358,7 +358,7 @@ async def test_one_that_a_crash_left_running_is_taken_up_by_the_next_gateway(ter
 @pytest.mark.usefixtures("in_chat")
 async def test_chat_and_terminal_go_on_with_one_conversation_one_at_a_time(terminal: Terminal) -> None:
     house = terminal.house
-    async with house.open():
+    async with house.serve():
         session = await terminal.talk()
         house.model.say("Here.")
         await terminal.request(session)

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from tests.contracts.handoff.conftest import FORUM, Terminal, house, in_chat, in_forum, run_folder, terminal
-from tests.scenarios.gateway.house import OWNER
 from tests.security.chats import logged
 
 from talaria.app.gateway_app import load_wanted
@@ -21,6 +20,7 @@ from talaria.platforms.base import Address, ChatInfo, Platform, Sender
 from talaria.runtime.handoff import TOO_SLOW, HandoffFailed
 from talaria.runtime.transcript import without_undone
 from talaria.store.chat_ports import HandoffState
+from talaria.testing.harness import OWNER
 from talaria.testing.servers.chat_service import Refusal, Slow
 from talaria.testing.servers.scripted_replies import Failure, Faults, Reply
 
@@ -58,7 +58,7 @@ async def test_a_chat_that_was_never_used_is_unbound_and_the_transcript_is_as_be
     terminal: Terminal, broken: str
 ) -> None:
     house = terminal.house
-    async with house.open():
+    async with house.serve():
         session = await terminal.talk()
         house.model.say(Failure(400) if broken == "model" else "never seen")
         if broken == "platform":
@@ -78,7 +78,7 @@ async def test_a_chat_that_was_never_used_is_unbound_and_the_transcript_is_as_be
 @pytest.mark.clause("H-19")
 async def test_a_retry_after_a_failed_delivery_is_heard(terminal: Terminal) -> None:
     house = terminal.house
-    async with house.open():
+    async with house.serve():
         session = await terminal.talk()
         house.model.say("never seen", "We spoke of the cat.")
         house.telegram.fault("sendMessage", BLOCKED)
@@ -93,7 +93,7 @@ async def test_a_retry_after_a_failed_delivery_is_heard(terminal: Terminal) -> N
 @pytest.mark.clause("H-19")
 async def test_a_second_handoff_with_no_message_in_between_is_heard(terminal: Terminal) -> None:
     house = terminal.house
-    async with house.open():
+    async with house.serve():
         session = await terminal.talk()
         house.model.say("First.", "Second.")
         for _ in range(2):
@@ -106,8 +106,8 @@ async def test_a_second_handoff_with_no_message_in_between_is_heard(terminal: Te
 async def test_after_the_home_channel_has_moved_it_is_heard_there(terminal: Terminal) -> None:
     house = terminal.house
     settings = {**house.telegram.settings, "allowed_users": [OWNER], "home_channel": OWNER, "allowed_chats": ["-4002"]}
-    house.platform("telegram", settings)
-    async with house.open():
+    house.add_platform("telegram", settings)
+    async with house.serve():
         session = await terminal.talk()
         house.model.say("In the chat.", "In the group.", "White.")
         await terminal.request(session)
@@ -125,7 +125,7 @@ async def test_after_the_home_channel_has_moved_it_is_heard_there(terminal: Term
 @pytest.mark.clause("H-17")
 async def test_a_second_handoff_uses_the_thread_of_the_first(terminal: Terminal) -> None:
     house = terminal.house
-    async with house.open():
+    async with house.serve():
         session = await terminal.talk()
         house.model.say("First.", "Second.")
         for _ in range(2):
@@ -140,7 +140,7 @@ async def test_a_second_handoff_uses_the_thread_of_the_first(terminal: Terminal)
 @pytest.mark.clause("H-15")
 async def test_one_that_is_taken_but_too_slow_is_undone_and_the_terminal_says_so(terminal: Terminal) -> None:
     house, clock = terminal.house, terminal.clock
-    async with house.open():
+    async with house.serve():
         session = await terminal.talk()
         house.model.say(Reply("never seen", faults=Faults(hang=True)))
         handing = asyncio.create_task(terminal.hand_off(session))
@@ -169,7 +169,7 @@ async def test_one_that_is_taken_but_too_slow_is_undone_and_the_terminal_says_so
 async def test_a_greeting_that_was_sent_too_late_is_taken_back(terminal: Terminal) -> None:
     """The terminal gives up in the moment in which the answer is on its way."""
     house = terminal.house
-    async with house.open():
+    async with house.serve():
         session = await terminal.talk()
         house.model.say("Here.")
         house.telegram.fault("sendMessage", Slow(0.5))
@@ -190,11 +190,11 @@ async def test_a_greeting_that_was_sent_too_late_is_taken_back(terminal: Termina
 async def test_what_a_dead_gateway_left_of_one_that_failed_is_undone_by_the_next(terminal: Terminal) -> None:
     house = terminal.house
     house.config["gateway"]["drain_s"] = 0.05
-    async with house.open():
+    async with house.serve():
         session = await hanging(terminal)
     assert (await terminal.state(session)).state == "running"
     assert await terminal.app.store.handoffs.fail(session, TOO_SLOW)
-    async with house.open():
+    async with house.serve():
 
         async def is_undone() -> bool:
             terminal.clock.advance(EVERY_S)
@@ -209,11 +209,11 @@ async def test_what_a_dead_gateway_left_of_one_that_failed_is_undone_by_the_next
 async def test_one_that_is_greeting_when_the_gateway_stops_goes_on_at_the_next_start(terminal: Terminal) -> None:
     house = terminal.house
     house.config["gateway"]["drain_s"] = 0.05
-    async with house.open():
+    async with house.serve():
         session = await hanging(terminal)
     assert (await terminal.state(session)).state == "running"
     house.model.say("Here.")
-    async with house.open():
+    async with house.serve():
         assert (await terminal.ended(session)).state == "completed"
         assert [one.text for one in await house.said(1)] == ["Here."]
     texts = without_date(await said(terminal, session))
@@ -224,7 +224,7 @@ async def test_one_that_is_greeting_when_the_gateway_stops_goes_on_at_the_next_s
 @pytest.mark.clause("H-16")
 async def test_a_slow_one_does_not_hold_up_another(terminal: Terminal) -> None:
     house = terminal.house
-    async with house.open():
+    async with house.serve():
         slow, quick = await terminal.talk("s1"), await terminal.talk("s2", "the dog is black")
         house.model.say(Reply("never seen", faults=Faults(hang=True)), "About the dog.")
         await house.store.handoffs.request(slow, "telegram")
@@ -240,7 +240,7 @@ async def test_a_slow_one_does_not_hold_up_another(terminal: Terminal) -> None:
 @pytest.mark.clause("C-X8")
 async def test_the_live_session_of_the_gateway_makes_way_for_a_new_one(terminal: Terminal) -> None:
     house = terminal.house
-    async with house.open() as board:
+    async with house.serve() as board:
         session = await terminal.talk()
         house.model.say("First.", "Second.")
         await terminal.request(session)
@@ -271,7 +271,7 @@ class _Odd:
 @pytest.mark.clause("H-16")
 async def test_any_exception_ends_it_as_failed_and_the_gateway_goes_on(terminal: Terminal) -> None:
     house = terminal.house
-    async with house.open() as board:
+    async with house.serve() as board:
         (door,) = load_wanted(board.app.settings, terminal.clock).specs
 
         @asynccontextmanager
@@ -302,7 +302,7 @@ async def test_a_thread_that_was_made_before_a_crash_is_used(terminal: Terminal)
     await handoffs.claim(session)
     await handoffs.bind(session, [f"agent:main:telegram:thread:{FORUM}:7"], f"telegram:{FORUM}:7")
     house.model.say("Here.")
-    async with house.open():
+    async with house.serve():
         assert (await terminal.ended(session)).state == "completed"
         assert [(one.text, one.thread) for one in await house.said(1, chat=FORUM)] == [("Here.", "7")]
     assert not house.telegram.calls("createForumTopic")
@@ -313,7 +313,7 @@ async def test_a_thread_that_was_made_before_a_crash_is_used(terminal: Terminal)
 async def test_one_that_was_greeted_before_a_crash_is_not_greeted_again(terminal: Terminal) -> None:
     house = terminal.house
     house.config["gateway"]["drain_s"] = 0.05
-    async with house.open():
+    async with house.serve():
         session = await terminal.talk()
         house.model.say("Here.")
         house.telegram.fault("sendMessage", *[Refusal(502)] * 50)
@@ -322,7 +322,7 @@ async def test_one_that_was_greeted_before_a_crash_is_not_greeted_again(terminal
         await house.until(lambda: bool(house.telegram.calls("sendMessage")))
     assert (await terminal.state(session)).state == "running"
     house.telegram.forget_faults()
-    async with house.open():
+    async with house.serve():
         assert (await terminal.ended(session)).state == "completed"
         assert "Here." in (await house.said(1))[-1].text
     assert len(house.model.requests) == 2
@@ -332,7 +332,7 @@ async def test_one_that_was_greeted_before_a_crash_is_not_greeted_again(terminal
 async def test_each_handoff_and_its_greeting_are_a_line_in_the_log(terminal: Terminal) -> None:
     house = terminal.house
     with logged(house.home, Redactor()):
-        async with house.open():
+        async with house.serve():
             session = await terminal.talk()
             house.model.say("Here.", Failure(400, {"error": {"message": "no such cat"}}))
             await terminal.request(session)

@@ -9,7 +9,6 @@ import pytest
 from tests.port_proxies import InboxProxy, StoreProxy
 from tests.scenarios.gateway.conftest import house as gateway_house
 from tests.scenarios.gateway.conftest import run_folder
-from tests.scenarios.gateway.house import OWNER, House
 from tests.waiting import until
 
 from talaria.app.build import open_application, open_store
@@ -24,6 +23,7 @@ from talaria.store.base import Store
 from talaria.store.chat_ports import Inbox, Outgoing
 from talaria.store.memory import MemoryStore
 from talaria.testing import Reply
+from talaria.testing.harness import OWNER, Harness
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import Slow
@@ -36,13 +36,13 @@ GROUP, OTHER = "-100777", "1002"
 
 
 @pytest.fixture
-def gateway(gateway_house: House) -> House:
+def gateway(gateway_house: Harness) -> Harness:
     return gateway_house
 
 
-async def live_in(house: House, key: str = KEY) -> LiveSession:
-    assert house.board is not None
-    live = house.board.gateway.pool.find(await house.session_of(key))
+async def live_in(house: Harness, key: str = KEY) -> LiveSession:
+    assert house.gateway is not None
+    live = house.gateway.gateway.pool.find(await house.session_of(key))
     assert live is not None
     return live
 
@@ -53,9 +53,9 @@ async def until_idle(live: LiveSession) -> None:
 
 
 @pytest.mark.clause("C-07")
-async def test_the_messages_of_a_chat_share_a_live_session(gateway: House) -> None:
+async def test_the_messages_of_a_chat_share_a_live_session(gateway: Harness) -> None:
     gateway.model.say("One.", "Two.")
-    async with gateway.open():
+    async with gateway.serve():
         await gateway.telegram.say("first")
         await gateway.said(1)
         live = await live_in(gateway)
@@ -65,9 +65,9 @@ async def test_the_messages_of_a_chat_share_a_live_session(gateway: House) -> No
 
 
 @pytest.mark.clause("C-X4")
-async def test_what_may_differ_from_turn_to_turn_is_read_anew_and_the_live_session_stays(gateway: House) -> None:
+async def test_what_may_differ_from_turn_to_turn_is_read_anew_and_the_live_session_stays(gateway: Harness) -> None:
     gateway.model.say("One.", "Two.", "Three.")
-    async with gateway.open() as board:
+    async with gateway.serve() as board:
         await gateway.telegram.say("first")
         await gateway.said(1)
         live = await live_in(gateway)
@@ -87,9 +87,9 @@ async def test_what_may_differ_from_turn_to_turn_is_read_anew_and_the_live_sessi
 
 
 @pytest.mark.clause("C-X8")
-async def test_another_conversation_leaves_the_live_session_and_a_turn_taken_back_does_not(gateway: House) -> None:
+async def test_another_conversation_leaves_the_live_session_and_a_turn_taken_back_does_not(gateway: Harness) -> None:
     gateway.model.say("One.", "Two.", "Three.")
-    async with gateway.open() as board:
+    async with gateway.serve() as board:
         await gateway.telegram.say("the cat is white")
         await gateway.said(1)
         first = await live_in(gateway)
@@ -112,11 +112,11 @@ async def test_another_conversation_leaves_the_live_session_and_a_turn_taken_bac
 
 
 @pytest.mark.clause("C-28")
-async def test_who_speaks_next_may_be_somebody_else_while_a_turn_still_runs(gateway: House) -> None:
+async def test_who_speaks_next_may_be_somebody_else_while_a_turn_still_runs(gateway: Harness) -> None:
     allowed = {"allowed_users": [OWNER, OTHER], "allowed_chats": [GROUP], "require_mention": False}
-    gateway.platform("telegram", {**gateway.telegram.settings, **allowed})
+    gateway.add_platform("telegram", {**gateway.telegram.settings, **allowed})
     gateway.model.say(Reply("First.", faults=Faults(first_byte_delay_s=0.3)), "Second.")
-    async with gateway.open():
+    async with gateway.serve():
         await gateway.telegram.say("one", chat=GROUP, thread="7")
         await asyncio.to_thread(gateway.model.wait_for_requests, 1)
         await gateway.telegram.say("two", chat=GROUP, thread="7", user=OTHER)
@@ -124,9 +124,9 @@ async def test_who_speaks_next_may_be_somebody_else_while_a_turn_still_runs(gate
 
 
 @pytest.mark.clause("C-28")
-async def test_a_conversation_is_free_for_others_after_it_was_stopped(gateway: House) -> None:
+async def test_a_conversation_is_free_for_others_after_it_was_stopped(gateway: Harness) -> None:
     gateway.model.say(Reply(faults=Faults(hang=True)), "At the terminal.")
-    async with gateway.open() as board:
+    async with gateway.serve() as board:
         await gateway.telegram.say("go")
         await asyncio.to_thread(gateway.model.wait_for_requests, 1)
         live = await live_in(gateway)
@@ -153,7 +153,9 @@ class SlowInbox(InboxProxy):
 
 
 @pytest.mark.clause("C-28")
-async def test_a_conversation_is_let_go_of_when_a_command_takes_longer_than_the_turn_beside_it(gateway: House) -> None:
+async def test_a_conversation_is_let_go_of_when_a_command_takes_longer_than_the_turn_beside_it(
+    gateway: Harness,
+) -> None:
     may_finish = asyncio.Event()
 
     @asynccontextmanager
@@ -161,9 +163,9 @@ async def test_a_conversation_is_let_go_of_when_a_command_takes_longer_than_the_
         async with open_store(home, clock) as store:
             yield StoreProxy(store, store.journal, inbox=SlowInbox(store.inbox, may_finish))
 
-    gateway.options = {"open_store": opened}
+    gateway.open_store = opened
     gateway.model.say(Reply("Done.", faults=Faults(first_byte_delay_s=0.2)))
-    async with gateway.open():
+    async with gateway.serve():
         await gateway.telegram.say("go")
         await asyncio.to_thread(gateway.model.wait_for_requests, 1)
         await gateway.telegram.say("/whoami")
@@ -177,11 +179,11 @@ async def test_a_conversation_is_let_go_of_when_a_command_takes_longer_than_the_
 
 
 @pytest.mark.clause("C-24")
-async def test_one_whose_attachments_are_still_on_their_way_does_not_miss_its_turn(gateway: House) -> None:
+async def test_one_whose_attachments_are_still_on_their_way_does_not_miss_its_turn(gateway: Harness) -> None:
     gateway.config["gateway"]["max_live_sessions"] = 1
-    gateway.platform("telegram", {**gateway.telegram.settings, "allowed_users": [OWNER, OTHER]})
+    gateway.add_platform("telegram", {**gateway.telegram.settings, "allowed_users": [OWNER, OTHER]})
     gateway.model.say("For the other.", "Seen.")
-    async with gateway.open():
+    async with gateway.serve():
         file = gateway.telegram.keep_file(b"words")
         gateway.telegram.fault("getFile", Slow(0.4))
         document = {"file_id": file, "file_unique_id": file, "file_name": "a.txt", "file_size": 5}

@@ -11,7 +11,6 @@ from tests.contracts.pool.travelling import TravellingClock
 from tests.port_proxies import SessionsProxy, StoreProxy
 from tests.scenarios.gateway.conftest import house as gateway_house
 from tests.scenarios.gateway.conftest import run_folder
-from tests.scenarios.gateway.house import House
 
 from talaria.app.build import open_store
 from talaria.app.gateway_app import GatewayApp
@@ -20,6 +19,7 @@ from talaria.core.ids import SessionId
 from talaria.gateway.service import SWEEP_S
 from talaria.store.base import Session, Sessions, Store
 from talaria.testing import Reply, call
+from talaria.testing.harness import Harness
 from talaria.testing.servers.scripted_replies import Faults
 
 __all__ = ["gateway_house", "run_folder"]
@@ -30,9 +30,9 @@ PEOPLE: Sequence[str] = ("1001", "1002", "1003", "1004")
 class Company:
     """People who write to one gateway, each in a chat of their own."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Harness) -> None:
         self.house = house
-        house.platform("telegram", {**house.telegram.settings, "allowed_users": list(PEOPLE)})
+        house.add_platform("telegram", {**house.telegram.settings, "allowed_users": list(PEOPLE)})
         self._told = dict.fromkeys(PEOPLE, 0)
 
     async def hears(self, person: str, *answers: str | Reply, text: str = "go") -> str:
@@ -50,8 +50,8 @@ class Company:
 
     @property
     def board(self) -> GatewayApp:
-        assert self.house.board is not None
-        return self.house.board
+        assert self.house.gateway is not None
+        return self.house.gateway
 
     async def kept(self) -> Sequence[str]:
         """Whose live sessions are kept, the least recently used first."""
@@ -64,7 +64,7 @@ def key(person: str) -> str:
 
 
 @pytest.fixture
-def company(gateway_house: House) -> Company:
+def company(gateway_house: Harness) -> Company:
     return Company(gateway_house)
 
 
@@ -74,7 +74,7 @@ async def test_as_many_live_sessions_are_kept_as_the_settings_say_and_the_least_
     company: Company,
 ) -> None:
     company.house.config["gateway"]["max_live_sessions"] = 2
-    async with company.house.open():
+    async with company.house.serve():
         for person in PEOPLE[:3]:
             await company.hears(person)
         assert await company.kept() == [PEOPLE[1], PEOPLE[2]]
@@ -110,9 +110,9 @@ async def test_one_that_is_being_built_keeps_no_other_from_going_and_comes_to_it
             yield StoreProxy(store, store.journal, held[0])
 
     house, (first, second, slow, fourth) = company.house, PEOPLE
-    house.options = {"open_store": opened}
+    house.open_store = opened
     house.config["gateway"]["max_live_sessions"] = 2
-    async with house.open():
+    async with house.serve():
         for person in (first, second):
             await company.hears(person)
         held[0].known = {await house.session_of(key(person)) for person in (first, second)}
@@ -142,7 +142,7 @@ async def test_who_had_to_go_for_another_finds_shell_and_processes_again(company
         messages = house.model.requests[-1].json["messages"]
         return next(one["content"] for one in reversed(messages) if one["role"] == "tool")
 
-    async with house.open() as board:
+    async with house.serve() as board:
         await uses("terminal", command="export COLOUR=green; cd /tmp")
         assert "p1" in await uses("terminal", command="echo up; exec sleep 1000", background=True)
         left = board.gateway.pool.find(await house.session_of(key(here)))
@@ -167,7 +167,7 @@ class SweepingClock(TravellingClock):
         self.sweeps += seconds == SWEEP_S
         await super().sleep(seconds)
 
-    async def sweep(self, house: House) -> None:
+    async def sweep(self, house: Harness) -> None:
         before = self.sweeps
         self.advance(SWEEP_S)
         await house.until(lambda: self.sweeps > before)
@@ -176,8 +176,8 @@ class SweepingClock(TravellingClock):
 @pytest.mark.clause("C-18")
 async def test_those_whose_last_turn_ended_long_ago_are_released_and_the_others_stay(company: Company) -> None:
     house, clock, (lively, quiet, *_) = company.house, SweepingClock(), PEOPLE
-    house.options = {"clock": clock}
-    async with house.open():
+    house.gateway_clock = clock
+    async with house.serve():
         for person in (lively, quiet):
             await company.hears(person)
         clock.advance(3000)
@@ -195,7 +195,7 @@ async def test_a_lower_cap_applies_at_once_and_takes_nobody_out_of_a_turn(compan
     house, (busy, second, third, _) = company.house, PEOPLE
     house.config["gateway"]["drain_s"] = 0.1
     house.model.say(Reply(faults=Faults(hang=True)))
-    async with house.open() as board:
+    async with house.serve() as board:
         pool = board.gateway.pool
         await house.telegram.say("think", user=busy)
         await asyncio.to_thread(house.model.wait_for_requests, 1)
@@ -216,8 +216,8 @@ async def test_a_lower_cap_applies_at_once_and_takes_nobody_out_of_a_turn(compan
 @pytest.mark.clause("C-18")
 async def test_a_shorter_idle_time_counts_from_the_next_sweep_on(company: Company) -> None:
     house, clock, (person, *_) = company.house, SweepingClock(), PEOPLE
-    house.options = {"clock": clock}
-    async with house.open() as board:
+    house.gateway_clock = clock
+    async with house.serve() as board:
         await company.hears(person)
         clock.advance(300)
         await clock.sweep(house)

@@ -7,10 +7,10 @@ import pytest
 from tests.contracts.pool.test_gateway_bounds import PEOPLE, Company, key
 from tests.scenarios.gateway.conftest import house as gateway_house
 from tests.scenarios.gateway.conftest import run_folder
-from tests.scenarios.gateway.house import House
 
 from talaria.core.ids import SessionId
 from talaria.runtime.session import LiveSession
+from talaria.testing.harness import Harness
 
 __all__ = ["gateway_house", "run_folder"]
 
@@ -18,15 +18,15 @@ HERE, OTHER, *_ = PEOPLE
 
 
 @pytest.fixture
-def company(gateway_house: House) -> Company:
+def company(gateway_house: Harness) -> Company:
     return Company(gateway_house)
 
 
-def efforts(house: House) -> Sequence[str | None]:
+def efforts(house: Harness) -> Sequence[str | None]:
     return [request.json.get("reasoning_effort") for request in house.model.requests]
 
 
-def system_prompts(house: House) -> Sequence[Any]:
+def system_prompts(house: Harness) -> Sequence[Any]:
     return [request.json["messages"][0] for request in house.model.requests]
 
 
@@ -41,7 +41,7 @@ def live_of(company: Company, session: SessionId) -> LiveSession:
 @pytest.mark.clause("C-12")
 async def test_it_changes_between_two_messages_and_live_session_and_prompt_stay_the_same(company: Company) -> None:
     house = company.house
-    async with house.open():
+    async with house.serve():
         await company.hears(HERE)
         live = live_of(company, await house.session_of(key(HERE)))
         setup = live.config
@@ -58,7 +58,7 @@ async def test_it_changes_between_two_messages_and_live_session_and_prompt_stay_
 async def test_it_outlives_a_release_from_the_pool_an_undone_turn_and_a_restart(company: Company) -> None:
     house = company.house
     house.config["gateway"]["max_live_sessions"] = 1
-    async with house.open():
+    async with house.serve():
         await company.hears(HERE)
         await company.says(HERE, "/think low")
         await company.hears(OTHER)
@@ -67,7 +67,7 @@ async def test_it_outlives_a_release_from_the_pool_an_undone_turn_and_a_restart(
         await company.says(HERE, "/reasoning high")
         await company.says(HERE, "/undo")
         await company.hears(HERE)
-    async with house.open():
+    async with house.serve():
         assert "high" in await company.says(HERE, "/reasoning")
         await company.hears(HERE)
         await company.says(HERE, "/branch")
@@ -81,8 +81,8 @@ async def test_it_can_be_chosen_before_the_first_message_by_who_is_no_admin(comp
     house = company.house
     house.config["model"]["reasoning_effort"] = "low"
     settings = {**house.telegram.settings, "allowed_users": list(PEOPLE), "admin_users": [HERE]}
-    house.platform("telegram", settings)
-    async with house.open():
+    house.add_platform("telegram", settings)
+    async with house.serve():
         assert "low" in await company.says(OTHER, "/reasoning")
         await company.says(OTHER, "/reasoning minimal")
         assert "minimal" in await company.says(OTHER, "/reasoning")
@@ -94,7 +94,7 @@ async def test_it_can_be_chosen_before_the_first_message_by_who_is_no_admin(comp
 
 
 async def test_what_is_not_an_effort_changes_nothing(company: Company) -> None:
-    async with company.house.open():
+    async with company.house.serve():
         said = await company.says(HERE, "/reasoning hard")
         assert said == "'hard' is not a reasoning effort. Use /reasoning none, minimal, low, medium, high or default."
         await company.hears(HERE)

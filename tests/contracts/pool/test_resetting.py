@@ -10,7 +10,6 @@ import pytest
 from tests.contracts.pool.travelling import TravellingClock
 from tests.plugin_sources import write_plugin
 from tests.scenarios.gateway.conftest import house, run_folder
-from tests.scenarios.gateway.house import OWNER, House
 from tests.scenarios.gateway.test_conversing import user_texts
 
 from talaria.config.load import decode
@@ -18,6 +17,7 @@ from talaria.gateway.conversations import is_over
 from talaria.gateway.gateway_settings import ResetMode, ResetPolicy
 from talaria.gateway.service import SWEEP_S
 from talaria.testing import Reply, call
+from talaria.testing.harness import OWNER, Harness
 
 __all__ = ["house", "run_folder"]
 
@@ -95,10 +95,10 @@ def test_what_is_usual() -> None:
 class Timed:
     """A gateway whose conversations end after a day, with somebody who keeps something of them."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Harness) -> None:
         self.house = house
         self.clock = TravellingClock()
-        house.options = {"clock": self.clock}
+        house.gateway_clock = self.clock
         house.config["gateway"]["session_reset"] = {"mode": "idle"}
         house.config["plugins"] = {"enabled": ["listener"]}
         house.config["memory"] = {"provider": "listener"}
@@ -125,7 +125,7 @@ class Timed:
 
 
 @pytest.fixture
-def timed(house: House) -> Timed:
+def timed(house: Harness) -> Timed:
     return Timed(house)
 
 
@@ -133,7 +133,7 @@ def timed(house: House) -> Timed:
 async def test_the_next_message_begins_a_new_conversation_and_says_how_to_go_back(timed: Timed) -> None:
     house = timed.house
     house.model.say("One.", "Two.", "Three.")
-    async with house.open():
+    async with house.serve():
         await timed.say("the cat is white", 1)
         old = await house.session_of(KEY)
         timed.clock.advance(DAY_S)
@@ -160,7 +160,7 @@ async def test_the_next_message_begins_a_new_conversation_and_says_how_to_go_bac
 async def test_one_that_nobody_speaks_in_is_ended_by_the_sweep_once_and_for_good(timed: Timed) -> None:
     house = timed.house
     house.model.say(Reply(calls=(call("terminal", command="export COLOUR=green"),)), "One.", "Two.")
-    async with house.open() as board:
+    async with house.serve() as board:
         await timed.say("the cat is white", 1)
         old = await house.session_of(KEY)
         assert board.app.builtin is not None
@@ -185,11 +185,11 @@ async def test_one_that_nobody_speaks_in_is_ended_by_the_sweep_once_and_for_good
 async def test_it_is_found_to_be_over_after_a_restart_too(timed: Timed) -> None:
     house = timed.house
     house.model.say("One.", "Two.")
-    async with house.open():
+    async with house.serve():
         await timed.say("the cat is white", 1)
         old = await house.session_of(KEY)
     timed.clock.advance(DAY_S)
-    async with house.open():
+    async with house.serve():
         said = await timed.say("good morning", 3)
         assert f"/resume {old}" in said[1]
         assert len(user_texts(house.model)) == 1
@@ -203,7 +203,7 @@ async def test_who_cannot_hear_of_the_end_does_not_hold_up_the_next_message(time
     )
     house = timed.house
     house.model.say("One.", "Two.")
-    async with house.open():
+    async with house.serve():
         await timed.say("the cat is white", 1)
         timed.clock.advance(DAY_S)
         assert (await timed.say("good morning", 3))[-1] == "Two."
@@ -212,7 +212,7 @@ async def test_who_cannot_hear_of_the_end_does_not_hold_up_the_next_message(time
 async def test_a_conversation_that_goes_on_is_not_over(timed: Timed) -> None:
     house = timed.house
     house.model.say("One.", "Two.", "Three.")
-    async with house.open():
+    async with house.serve():
         for number, text in enumerate(("one", "two", "three"), 1):
             await timed.say(text, number)
             timed.clock.advance(DAY_S - 60)

@@ -113,12 +113,12 @@ async def test_list_of_one_person_shows_only_theirs(store: Store, clock: ManualC
 
 
 async def test_find_among_those_of_one_person(store: Store) -> None:
-    for name, title, person in (("2026_a", "Garden", "ann"), ("2026_b", "House", "bob")):
+    for name, title, person in (("2026_a", "Garden", "ann"), ("2026_b", "Harness", "bob")):
         await store.sessions.create(NewSession(SessionId(name), "test", title=title, person=person))
 
     for name in ("2026_a", "2026", "Garden"):
         assert (await store.sessions.find(name, "ann")).id == "2026_a"
-    for name in ("2026_b", "House"):
+    for name in ("2026_b", "Harness"):
         with pytest.raises(UnknownSession):
             await store.sessions.find(name, "ann")
 

@@ -5,9 +5,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from tests.scenarios.gateway.house import House
+from tests.gateways import gateway_harness
 
 from talaria.testing import ModelServer
+from talaria.testing.harness import Harness
 from talaria.testing.servers.telegram_server import TelegramServer
 
 
@@ -18,10 +19,8 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def house(tmp_path: Path) -> AsyncIterator[Harness]:
     async with AsyncExitStack() as stack:
         model = stack.enter_context(ModelServer())
         telegram = await stack.enter_async_context(TelegramServer())
-        home = tmp_path / "home"
-        home.mkdir()
-        yield House(home, model, telegram)
+        yield await stack.enter_async_context(gateway_harness(tmp_path, model, telegram))

@@ -1,10 +1,10 @@
 """Questions to a person in a chat: what may run, and what the model wants to know."""
 
 import pytest
-from tests.scenarios.gateway.house import OWNER, House
 from tests.scenarios.gateway.test_conversing import GROUP, STRANGER, last_request
 
 from talaria.testing import Reply, call
+from talaria.testing.harness import OWNER, Harness
 
 COMMAND = "echo done > mark"
 ASKING = {"ask": ["terminal"]}
@@ -15,22 +15,22 @@ def running(command: str = COMMAND) -> Reply:
 
 
 @pytest.fixture
-def asking(house: House) -> House:
+def asking(house: Harness) -> Harness:
     house.config["approvals"] = dict(ASKING)
     house.model.say(running(), "Finished.")
     return house
 
 
-def result(house: House) -> str:
+def result(house: Harness) -> str:
     return next(one["content"] for one in reversed(last_request(house.model)) if one["role"] == "tool")
 
 
-def has_run(house: House) -> bool:
+def has_run(house: Harness) -> bool:
     return any(house.home.parent.glob("people/*/mark"))
 
 
-async def test_a_button_allows_exactly_what_was_shown(asking: House) -> None:
-    async with asking.open():
+async def test_a_button_allows_exactly_what_was_shown(asking: Harness) -> None:
+    async with asking.serve():
         await asking.telegram.say("do it")
         (question,) = await asking.said(1)
         assert COMMAND in question.text
@@ -45,8 +45,8 @@ async def test_a_button_allows_exactly_what_was_shown(asking: House) -> None:
         assert not first.buttons
 
 
-async def test_deny_by_button_is_told_to_the_model(asking: House) -> None:
-    async with asking.open():
+async def test_deny_by_button_is_told_to_the_model(asking: Harness) -> None:
+    async with asking.serve():
         await asking.telegram.say("do it")
         (question,) = await asking.said(1)
         await asking.telegram.press(question.id, question.buttons[-1][1])
@@ -56,8 +56,8 @@ async def test_deny_by_button_is_told_to_the_model(asking: House) -> None:
 
 
 @pytest.mark.parametrize("command", ["/approve", "/approve session", "/approve always"])
-async def test_a_command_allows_it_too(asking: House, command: str) -> None:
-    async with asking.open():
+async def test_a_command_allows_it_too(asking: Harness, command: str) -> None:
+    async with asking.serve():
         await asking.telegram.say("do it")
         await asking.said(1)
         await asking.telegram.say(command)
@@ -68,8 +68,8 @@ async def test_a_command_allows_it_too(asking: House, command: str) -> None:
         assert all(grant.person == f"telegram:{OWNER}" for grant in grants)
 
 
-async def test_deny_by_command(asking: House) -> None:
-    async with asking.open():
+async def test_deny_by_command(asking: Harness) -> None:
+    async with asking.serve():
         await asking.telegram.say("do it")
         await asking.said(1)
         await asking.telegram.say("/deny")
@@ -77,10 +77,12 @@ async def test_deny_by_command(asking: House) -> None:
         assert not has_run(asking)
 
 
-async def test_nobody_else_can_answer_for_the_one_who_was_asked(asking: House) -> None:
+async def test_nobody_else_can_answer_for_the_one_who_was_asked(asking: Harness) -> None:
     other = "1002"
-    asking.platform("telegram", {**asking.telegram.settings, "allowed_users": [OWNER, other], "allowed_chats": [GROUP]})
-    async with asking.open():
+    asking.add_platform(
+        "telegram", {**asking.telegram.settings, "allowed_users": [OWNER, other], "allowed_chats": [GROUP]}
+    )
+    async with asking.serve():
         await asking.telegram.say("@talaria_bot do it", chat=GROUP)
         (question,) = await asking.said(1, chat=GROUP)
         for presser in (other, STRANGER):
@@ -94,12 +96,12 @@ async def test_nobody_else_can_answer_for_the_one_who_was_asked(asking: House) -
         await asking.until(lambda: has_run(asking))
 
 
-async def test_buttons_of_before_a_restart_are_dead_and_it_is_asked_anew(asking: House) -> None:
+async def test_buttons_of_before_a_restart_are_dead_and_it_is_asked_anew(asking: Harness) -> None:
     asking.config["gateway"]["drain_s"] = 0.1
-    async with asking.open():
+    async with asking.serve():
         await asking.telegram.say("do it")
         (old,) = await asking.said(1)
-    async with asking.open():
+    async with asking.serve():
         await asking.until(lambda: len(asking.telegram.list_messages()) == 2)
         assert "no longer open" in asking.telegram.list_messages()[0].text
         assert not asking.telegram.list_messages()[0].buttons
@@ -111,9 +113,9 @@ async def test_buttons_of_before_a_restart_are_dead_and_it_is_asked_anew(asking:
         assert has_run(asking)
 
 
-async def test_a_pressed_button_counts_once(asking: House) -> None:
+async def test_a_pressed_button_counts_once(asking: Harness) -> None:
     asking.model.say(running("echo more >> mark"), "All done.")
-    async with asking.open():
+    async with asking.serve():
         await asking.telegram.say("do it")
         (question,) = await asking.said(1)
         allow = question.buttons[0][1]
@@ -127,11 +129,11 @@ async def test_a_pressed_button_counts_once(asking: House) -> None:
         assert len([one for one in asking.telegram.list_messages() if one.buttons]) == 1
 
 
-async def test_a_turn_that_waits_for_a_person_leaves_its_slot_to_others(asking: House) -> None:
+async def test_a_turn_that_waits_for_a_person_leaves_its_slot_to_others(asking: Harness) -> None:
     other = "1002"
     asking.config["gateway"]["max_running"] = 1
-    asking.platform("telegram", {**asking.telegram.settings, "allowed_users": [OWNER, other]})
-    async with asking.open():
+    asking.add_platform("telegram", {**asking.telegram.settings, "allowed_users": [OWNER, other]})
+    async with asking.serve():
         await asking.telegram.say("do it")
         (question,) = await asking.said(1)
         await asking.telegram.say("and me?", user=other)
@@ -142,10 +144,10 @@ async def test_a_turn_that_waits_for_a_person_leaves_its_slot_to_others(asking: 
         await asking.until(lambda: "Finished, too." in [one.text for one in asking.telegram.list_messages()])
 
 
-async def test_a_question_of_the_model_is_answered_by_a_button_or_by_words(house: House) -> None:
+async def test_a_question_of_the_model_is_answered_by_a_button_or_by_words(house: Harness) -> None:
     asked = Reply(calls=(call("clarify", question="Which colour?", choices=["red", "blue"]),))
     house.model.say(asked, "So be it.", asked, "As you say.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("paint it")
         (question,) = await house.said(1)
         assert [label for label, _ in question.buttons] == ["red", "blue"]
@@ -160,11 +162,11 @@ async def test_a_question_of_the_model_is_answered_by_a_button_or_by_words(house
         assert not await house.store.inbox.list_sessions()
 
 
-async def test_a_long_command_is_shown_to_its_end(house: House) -> None:
+async def test_a_long_command_is_shown_to_its_end(house: Harness) -> None:
     house.config["approvals"] = dict(ASKING)
     command = "echo " + " ".join(f"word{number}" for number in range(900)) + " # the-very-end"
     house.model.say(running(command), "Finished.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("do it")
         await house.until(lambda: any(one.buttons for one in house.telegram.list_messages()))
         file, question = house.telegram.list_messages()
@@ -172,10 +174,10 @@ async def test_a_long_command_is_shown_to_its_end(house: House) -> None:
         assert question.buttons
 
 
-async def test_what_is_asked_cannot_pass_for_our_own_words(house: House) -> None:
+async def test_what_is_asked_cannot_pass_for_our_own_words(house: Harness) -> None:
     house.config["approvals"] = dict(ASKING)
     house.model.say(running("echo '```' \u202e \x1b[2K # Allowed"), "Finished.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("do it")
         (question,) = await house.said(1)
         assert "\\u202e" in question.text
@@ -186,9 +188,9 @@ def opening(*needs: str, command: str = "true", reason: str = "the tests *need* 
     return Reply(calls=(call("terminal", command=command, needs=list(needs), reason=reason),))
 
 
-async def test_a_question_about_the_sandbox_says_in_the_chat_what_each_answer_covers(house: House) -> None:
+async def test_a_question_about_the_sandbox_says_in_the_chat_what_each_answer_covers(house: Harness) -> None:
     house.model.say(opening("network pypi.org"), "Finished.", opening("network pypi.org"), "Again.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("do it")
         (question,) = await house.said(1)
         assert question.text.startswith("Open the network?")
@@ -217,12 +219,12 @@ async def test_a_question_about_the_sandbox_says_in_the_chat_what_each_answer_co
         assert (grant.person, grant.session) == (f"telegram:{OWNER}", None)
 
 
-async def test_sandbox_is_shown_and_revoked_by_whom_it_belongs_to(house: House) -> None:
+async def test_sandbox_is_shown_and_revoked_by_whom_it_belongs_to(house: Harness) -> None:
     other, asked = "1002", opening("network pypi.org")
     people = {"allowed_users": [OWNER, other], "admin_users": [OWNER]}
-    house.platform("telegram", {**house.telegram.settings, **people})
+    house.add_platform("telegram", {**house.telegram.settings, **people})
     house.model.say(asked, "Finished.", asked, "Asked again.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("do it")
         await house.said(1)
         await house.telegram.say("/approve session")

@@ -5,10 +5,9 @@ import json
 import re
 from typing import Any
 
-from tests.scenarios.gateway.house import OWNER, House
-
 from talaria.gateway.chat_commands import GREETING
 from talaria.testing import ModelServer, Reply, call
+from talaria.testing.harness import OWNER, Harness
 from talaria.testing.servers.scripted_replies import Faults, ReplyUsage
 
 GROUP = "-4002"
@@ -27,9 +26,9 @@ def _text(content: Any) -> str:
     return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
 
 
-async def test_a_message_is_answered_where_it_was_said(house: House) -> None:
+async def test_a_message_is_answered_where_it_was_said(house: Harness) -> None:
     house.model.say("Hello, Ann.", "Still here.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("hi")
         assert [one.text for one in await house.said(1)] == ["Hello, Ann."]
         await house.telegram.say("are you there?")
@@ -37,18 +36,18 @@ async def test_a_message_is_answered_where_it_was_said(house: House) -> None:
     assert [text.rsplit("\n", 1)[-1] for text in user_texts(house.model)] == ["hi", "are you there?"]
 
 
-async def test_two_slashes_send_a_message_that_begins_with_one(house: House) -> None:
+async def test_two_slashes_send_a_message_that_begins_with_one(house: Harness) -> None:
     house.model.say("A path.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("//etc")
         await house.said(1)
     assert user_texts(house.model)[-1].endswith("/etc")
     assert "//etc" not in user_texts(house.model)[-1]
 
 
-async def test_the_same_update_twice_is_one_message(house: House) -> None:
+async def test_the_same_update_twice_is_one_message(house: Harness) -> None:
     house.model.say("Once.", "What comes after it.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("hi")
         await house.said(1)
         house.telegram.updates.tell_again()
@@ -58,9 +57,9 @@ async def test_the_same_update_twice_is_one_message(house: House) -> None:
     assert len(house.telegram.list_messages()) == 2
 
 
-async def test_an_edited_message_changes_nothing(house: House) -> None:
+async def test_an_edited_message_changes_nothing(house: Harness) -> None:
     house.model.say("One.", "Two.")
-    async with house.open():
+    async with house.serve():
         message = await house.telegram.say("hi")
         await house.said(1)
         await house.telegram.change(message, "hello")
@@ -69,18 +68,18 @@ async def test_an_edited_message_changes_nothing(house: House) -> None:
     assert len(house.model.requests) == 2
 
 
-async def test_messages_of_one_moment_are_one_turn(house: House) -> None:
+async def test_messages_of_one_moment_are_one_turn(house: Harness) -> None:
     house.model.say("All three.")
-    async with house.open():
+    async with house.serve():
         for text in ("one", "two", "three"):
             await house.telegram.say(text)
         await house.said(1)
         assert user_texts(house.model)[-1].endswith("one\ntwo\nthree")
 
 
-async def test_what_is_said_while_a_turn_runs_waits_for_its_own(house: House) -> None:
+async def test_what_is_said_while_a_turn_runs_waits_for_its_own(house: Harness) -> None:
     house.model.say(Reply("First.", faults=Faults(first_byte_delay_s=0.5)), "Then both.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("go")
         await asyncio.to_thread(house.model.wait_for_requests, 1)
         await house.telegram.say("and this")
@@ -89,11 +88,11 @@ async def test_what_is_said_while_a_turn_runs_waits_for_its_own(house: House) ->
         assert user_texts(house.model)[-1] == "and this\nand that"
 
 
-async def test_in_steer_mode_it_is_told_to_the_running_turn(house: House) -> None:
+async def test_in_steer_mode_it_is_told_to_the_running_turn(house: Harness) -> None:
     house.config["gateway"]["busy_mode"] = "steer"
     slow = Reply(calls=(call("todo", todos=[]),), faults=Faults(first_byte_delay_s=0.4))
     house.model.say(slow, "As you wish.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("go")
         await asyncio.to_thread(house.model.wait_for_requests, 1)
         await house.telegram.say("rather left")
@@ -103,29 +102,29 @@ async def test_in_steer_mode_it_is_told_to_the_running_turn(house: House) -> Non
     assert len(house.model.requests) == 2
 
 
-async def test_steering_that_comes_too_late_is_answered_in_a_turn_of_its_own(house: House) -> None:
+async def test_steering_that_comes_too_late_is_answered_in_a_turn_of_its_own(house: Harness) -> None:
     house.config["gateway"]["busy_mode"] = "steer"
     house.model.say(Reply("Done.", faults=Faults(first_byte_delay_s=0.4)), "And left.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("go")
         await asyncio.to_thread(house.model.wait_for_requests, 1)
         await house.telegram.say("rather left")
         await house.until(lambda: "And left." in [one.text for one in house.telegram.list_messages()])
 
 
-async def test_in_interrupt_mode_it_ends_the_running_turn(house: House) -> None:
+async def test_in_interrupt_mode_it_ends_the_running_turn(house: Harness) -> None:
     house.config["gateway"]["busy_mode"] = "interrupt"
     house.model.say(Reply("never seen", faults=Faults(hang=True)), "Now this.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("go")
         await asyncio.to_thread(house.model.wait_for_requests, 1)
         await house.telegram.say("stop that, do this")
         assert [one.text for one in await house.said(2)] == ["(Stopped.)", "Now this."]
 
 
-async def test_stop_ends_the_turn_and_drops_what_waits(house: House) -> None:
+async def test_stop_ends_the_turn_and_drops_what_waits(house: Harness) -> None:
     house.model.say(Reply("never seen", faults=Faults(hang=True)))
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("go")
         await asyncio.to_thread(house.model.wait_for_requests, 1)
         await house.telegram.say("and then that")
@@ -136,9 +135,9 @@ async def test_stop_ends_the_turn_and_drops_what_waits(house: House) -> None:
     assert len(house.model.requests) == 1
 
 
-async def test_stop_is_answered_once_and_keeps_what_was_written(house: House) -> None:
+async def test_stop_is_answered_once_and_keeps_what_was_written(house: Harness) -> None:
     house.model.say(Reply("One two " * 40, faults=Faults(chunk_delay_s=0.2)))
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("go")
         await house.until(lambda: any("One two" in one.text for one in house.telegram.list_messages()))
         await house.telegram.say("/stop")
@@ -149,9 +148,9 @@ async def test_stop_is_answered_once_and_keeps_what_was_written(house: House) ->
         assert "admin" in who.text
 
 
-async def test_status_is_answered_while_a_turn_runs(house: House) -> None:
+async def test_status_is_answered_while_a_turn_runs(house: Harness) -> None:
     house.model.say(Reply("late", faults=Faults(first_byte_delay_s=1.0)))
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("go")
         await asyncio.to_thread(house.model.wait_for_requests, 1)
         await house.telegram.say("/status")
@@ -160,9 +159,9 @@ async def test_status_is_answered_while_a_turn_runs(house: House) -> None:
         assert second.text == "late"
 
 
-async def test_a_stranger_is_told_a_code_and_nothing_else(house: House) -> None:
+async def test_a_stranger_is_told_a_code_and_nothing_else(house: Harness) -> None:
     house.model.say("Hello, Ann.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("let me in", user=STRANGER)
         (offer,) = await house.said(1, user=STRANGER)
         assert "talaria pairing approve telegram" in offer.text
@@ -176,10 +175,10 @@ async def test_a_stranger_is_told_a_code_and_nothing_else(house: House) -> None:
     assert [text.rsplit("\n", 1)[-1] for text in user_texts(house.model)] == ["hi"]
 
 
-async def test_in_a_group_only_who_is_listed_and_speaks_to_it_is_heard(house: House) -> None:
-    house.platform("telegram", {**house.telegram.settings, "allowed_users": [OWNER], "allowed_chats": [GROUP]})
+async def test_in_a_group_only_who_is_listed_and_speaks_to_it_is_heard(house: Harness) -> None:
+    house.add_platform("telegram", {**house.telegram.settings, "allowed_users": [OWNER], "allowed_chats": [GROUP]})
     house.model.say("In the group.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("just talking", chat=GROUP)
         await house.telegram.say("@talaria_bot do this", chat=GROUP, user=STRANGER)
         await house.telegram.say("@talaria_bot hello", chat="-4999")
@@ -191,9 +190,9 @@ async def test_in_a_group_only_who_is_listed_and_speaks_to_it_is_heard(house: Ho
     assert all("just talking" not in text and "do this" not in text for text in user_texts(house.model))
 
 
-async def test_a_silent_answer_is_kept_and_not_sent(house: House) -> None:
+async def test_a_silent_answer_is_kept_and_not_sent(house: Harness) -> None:
     house.model.say("[SILENT]", "But now.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("note this")
         await asyncio.to_thread(house.model.wait_for_requests, 1)
         await house.telegram.say("and?")
@@ -201,10 +200,10 @@ async def test_a_silent_answer_is_kept_and_not_sent(house: House) -> None:
         assert [one["content"] for one in last_request(house.model) if one["role"] == "assistant"] == ["[SILENT]"]
 
 
-async def test_a_long_answer_comes_in_parts_in_order(house: House) -> None:
+async def test_a_long_answer_comes_in_parts_in_order(house: Harness) -> None:
     paragraphs = [f"Paragraph {number}. {'word ' * 150}" for number in range(20)]
     house.model.say("\n\n".join(paragraphs))
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("tell me all")
         await house.until(lambda: "Paragraph 19." in "".join(one.text for one in house.telegram.list_messages()))
         whole = "".join(one.text for one in house.telegram.list_messages())
@@ -213,10 +212,10 @@ async def test_a_long_answer_comes_in_parts_in_order(house: House) -> None:
         assert len(house.telegram.list_messages()) > 3
 
 
-async def test_a_slow_answer_grows_in_one_message(house: House) -> None:
+async def test_a_slow_answer_grows_in_one_message(house: Harness) -> None:
     words = " ".join(f"word{number}" for number in range(60))
     house.model.say(Reply(words, faults=Faults(chunk_delay_s=0.05)))
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("slowly")
         await house.until(lambda: any(one.text == words for one in house.telegram.list_messages()))
         (only,) = house.telegram.list_messages()
@@ -224,9 +223,9 @@ async def test_a_slow_answer_grows_in_one_message(house: House) -> None:
         assert house.telegram.calls("sendChatAction")
 
 
-async def test_new_begins_another_conversation_in_the_same_chat(house: House) -> None:
+async def test_new_begins_another_conversation_in_the_same_chat(house: Harness) -> None:
     house.model.say("One.", "Two.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("remember the cat")
         await house.said(1)
         await house.telegram.say("/new")
@@ -237,19 +236,19 @@ async def test_new_begins_another_conversation_in_the_same_chat(house: House) ->
         assert len(await house.store.sessions.list()) == 2
 
 
-async def test_after_a_restart_the_conversation_goes_on(house: House) -> None:
+async def test_after_a_restart_the_conversation_goes_on(house: Harness) -> None:
     house.model.say("One.", "Two.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("remember the cat")
         await house.said(1)
     await house.telegram.say("what animal?")
-    async with house.open():
+    async with house.serve():
         assert [one.text for one in await house.said(2)] == ["One.", "Two."]
         assert len(user_texts(house.model)) == 2
 
 
-async def test_start_greets_whoever_may_speak(house: House) -> None:
-    async with house.open():
+async def test_start_greets_whoever_may_speak(house: Harness) -> None:
+    async with house.serve():
         await house.telegram.say("/start")
         assert [one.text for one in await house.said(1)] == [GREETING]
         await house.telegram.say("/start", user=STRANGER)
@@ -257,10 +256,10 @@ async def test_start_greets_whoever_may_speak(house: House) -> None:
     assert not house.model.requests
 
 
-async def test_help_lists_what_works_there_for_whoever_asks(house: House) -> None:
+async def test_help_lists_what_works_there_for_whoever_asks(house: Harness) -> None:
     people = {"allowed_users": [OWNER, "1002"], "admin_users": [OWNER]}
-    house.platform("telegram", {**house.telegram.settings, **people})
-    async with house.open():
+    house.add_platform("telegram", {**house.telegram.settings, **people})
+    async with house.serve():
         listed: dict[str, set[str]] = {}
         for user in (OWNER, "1002"):
             await house.telegram.say("/help", user=user)
@@ -278,10 +277,10 @@ async def test_help_lists_what_works_there_for_whoever_asks(house: House) -> Non
     assert menu == {line.split()[0] for line in listed["1002"]}
 
 
-async def test_compress_says_what_it_did(house: House) -> None:
+async def test_compress_says_what_it_did(house: Harness) -> None:
     house.model.say(*(Reply(f"answer {number}", usage=ReplyUsage(input=9_000)) for number in range(4)), "The summary.")
     told = r"The conversation was made shorter: 8 → \d messages, about [\d,]+ → [\d,]+ tokens\. Nothing is lost\."
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("/compress")
         await house.said(1)
         for number in range(4):
@@ -293,9 +292,9 @@ async def test_compress_says_what_it_did(house: House) -> None:
     assert re.fullmatch(told, last.text), last.text
 
 
-async def test_an_answer_that_repeats_itself_is_stopped_and_the_chat_is_told(house: House) -> None:
+async def test_an_answer_that_repeats_itself_is_stopped_and_the_chat_is_told(house: Harness) -> None:
     house.model.say(Reply("I will look. " * 40_000, chunk_chars=1_000))
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("go")
         await house.until(lambda: any("repeats itself" in one.text for one in house.telegram.list_messages()))
         said = "".join(one.text for one in house.telegram.list_messages())

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.scenarios.gateway.house import OWNER, House
 from tests.scenarios.gateway.test_conversing import user_texts
 from tests.servers.discord_server import DiscordServer
 from tests.servers.slack_server import SlackServer
 
 from talaria.testing import Reply
+from talaria.testing.harness import OWNER, Harness
 from talaria.testing.servers.scripted_replies import Faults
 
 SLOW = Reply("First.", faults=Faults(first_byte_delay_s=0.8))
@@ -18,13 +18,13 @@ CANARY = "canary-Ht5"
 
 
 @pytest.mark.parametrize("name", ["discord", "slack"])
-async def test_what_is_deleted_while_it_waits_reaches_no_model(house: House, name: str) -> None:
+async def test_what_is_deleted_while_it_waits_reaches_no_model(house: Harness, name: str) -> None:
     house.model.say(SLOW, "Third.")
     async with DiscordServer() if name == "discord" else SlackServer() as service:
         house.config["gateway"]["platforms"].clear()
         allowed = OWNER if name == "discord" else f"U{OWNER}"
-        house.platform(name, {**service.settings, "allowed_users": [allowed]})
-        async with house.open():
+        house.add_platform(name, {**service.settings, "allowed_users": [allowed]})
+        async with house.serve():
             await service.say("one")
             await asyncio.to_thread(house.model.wait_for_requests, 1)
             second = await service.say(CANARY)
@@ -34,12 +34,12 @@ async def test_what_is_deleted_while_it_waits_reaches_no_model(house: House, nam
     assert CANARY not in str([request.json for request in house.model.requests])
 
 
-async def test_what_was_begun_is_not_stopped_by_deleting_it(house: House) -> None:
+async def test_what_was_begun_is_not_stopped_by_deleting_it(house: Harness) -> None:
     house.model.say(SLOW)
     async with DiscordServer() as service:
         house.config["gateway"]["platforms"].clear()
-        house.platform("discord", {**service.settings, "allowed_users": [OWNER]})
-        async with house.open():
+        house.add_platform("discord", {**service.settings, "allowed_users": [OWNER]})
+        async with house.serve():
             first = await service.say("one")
             await asyncio.to_thread(house.model.wait_for_requests, 1)
             await service.remove(first)
@@ -55,10 +55,10 @@ ORIGINS: Mapping[str, tuple[Mapping[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
-async def test_what_is_passed_on_is_told_to_the_model_as_its_authors(house: House, origin: str) -> None:
+async def test_what_is_passed_on_is_told_to_the_model_as_its_authors(house: Harness, origin: str) -> None:
     told, author = ORIGINS[origin]
     house.model.say("Read.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.post({"text": "pay me\nnow", "forward_origin": {**told, "date": 1}})
         await house.said(1)
     (said,) = user_texts(house.model)
@@ -66,10 +66,10 @@ async def test_what_is_passed_on_is_told_to_the_model_as_its_authors(house: Hous
     assert "In reply to" not in said
 
 
-async def test_a_quotation_names_whose_it_is(house: House) -> None:
+async def test_a_quotation_names_whose_it_is(house: Harness) -> None:
     house.config["gateway"]["platforms"]["telegram"]["allowed_chats"] = ["-4002"]
     house.model.say("It is.")
-    async with house.open():
+    async with house.serve():
         first = await house.telegram.say("we meet at 5", chat="-4002", user="1002", name="Bob")
         await house.telegram.say("@talaria_bot is that right?", chat="-4002", reply_to=first)
         await house.said(1, chat="-4002")
@@ -77,12 +77,12 @@ async def test_a_quotation_names_whose_it_is(house: House) -> None:
     assert "[In reply to the message of Bob: we meet at 5]" in said
 
 
-async def test_a_message_that_is_shared_on_slack_is_its_authors(house: House) -> None:
+async def test_a_message_that_is_shared_on_slack_is_its_authors(house: Harness) -> None:
     house.model.say("Read.")
     async with SlackServer() as slack:
         house.config["gateway"]["platforms"].clear()
-        house.platform("slack", {**slack.settings, "allowed_users": [f"U{OWNER}"]})
-        async with house.open():
+        house.add_platform("slack", {**slack.settings, "allowed_users": [f"U{OWNER}"]})
+        async with house.serve():
             shared = {"is_share": True, "author_name": "Bob", "text": "pay me", "fallback": "[…] pay me"}
             odd = [{"is_share": "perhaps"}, "junk", shared]
             await slack.say("what is this?", attachments=odd)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from tests.plugin_sources import copy_plugin
-from tests.scenarios.gateway.house import House
+
+from talaria.testing.harness import Harness
 
 KEY = "agent:main:telegram:dm:1001"
 
@@ -17,7 +18,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def recorded(house: House) -> House:
+def recorded(house: Harness) -> Harness:
     """With an engine that writes down what it is called with."""
     copy_plugin("recorder", house.home)
     house.config["plugins"] = {"enabled": ["recorder"]}
@@ -25,7 +26,7 @@ def recorded(house: House) -> House:
     return house
 
 
-def moments(house: House) -> list[tuple[str, list[Any], dict[str, Any]]]:
+def moments(house: Harness) -> list[tuple[str, list[Any], dict[str, Any]]]:
     """Beginnings and ends, in order."""
     file = house.home / "hermes" / "calls.jsonl"
     lines = file.read_text().splitlines() if file.exists() else ()
@@ -33,7 +34,7 @@ def moments(house: House) -> list[tuple[str, list[Any], dict[str, Any]]]:
     return [(what, args, facts) for what, args, facts in calls if what in ("start", "end", "reset", "carry")]
 
 
-async def said(house: House, *texts: str) -> None:
+async def said(house: Harness, *texts: str) -> None:
     """One after the other, each when the one before is answered."""
     for text in texts:
         before = len(house.telegram.list_messages())
@@ -43,9 +44,9 @@ async def said(house: House, *texts: str) -> None:
 
 @pytest.mark.clause("E-01")
 @pytest.mark.clause("E-02")
-async def test_a_branch_ends_resets_starts_and_carries_over_in_a_chat(recorded: House) -> None:
+async def test_a_branch_ends_resets_starts_and_carries_over_in_a_chat(recorded: Harness) -> None:
     recorded.model.say("Hello.")
-    async with recorded.open():
+    async with recorded.serve():
         await said(recorded, "hi")
         old = await recorded.session_of(KEY)
         (recorded.home / "hermes" / "calls.jsonl").unlink()
@@ -63,9 +64,9 @@ async def test_a_branch_ends_resets_starts_and_carries_over_in_a_chat(recorded: 
 
 @pytest.mark.clause("E-02")
 @pytest.mark.clause("E-04")
-async def test_a_new_conversation_in_a_chat_carries_nothing_over_and_has_the_same_key(recorded: House) -> None:
+async def test_a_new_conversation_in_a_chat_carries_nothing_over_and_has_the_same_key(recorded: Harness) -> None:
     recorded.model.say("Hello.")
-    async with recorded.open():
+    async with recorded.serve():
         await said(recorded, "hi")
         old = await recorded.session_of(KEY)
         (recorded.home / "hermes" / "calls.jsonl").unlink()
@@ -76,9 +77,9 @@ async def test_a_new_conversation_in_a_chat_carries_nothing_over_and_has_the_sam
 
 
 @pytest.mark.clause("E-11")
-async def test_an_engine_begins_with_the_key_of_the_chat_and_keeps_it_at_a_compaction(recorded: House) -> None:
+async def test_an_engine_begins_with_the_key_of_the_chat_and_keeps_it_at_a_compaction(recorded: Harness) -> None:
     recorded.model.say(*(f"Answer {number}. " + "x" * 500 for number in range(3)))
-    async with recorded.open():
+    async with recorded.serve():
         await said(recorded, "one", "two", "three")
         session = await recorded.session_of(KEY)
         ((what, args, facts),) = moments(recorded)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 from tests.contracts.pool.travelling import TravellingClock
-from tests.scenarios.gateway.house import OWNER, House
 from tests.scenarios.gateway.test_files import folder
 from tests.security.chats import logged
 
@@ -16,6 +15,7 @@ from talaria.core.ids import SessionId
 from talaria.core.redaction import Redactor
 from talaria.gateway.audit import MINUTE_S, REFUSALS_EACH_MINUTE, log_handoff
 from talaria.testing import Reply
+from talaria.testing.harness import OWNER, Harness
 from talaria.testing.servers.chat_service import Refusal
 from talaria.testing.servers.scripted_replies import Failure, Faults
 
@@ -25,12 +25,12 @@ GROUP = "-4002"
 
 
 @pytest.fixture(autouse=True)
-def log_file(house: House) -> Iterator[None]:
+def log_file(house: Harness) -> Iterator[None]:
     with logged(house.home, Redactor()):
         yield
 
 
-def lines(house: House, words: str) -> list[dict[str, str]]:
+def lines(house: Harness, words: str) -> list[dict[str, str]]:
     text = gateway_log.file(house.home).read_text()
     return [line for line in map(json.loads, text.splitlines()) if words in line["message"]]
 
@@ -39,11 +39,11 @@ def facts(line: dict[str, str]) -> dict[str, str]:
     return dict(re.findall(r'(\w+)=("[^"]*"|\S+)', line["message"]))
 
 
-async def test_each_turn_is_one_line_with_its_outcome(house: House) -> None:
+async def test_each_turn_is_one_line_with_its_outcome(house: Harness) -> None:
     house.model.say(
         "One.", Reply(faults=Faults(hang=True)), Failure(401, {"error": {"message": f"no such key {CANARY}"}})
     )
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("go")
         await house.said(1)
         await house.telegram.say("and on")
@@ -65,9 +65,9 @@ async def test_each_turn_is_one_line_with_its_outcome(house: House) -> None:
     assert CANARY not in gateway_log.file(house.home).read_text()
 
 
-async def test_a_limit_that_ends_a_turn_is_named(house: House) -> None:
+async def test_a_limit_that_ends_a_turn_is_named(house: Harness) -> None:
     house.config["limits"] = {"turn": {"tokens": 10}}
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("go")
         await house.until(lambda: len(lines(house, "turn ended")) == 1)
     (failed,) = lines(house, "turn ended")
@@ -75,13 +75,13 @@ async def test_a_limit_that_ends_a_turn_is_named(house: House) -> None:
     assert "10" in facts(failed)["reason"]
 
 
-async def test_nothing_that_people_say_or_name_is_in_the_log(house: House) -> None:
+async def test_nothing_that_people_say_or_name_is_in_the_log(house: Harness) -> None:
     folder(house).mkdir(parents=True)
     (folder(house) / f"{CANARY}.txt").write_text(CANARY)
     given = {"file_id": "gone", "file_unique_id": "u", "file_name": f"{CANARY}.csv", "file_size": 3}
     house.telegram.fault("sendDocument", Refusal(400, words=f"Bad Request: not {CANARY}"))
     house.model.say(f"{CANARY}\nMEDIA: {CANARY}.txt", f"More {CANARY}.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.post({"document": given, "caption": f"{CANARY}?"})
         await house.said(2)
         await house.telegram.say(f"/title {CANARY}")
@@ -108,11 +108,11 @@ async def test_nothing_that_people_say_or_name_is_in_the_log(house: House) -> No
     assert file["level"] == reply["level"] == "WARNING"
 
 
-async def test_a_crowd_of_strangers_does_not_fill_the_log(house: House) -> None:
+async def test_a_crowd_of_strangers_does_not_fill_the_log(house: Harness) -> None:
     clock = TravellingClock()
-    house.options = {"clock": clock}
+    house.gateway_clock = clock
     crowd = 10 * REFUSALS_EACH_MINUTE
-    async with house.open():
+    async with house.serve():
         for number in range(crowd):
             await house.telegram.say("let me in", user=str(10_000 + number))
         await house.telegram.say("let me in", user="10000")
@@ -126,7 +126,7 @@ async def test_a_crowd_of_strangers_does_not_fill_the_log(house: House) -> None:
     assert facts(last)["person"] == "telegram:99999"
 
 
-def test_a_handoff_is_one_line(house: House) -> None:
+def test_a_handoff_is_one_line(house: Harness) -> None:
     log_handoff(SessionId("s1"), "telegram", "completed", 1.25)
     log_handoff(SessionId("s1"), "telegram", "failed", 45.0, TimeoutError(CANARY))
     done, failed = lines(house, "handoff ended")

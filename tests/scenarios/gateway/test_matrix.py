@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from tests.contracts.handoff.conftest import Terminal
 from tests.contracts.pool.travelling import TravellingClock
-from tests.scenarios.gateway.house import House
+from tests.gateways import gateway_harness
 from tests.scenarios.gateway.test_conversing import user_texts
 from tests.scenarios.gateway.test_files import PIXEL
 from tests.servers.synapse import Homeserver, Synapse
@@ -26,6 +26,7 @@ from tests.servers.synapse_person import SynapseUser
 
 from talaria.app.build import open_application
 from talaria.testing import ModelServer, Reply, call
+from talaria.testing.harness import Harness
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import LostAnswer
 from talaria.testing.servers.scripted_replies import Faults
@@ -39,13 +40,13 @@ def homeserver(tmp_path_factory: pytest.TempPathFactory) -> Generator[Homeserver
 
 
 class Scene(msgspec.Struct):
-    house: House
+    house: Harness
     server: Synapse
     person: SynapseUser
 
     def allow(self, *rooms: str, **more: Any) -> None:
         people: dict[str, Any] = {"allowed_users": [self.person.user_id], "allowed_chats": list(rooms)}
-        self.house.platform("matrix", {**self.server.settings, **people, **more})
+        self.house.add_platform("matrix", {**self.server.settings, **people, **more})
 
     async def heard_all(self, user: str) -> None:
         """All that was said before this: they are answered in a room of their own."""
@@ -65,9 +66,7 @@ async def scene(homeserver: Homeserver, tmp_path: Path) -> AsyncIterator[Scene]:
         model = stack.enter_context(ModelServer())
         telegram = await stack.enter_async_context(TelegramServer())
         server = await stack.enter_async_context(Synapse(homeserver))
-        home = tmp_path / "home"
-        home.mkdir()
-        house = House(home, model, telegram)
+        house = await stack.enter_async_context(gateway_harness(tmp_path, model, telegram))
         house.config["gateway"]["platforms"].clear()
         found = Scene(house, server, await server.person())
         found.allow()
@@ -76,7 +75,7 @@ async def scene(homeserver: Homeserver, tmp_path: Path) -> AsyncIterator[Scene]:
 
 async def test_a_direct_conversation(scene: Scene) -> None:
     scene.house.model.say("Hello.", "Again.")
-    async with scene.house.open():
+    async with scene.house.serve():
         await scene.server.say("hi")
         assert await scene.texts(1) == ["Hello."]
         await scene.server.say("and now?")
@@ -92,7 +91,7 @@ async def test_a_direct_chat_that_others_have_joined_stays_its_openers_after_a_r
     allowed = [scene.person.user_id, other.user_id]
     scene.allow(allowed_users=allowed)
     scene.house.model.say("Kept.")
-    async with scene.house.open():
+    async with scene.house.serve():
         await scene.server.say("remember canary-Wq4")
         assert await scene.texts(1) == ["Kept."]
         room = await scene.person.direct_room(scene.server.bot)
@@ -100,7 +99,7 @@ async def test_a_direct_chat_that_others_have_joined_stays_its_openers_after_a_r
             await scene.person.invite(room, one.user_id)
             await one.join(room)
         await scene.heard_all("1002")
-    async with scene.house.open() as board:
+    async with scene.house.serve() as board:
         await other.say(room, "what did she tell you?")
         await stranger.say(room, "and who are you?")
         await scene.heard_all("1002")
@@ -118,7 +117,7 @@ async def test_who_is_no_admin_any_more_allows_nothing_in_a_conversation_that_go
     scene.house.config["approvals"] = {"ask": ["terminal"]}
     first, second = (Reply(calls=(call("terminal", command=f"echo {word} >> mark"),)) for word in ("one", "two"))
     scene.house.model.say(first, "Finished.", second, "Then not.")
-    async with scene.house.open() as board:
+    async with scene.house.serve() as board:
         await scene.server.say("do it")
         await scene.texts(1)
         await scene.server.say("/approve")
@@ -136,7 +135,7 @@ async def test_in_a_room_it_answers_who_mentions_it(scene: Scene) -> None:
     room = await scene.server.room("1001", "1002")
     scene.allow(room)
     scene.house.model.say("Here.")
-    async with scene.house.open():
+    async with scene.house.serve():
         await scene.person.until_event(room, "m.room.member", membership="join")
         await scene.server.say("just talking", chat=room)
         await scene.server.say(f"{scene.server.bot} do it", user="1002", chat=room)
@@ -148,7 +147,7 @@ async def test_in_a_room_it_answers_who_mentions_it(scene: Scene) -> None:
 async def test_in_a_room_a_command_may_begin_with_an_exclamation_mark_and_other_words_may_too(scene: Scene) -> None:
     room = await scene.server.room("1001", "1002")
     scene.allow(room)
-    async with scene.house.open():
+    async with scene.house.serve():
         await scene.person.until_event(room, "m.room.member", membership="join")
         await scene.server.say("!important thing", chat=room)
         await scene.server.say("!who is there?", chat=room)
@@ -163,7 +162,7 @@ async def test_in_a_room_a_command_may_begin_with_an_exclamation_mark_and_other_
 
 async def test_a_homeserver_that_was_away_is_heard_again(scene: Scene) -> None:
     scene.house.model.say("Here.")
-    async with scene.house.open() as board:
+    async with scene.house.serve() as board:
         await scene.server.shut_the_door()
         await scene.house.until(lambda: board.gateway.health[0].failures >= 2)
         await scene.server.say("are you there?")
@@ -173,7 +172,7 @@ async def test_a_homeserver_that_was_away_is_heard_again(scene: Scene) -> None:
 
 async def test_what_is_deleted_while_it_waits_reaches_no_model(scene: Scene) -> None:
     scene.house.model.say(Reply("First.", faults=Faults(first_byte_delay_s=1.0)), "Third.")
-    async with scene.house.open():
+    async with scene.house.serve():
         await scene.server.say("one")
         await asyncio.to_thread(scene.house.model.wait_for_requests, 1, PATIENCE_S)
         room = await scene.person.direct_room(scene.server.bot)
@@ -187,7 +186,7 @@ async def test_a_thread_is_a_conversation_of_its_own(scene: Scene) -> None:
     room = await scene.server.room("1001")
     scene.allow(room)
     scene.house.model.say("In the thread.", "In the room.")
-    async with scene.house.open():
+    async with scene.house.serve():
         root = await scene.server.say("a topic", chat=room)
         await scene.server.say(f"{scene.server.bot} about this?", chat=room, thread=root)
         await scene.texts(1, room)
@@ -201,7 +200,7 @@ async def test_a_thread_is_a_conversation_of_its_own(scene: Scene) -> None:
 async def test_a_slow_answer_grows_in_one_message(scene: Scene) -> None:
     words = " ".join(f"word{number}" for number in range(60))
     scene.house.model.say(Reply(words, faults=Faults(chunk_delay_s=0.05)))
-    async with scene.house.open():
+    async with scene.house.serve():
         await scene.server.say("slowly")
         await scene.house.until(lambda: [one.text for one in scene.server.list_messages()] == [words])
         assert scene.server.list_messages()[0].edits >= 1
@@ -211,7 +210,7 @@ async def test_a_file_goes_both_ways(scene: Scene, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text("a,b\n1,2\n")
     scene.house.model.say("A table.")
-    async with scene.house.open():
+    async with scene.house.serve():
         await scene.person.send_file(await scene.person.direct_room(scene.server.bot), table)
         await scene.texts(1)
         (kept,) = (tmp_path / "people").glob("matrix-*/attachments/*")
@@ -235,7 +234,7 @@ async def test_what_is_too_long_for_a_message_is_attached_to_the_question(scene:
     target, content = tmp_path / "outside.txt", "line of text\n" * 9_000
     writing = Reply(calls=(call("write_file", path=str(target), content=content),), chunk_chars=100_000)
     scene.house.model.say(writing, "Done.")
-    async with scene.house.open():
+    async with scene.house.serve():
         await scene.server.say("write it")
         _, question = await scene.texts(2)
         shown = scene.person.events(await scene.person.direct_room(scene.server.bot))[-2]["content"]
@@ -317,12 +316,12 @@ class Visits:
 
     async def restart(self) -> None:
         await self.running.aclose()
-        await self.running.enter_async_context(self.scene.house.open())
+        await self.running.enter_async_context(self.scene.house.serve())
 
     async def reload(self) -> None:
-        assert self.scene.house.board is not None
+        assert self.scene.house.gateway is not None
         self.allow(f"after {len(self.heard)} {self.random.random()}")
-        await self.scene.house.board.reload(self.scene.house.settings())
+        await self.scene.house.gateway.reload(self.scene.house.settings())
 
     async def say(self) -> None:
         """The opener, to nobody in particular: for the bot, if they are alone with it."""
@@ -379,11 +378,11 @@ async def test_whoever_comes_and_goes_a_direct_chat_is_only_its_openers(scene: S
 @pytest.mark.parametrize("is_direct", [True, False], ids=["direct", "room"])
 async def test_after_a_handoff_the_next_message_continues_the_conversation(scene: Scene, *, is_direct: bool) -> None:
     clock = TravellingClock()
-    scene.house.options = {"clock": clock}
+    scene.house.gateway_clock = clock
     chat = "" if is_direct else await scene.server.room("1001")
     scene.house.model.say("Hello.")
     scene.allow(chat)
-    async with scene.house.open():
+    async with scene.house.serve():
         await scene.server.say("hi" if is_direct else f"{scene.server.bot} hi", chat=chat)
         await scene.texts(1, chat)
         await scene.server.say("/sethome", chat=chat)

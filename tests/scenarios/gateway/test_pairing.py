@@ -4,13 +4,12 @@ import asyncio
 import re
 import time
 
-from tests.scenarios.gateway.house import House
-
 from talaria.app.build import open_store
 from talaria.core.clock import SystemClock
 from talaria.gateway.authorization import APPROVED, MAX_PENDING, Pairing
 from talaria.gateway.service import LOOK_S
 from talaria.store.permission_ports import Member
+from talaria.testing.harness import Harness
 
 STRANGERS = ("2001", "2002", "2003", "2004")
 
@@ -35,7 +34,7 @@ class BlindClock:
         await asyncio.sleep(seconds)
 
 
-async def offered(house: House, user: str) -> str:
+async def offered(house: Harness, user: str) -> str:
     """The code that they are told."""
     (offer,) = await house.said(1, user=user)
     found = re.search(r"approve telegram (\w{8})", offer.text)
@@ -43,14 +42,14 @@ async def offered(house: House, user: str) -> str:
     return found[1]
 
 
-async def approve(house: House, code: str) -> None:
+async def approve(house: Harness, code: str) -> None:
     """As `talaria pairing approve` does, in another process."""
     async with open_store(house.home) as other:
         assert isinstance(await Pairing(other.access, SystemClock()).approve("telegram", code), Member)
 
 
-async def test_whoever_writes_twice_does_not_keep_others_from_getting_a_code(house: House) -> None:
-    async with house.open():
+async def test_whoever_writes_twice_does_not_keep_others_from_getting_a_code(house: Harness) -> None:
+    async with house.serve():
         for user in STRANGERS[:MAX_PENDING]:
             for _ in range(2):
                 await house.telegram.say("let me in", user=user)
@@ -60,23 +59,23 @@ async def test_whoever_writes_twice_does_not_keep_others_from_getting_a_code(hou
         assert [len(house.telegram.list_messages(user=user)) for user in STRANGERS] == [1, 1, 1, 0]
 
 
-async def test_who_is_let_in_is_told_once_whatever_ran_at_that_moment(house: House) -> None:
-    async with house.open():
+async def test_who_is_let_in_is_told_once_whatever_ran_at_that_moment(house: Harness) -> None:
+    async with house.serve():
         await house.telegram.say("let me in", user="2001")
         code = await offered(house, "2001")
     await approve(house, code)
     for _ in range(2):
-        async with house.open():
+        async with house.serve():
             assert [one.text for one in await house.said(2, user="2001")][1:] == [APPROVED]
             await house.until(lambda: _is_all_sent(house))
     assert len(house.telegram.list_messages(user="2001")) == 2
 
 
-async def test_what_somebody_says_in_the_moment_they_are_let_in_is_answered(house: House) -> None:
+async def test_what_somebody_says_in_the_moment_they_are_let_in_is_answered(house: Harness) -> None:
     clock = BlindClock()
-    house.options = {"clock": clock}
+    house.gateway_clock = clock
     house.model.say("Welcome.")
-    async with house.open() as board:
+    async with house.serve() as board:
         await house.telegram.say("let me in", user="2001")
         await approve(house, await offered(house, "2001"))
         await house.telegram.say("hello", user="2001")
@@ -85,5 +84,5 @@ async def test_what_somebody_says_in_the_moment_they_are_let_in_is_answered(hous
         await house.until(lambda: "Welcome." in [one.text for one in house.telegram.list_messages(user="2001")])
 
 
-async def _is_all_sent(house: House) -> bool:
+async def _is_all_sent(house: Harness) -> bool:
     return not await house.store.outbox.list_targets()

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.scenarios.gateway.house import House
+from tests.gateways import gateway_harness
 from tests.scenarios.gateway.test_files import PIXEL
 from tests.servers.discord_server import DiscordServer
 from tests.servers.slack_server import SlackServer
@@ -19,6 +19,7 @@ from talaria.core.clock import SystemClock
 from talaria.gateway.authorization import APPROVED, Pairing
 from talaria.store.permission_ports import Member
 from talaria.testing import ModelServer, Reply, call
+from talaria.testing.harness import Harness
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import ChatService, LostAnswer, Refusal
 from talaria.testing.servers.scripted_replies import Faults
@@ -54,7 +55,7 @@ class Stage(msgspec.Struct):
     name: str
     place: Place
     service: ChatService
-    house: House
+    house: Harness
 
     async def texts(self, count: int, **where: str) -> list[str]:
         async with asyncio.timeout(PATIENCE_S):
@@ -69,19 +70,17 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         model = stack.enter_context(ModelServer())
         telegram = await stack.enter_async_context(TelegramServer())
         service = telegram if name == "telegram" else await stack.enter_async_context(place.serve())
-        home = tmp_path / "home"
-        home.mkdir()
-        house = House(home, model, telegram)
+        house = await stack.enter_async_context(gateway_harness(tmp_path, model, telegram))
         house.config["gateway"]["platforms"].clear()
         people = {"allowed_users": [place.owner], "allowed_chats": [place.listed]}
         quick = {"ping_s": 0.2} if name == "slack" else {}
-        house.platform(name, {**service.settings, **people, **quick})
+        house.add_platform(name, {**service.settings, **people, **quick})
         yield Stage(name, place, service, house)
 
 
 async def test_a_conversation(stage: Stage) -> None:
     stage.house.model.say("Hello.", "Again.")
-    async with stage.house.open():
+    async with stage.house.serve():
         await stage.service.say("hi")
         assert await stage.texts(1) == ["Hello."]
         await stage.service.say("and now?")
@@ -91,18 +90,18 @@ async def test_a_conversation(stage: Stage) -> None:
 
 async def test_what_is_said_while_we_are_away_is_answered_later(stage: Stage) -> None:
     stage.house.model.say("Hello.", "Back again.")
-    async with stage.house.open():
+    async with stage.house.serve():
         await stage.service.say("hi")
         await stage.texts(1)
     await stage.service.say("are you there?")
-    async with stage.house.open():
+    async with stage.house.serve():
         assert await stage.texts(2) == ["Hello.", "Back again."]
 
 
 async def test_a_slow_answer_grows_and_is_one_message(stage: Stage) -> None:
     words = " ".join(f"word{number}" for number in range(60))
     stage.house.model.say(Reply(words, faults=Faults(chunk_delay_s=0.05)))
-    async with stage.house.open():
+    async with stage.house.serve():
         await stage.service.say("slowly")
         await stage.house.until(lambda: [one.text for one in stage.service.list_messages()] == [words])
         (only,) = stage.service.list_messages()
@@ -112,7 +111,7 @@ async def test_a_slow_answer_grows_and_is_one_message(stage: Stage) -> None:
 async def test_a_button_answers_a_question(stage: Stage) -> None:
     stage.house.config["approvals"] = {"ask": ["terminal"]}
     stage.house.model.say(Reply(calls=(call("terminal", command="echo x > mark"),)), "Finished.")
-    async with stage.house.open():
+    async with stage.house.serve():
         await stage.service.say("do it")
         await stage.texts(1)
         (question,) = stage.service.list_messages()
@@ -125,7 +124,7 @@ async def test_a_button_answers_a_question(stage: Stage) -> None:
 async def test_a_refusal_for_now_is_waited_out_and_nothing_is_sent_before(stage: Stage) -> None:
     stage.service.fault(stage.place.send, Refusal(429, retry_after_s=1.0))
     stage.house.model.say("Patience.")
-    async with stage.house.open():
+    async with stage.house.serve():
         await stage.service.say("hi")
         assert await stage.texts(1) == ["Patience."]
     first, second = [one["at"] for one in stage.service.calls(stage.place.send)]
@@ -135,7 +134,7 @@ async def test_a_refusal_for_now_is_waited_out_and_nothing_is_sent_before(stage:
 async def test_a_lost_answer_is_never_silently_doubled(stage: Stage) -> None:
     stage.service.fault(stage.place.send, LostAnswer())
     stage.house.model.say("Only once.")
-    async with stage.house.open():
+    async with stage.house.serve():
         await stage.service.say("hi")
         await stage.house.until(lambda: len(stage.service.calls(stage.place.send)) == 2)
         await stage.house.until(lambda: _is_all_sent(stage))
@@ -150,7 +149,7 @@ async def test_a_lost_answer_is_never_silently_doubled(stage: Stage) -> None:
 async def test_in_a_group_it_answers_who_speaks_to_it(stage: Stage) -> None:
     stage.house.model.say("Here.")
     mention = stage.place.mention(stage.service)
-    async with stage.house.open():
+    async with stage.house.serve():
         await stage.service.say("just talking", chat=stage.place.group)
         await stage.service.say(f"{mention}hello", chat=stage.place.group)
         assert await stage.texts(1, chat=stage.place.group) == ["Here."]
@@ -161,7 +160,7 @@ async def test_a_picture_that_the_model_made_is_sent_as_a_picture(stage: Stage) 
     stage.house.config["gateway"]["cwd"] = str(stage.house.home.parent)
     (stage.house.home.parent / "a.png").write_bytes(PIXEL)
     stage.house.model.say("Here.\nMEDIA: a.png")
-    async with stage.house.open():
+    async with stage.house.serve():
         await stage.service.say("draw")
         await stage.texts(2)
     assert [one.file for one in stage.service.list_messages()] == ["", "a.png"]
@@ -178,7 +177,7 @@ async def test_a_picture_that_the_model_made_is_sent_as_a_picture(stage: Stage) 
 
 async def test_who_is_let_in_is_told_so_and_heard(stage: Stage) -> None:
     stage.house.model.say("Welcome.")
-    async with stage.house.open():
+    async with stage.house.serve():
         await stage.service.say("let me in", user="1002")
         (offer,) = await stage.texts(1, user="1002")
         code = re.search(r"pairing approve \w+ (\w{8})", offer)
@@ -192,7 +191,7 @@ async def test_who_is_let_in_is_told_so_and_heard(stage: Stage) -> None:
 
 async def test_what_arrives_while_it_is_being_stopped_is_kept_and_answered_by_the_next_start(stage: Stage) -> None:
     stage.house.model.say(Reply("First.", faults=Faults(first_byte_delay_s=0.5)), "Then this.")
-    async with stage.house.open() as board:
+    async with stage.house.serve() as board:
         await stage.service.say("go")
         await asyncio.to_thread(stage.house.model.wait_for_requests, 1)
         board.gateway.stop()
@@ -201,7 +200,7 @@ async def test_what_arrives_while_it_is_being_stopped_is_kept_and_answered_by_th
         await stage.house.until(lambda: board.gateway.counts.messages.total() > before)
     assert await stage.texts(1) == ["First."]
     assert len(stage.house.model.requests) == 1
-    async with stage.house.open():
+    async with stage.house.serve():
         assert await stage.texts(2) == ["First.", "Then this."]
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 from tests.plugin_sources import RECORDER, write_plugin
-from tests.scenarios.gateway.house import House
 
 from talaria.runtime.builtin_commands import builtin_commands
 from talaria.runtime.chat import Chat
 from talaria.runtime.commands import Command, GivenCommand, NameTaken, Outcome
+from talaria.testing.harness import Harness
 
 GRABBER = """
 def register(ctx):
@@ -25,12 +25,12 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.clause("E-10")
 @pytest.mark.parametrize("source", [GRABBER, GRABBING_ENGINE], ids=["plugin", "engine"])
-async def test_a_plugin_loses_just_the_commands_whose_words_are_built_in_anywhere(house: House, source: str) -> None:
+async def test_a_plugin_loses_just_the_commands_whose_words_are_built_in_anywhere(house: Harness, source: str) -> None:
     write_plugin(house.home / "plugins" / "grabber", source)
     house.config["plugins"] = {"enabled": ["grabber"]}
     if source is GRABBING_ENGINE:
         house.config["context"] = {"engine": "recorder"}
-    async with house.open() as board:
+    async with house.serve() as board:
         await house.telegram.say("/stop")
         assert [one.text for one in await house.said(1)] == ["Nothing is running here."]
         await house.telegram.say("/mine now")
@@ -51,8 +51,8 @@ async def nothing(_: Chat, __: str) -> Outcome:
 
 
 @pytest.mark.clause("E-10")
-async def test_every_word_that_a_chat_knows_is_reserved_before_plugins_register(house: House) -> None:
-    async with house.open() as board:
+async def test_every_word_that_a_chat_knows_is_reserved_before_plugins_register(house: Harness) -> None:
+    async with house.serve() as board:
         known = [word for one in board.app.commands.visible("platform") for word in one.words]
     assert {"stop", "q", "whoami", "new"} <= set(known)
     for word in known:
@@ -77,13 +77,13 @@ def register(ctx):
 )
 
 
-async def test_a_command_of_an_engine_reaches_the_engine_of_its_chat(house: House) -> None:
+async def test_a_command_of_an_engine_reaches_the_engine_of_its_chat(house: Harness) -> None:
     write_plugin(house.home / "plugins" / "recorder", WHO)
     house.config["plugins"] = {"enabled": ["recorder"]}
     house.config["context"] = {"engine": "recorder"}
     house.config["gateway"]["platforms"]["telegram"]["allowed_users"] = ["1001", "1002"]
     house.model.say("Hello.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("hi")
         await house.said(1)
         for user in ("1001", "1002"):

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from tests.plugin_sources import write_plugin
-from tests.scenarios.gateway.house import House
 
 from talaria.testing import Reply, call
+from talaria.testing.harness import Harness
 
 POLICY = """
 HEARD = []
@@ -38,17 +38,17 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def asked(house: House) -> list[str]:
+def asked(house: Harness) -> list[str]:
     """What the model was asked in the conversation, without the note about the day."""
     messages = house.model.requests[-1].json["messages"]
     return [one["content"].rsplit("\n", 1)[-1] for one in messages if one["role"] == "user"]
 
 
-async def test_a_plugin_drops_rewrites_and_allows_messages_before_they_are_let_in(house: House) -> None:
+async def test_a_plugin_drops_rewrites_and_allows_messages_before_they_are_let_in(house: Harness) -> None:
     write_plugin(house.home / "plugins" / "policy", POLICY)
     house.config["plugins"] = {"enabled": ["policy"]}
     house.model.say("One.", "Two.", "Three.")
-    async with house.open() as board:
+    async with house.serve() as board:
         for number, text in enumerate(("shout hello", "leave this", "break"), 1):
             await house.telegram.say("drop this")
             await house.telegram.say(text)
@@ -67,10 +67,10 @@ async def test_a_plugin_drops_rewrites_and_allows_messages_before_they_are_let_i
     assert asked(house) == ["SHOUT HELLO", "leave this", "break, please"]
 
 
-async def test_a_plugin_cannot_let_a_stranger_in(house: House) -> None:
+async def test_a_plugin_cannot_let_a_stranger_in(house: Harness) -> None:
     write_plugin(house.home / "plugins" / "policy", POLICY)
     house.config["plugins"] = {"enabled": ["policy"]}
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("leave this", user="666")
         (offered,) = await house.said(1, user="666")
         assert "talaria pairing approve telegram" in offered.text
@@ -90,11 +90,11 @@ def register(ctx):
 """
 
 
-async def test_a_plugin_hears_of_a_question_in_a_chat_and_of_its_answer(house: House, tmp_path: Path) -> None:
+async def test_a_plugin_hears_of_a_question_in_a_chat_and_of_its_answer(house: Harness, tmp_path: Path) -> None:
     write_plugin(house.home / "plugins" / "witness", WITNESS)
     house.config["plugins"] = {"enabled": ["witness"]}
     house.model.say(Reply(calls=(call("write_file", path=str(tmp_path / "far" / "x"), content="x"),)), "As you wish.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("go")
         await house.said(1)
         heard: list[tuple[str, dict[str, Any]]] = import_module("hermes_plugins.witness").HEARD

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from tests.contracts.plugins.courier_service import CourierService
-from tests.scenarios.gateway.house import House
+
+from talaria.testing.harness import Harness
 
 COURIER = Path(__file__).parents[2] / "plugins" / "courier"
 
@@ -15,20 +16,20 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-async def test_its_messages_are_answered_and_a_restart_goes_on(house: House) -> None:
+async def test_its_messages_are_answered_and_a_restart_goes_on(house: Harness) -> None:
     shutil.copytree(COURIER, house.home / "plugins" / "courier")
     house.config["plugins"] = {"enabled": ["courier"]}
     house.config["gateway"]["platforms"].clear()
-    house.silent = "courier"
+    house.silent_platform = "courier"
     house.model.say("Hello, Anna.", "Still here.")
     async with CourierService().running() as service:
-        house.platform("courier", {"url": service.url, "token": service.token, "allowed_users": ["anna"]})
-        async with house.open():
+        house.add_platform("courier", {"url": service.url, "token": service.token, "allowed_users": ["anna"]})
+        async with house.serve():
             await service.post("hi")
             await house.until(lambda: bool(service.called("send")))
             await service.post("who are you?", user="mallory")
             await house.until(lambda: len(service.called("send")) == 2)
-        async with house.open():
+        async with house.serve():
             await service.post("are you there?")
             await house.until(lambda: len(service.called("send")) >= 3)
     texts = [one["text"] for one in service.called("send")]

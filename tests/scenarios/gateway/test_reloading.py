@@ -5,17 +5,17 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
-from tests.scenarios.gateway.house import House
 
 from talaria.app.gateway_app import load_wanted
 from talaria.platforms.base import Platform, Sender
+from talaria.testing.harness import Harness
 
 
-async def test_after_a_reload_a_platform_is_opened_again_only_when_it_is_closed(house: House) -> None:
+async def test_after_a_reload_a_platform_is_opened_again_only_when_it_is_closed(house: Harness) -> None:
     """Until then the account is still in use: a second connection would be refused, and tried again a minute later."""
     happened: list[str] = []
     is_closing, may_close = asyncio.Event(), asyncio.Event()
-    async with house.open() as board:
+    async with house.serve() as board:
         (door,) = load_wanted(board.app.settings, board.app.clock).specs
 
         @asynccontextmanager

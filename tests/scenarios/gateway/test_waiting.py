@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.contracts.faults.platform_stage import QuickClock
 from tests.contracts.pool.travelling import TravellingClock
-from tests.scenarios.gateway.house import OWNER, House
 from tests.servers.slack_server import SlackServer
 
 from talaria.app.build import open_store
@@ -22,6 +21,7 @@ from talaria.gateway.gateway_state import PAUSE
 from talaria.store.base import Held
 from talaria.store.chat_ports import Outgoing
 from talaria.testing import Reply
+from talaria.testing.harness import OWNER, Harness
 from talaria.testing.servers.chat_service import LostAnswer, Refusal, Slow
 from talaria.testing.servers.scripted_replies import Faults
 
@@ -30,14 +30,14 @@ PAUSE_S = 40.0
 
 
 @pytest.fixture
-def clock(house: House) -> QuickClock:
-    house.options["clock"] = QuickClock()
+def clock(house: Harness) -> QuickClock:
+    house.gateway_clock = QuickClock()
     house.config["gateway"]["drain_s"] = 0.1
-    return house.options["clock"]
+    return house.gateway_clock
 
 
 @asynccontextmanager
-async def at_the_terminal(house: House, session: SessionId) -> AsyncGenerator[None]:
+async def at_the_terminal(house: Harness, session: SessionId) -> AsyncGenerator[None]:
     """Another process has the conversation."""
     async with open_store(house.home) as store:
         held = await store.journal.seize(session, await store.owners.join("terminal"))
@@ -46,34 +46,34 @@ async def at_the_terminal(house: House, session: SessionId) -> AsyncGenerator[No
         await store.journal.release(session, held, leaves_mail=True)
 
 
-def texts(house: House) -> list[str]:
+def texts(house: Harness) -> list[str]:
     return [one.text for one in house.telegram.list_messages()]
 
 
-async def passed(house: House, clock: Clock, seconds: float) -> None:
+async def passed(house: Harness, clock: Clock, seconds: float) -> None:
     began_at = clock.monotonic()
     await house.until(lambda: clock.monotonic() - began_at >= seconds)
 
 
-async def is_waiting(house: House, session: SessionId, count: int) -> bool:
+async def is_waiting(house: Harness, session: SessionId, count: int) -> bool:
     return len(await house.store.inbox.list_pending(session)) == count
 
 
-async def test_whoever_waits_for_the_terminal_is_told_so_once(house: House, clock: QuickClock) -> None:
+async def test_whoever_waits_for_the_terminal_is_told_so_once(house: Harness, clock: QuickClock) -> None:
     """However much they send meanwhile, and also when the gateway is started anew."""
     house.model.say("One.", "Two.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("first")
         await house.said(1)
         session = await house.session_of(KEY)
     async with at_the_terminal(house, session):
         for said in ("second", "third"):
-            async with house.open():
+            async with house.serve():
                 await house.telegram.say(said)
                 await house.said(2)
                 await passed(house, clock, 4 * NOTIFY_AFTER_S)
                 assert texts(house) == ["One.", HELD]
-    async with house.open():
+    async with house.serve():
         await house.said(3)
         assert texts(house) == ["One.", HELD, "Two."]
         await house.until(lambda: is_waiting(house, session, 0))
@@ -86,9 +86,9 @@ async def test_whoever_waits_for_the_terminal_is_told_so_once(house: House, cloc
     assert [request.body.decode().count("third") for request in house.model.requests] == [0, 1, 1]
 
 
-async def test_a_short_wait_is_not_worth_a_word(house: House) -> None:
+async def test_a_short_wait_is_not_worth_a_word(house: Harness) -> None:
     house.model.say("One.", "Two.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("first")
         await house.said(1)
         session = await house.session_of(KEY)
@@ -100,10 +100,10 @@ async def test_a_short_wait_is_not_worth_a_word(house: House) -> None:
     assert texts(house) == ["One.", "Two."]
 
 
-async def test_a_turn_of_the_chat_itself_is_not_the_terminal(house: House, clock: QuickClock) -> None:
+async def test_a_turn_of_the_chat_itself_is_not_the_terminal(house: Harness, clock: QuickClock) -> None:
     """A command that became a turn is run beside the mail, which has to wait for it."""
     house.model.say(Reply("One.", faults=Faults(first_byte_delay_s=8 * NOTIFY_AFTER_S / clock.pace)), "Two.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("/steer first")
         await house.until(lambda: len(house.model.requests) == 1)
         await house.telegram.say("second")
@@ -113,16 +113,16 @@ async def test_a_turn_of_the_chat_itself_is_not_the_terminal(house: House, clock
 
 @pytest.mark.parametrize("method", ["sendMessage", "sendChatAction"])
 async def test_a_platform_is_left_alone_for_as_long_as_it_wants_also_after_a_restart(
-    house: House, clock: QuickClock, method: str
+    house: Harness, clock: QuickClock, method: str
 ) -> None:
     house.telegram.fault(method, Refusal(429, PAUSE_S))
     slow = Reply("One.", faults=Faults(first_byte_delay_s=0.2))
     house.model.say(slow, slow)
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("first")
         await house.telegram.wait_for_calls(method, 1)
         await house.until(lambda: _is_kept(house))
-    async with house.open():
+    async with house.serve():
         await house.said(1)
     refused_at = house.telegram.calls(method)[0]["at"]
     written = [one["at"] for each in ("sendMessage", "sendChatAction") for one in house.telegram.calls(each)]
@@ -130,20 +130,20 @@ async def test_a_platform_is_left_alone_for_as_long_as_it_wants_also_after_a_res
     assert [at for at in written if refused_at < at < refused_at + PAUSE_S / clock.pace] == []
 
 
-async def _is_kept(house: House) -> bool:
+async def _is_kept(house: Harness) -> bool:
     return await house.store.inbox.cursor("telegram", PAUSE) is not None
 
 
-async def test_a_pause_that_is_over_holds_nobody_up(house: House, clock: QuickClock) -> None:
+async def test_a_pause_that_is_over_holds_nobody_up(house: Harness, clock: QuickClock) -> None:
     """Nor one from before the calendar was set right."""
     house.telegram.fault("sendMessage", Refusal(429, 3600))
     house.model.say("One.", "Two.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("first")
         await house.until(lambda: _is_kept(house))
     for turned_s, count in ((3600, 1), (-3600, 2)):
         clock.turned_on_s = turned_s
-        async with house.open():
+        async with house.serve():
             await house.telegram.say("next")
             await house.said(count)
 
@@ -153,10 +153,10 @@ SHOWN = Reply(LONG, faults=Faults(chunk_delay_s=0.001))
 FROZEN = Refusal(400, words="Bad Request: message can't be edited")
 
 
-async def answered(house: House) -> list[str]:
+async def answered(house: Harness) -> list[str]:
     """What is there of the long answer in the end."""
     house.model.say(SHOWN, "Two.")
-    async with house.open():
+    async with house.serve():
         await house.telegram.say("first")
         await house.until(lambda: "".join(texts(house)).endswith(LONG[-10:]))
         await house.telegram.say("second")
@@ -168,7 +168,7 @@ async def answered(house: House) -> list[str]:
 
 
 @pytest.mark.usefixtures("clock")
-async def test_an_answer_stays_in_order_when_what_was_shown_of_it_cannot_be_edited(house: House) -> None:
+async def test_an_answer_stays_in_order_when_what_was_shown_of_it_cannot_be_edited(house: Harness) -> None:
     house.telegram.fault("editMessageText", *[FROZEN] * 99)
     parts = await answered(house)
     assert " ".join(parts) == LONG
@@ -176,7 +176,7 @@ async def test_an_answer_stays_in_order_when_what_was_shown_of_it_cannot_be_edit
 
 
 @pytest.mark.usefixtures("clock")
-async def test_what_is_sent_in_place_of_an_edit_is_not_silently_sent_twice(house: House) -> None:
+async def test_what_is_sent_in_place_of_an_edit_is_not_silently_sent_twice(house: Harness) -> None:
     house.telegram.fault("editMessageText", *[FROZEN] * 99)
     house.telegram.fault("sendMessage", Slow(0), LostAnswer())
     first, again, *rest = await answered(house)
@@ -184,7 +184,7 @@ async def test_what_is_sent_in_place_of_an_edit_is_not_silently_sent_twice(house
     assert " ".join((first, *rest)) == LONG
 
 
-async def test_an_edit_that_a_crash_cut_off_and_nobody_takes_now_keeps_its_place(house: House) -> None:
+async def test_an_edit_that_a_crash_cut_off_and_nobody_takes_now_keeps_its_place(house: Harness) -> None:
     def part(key: str, parcel: OutgoingBody) -> Outgoing:
         return Outgoing(f"telegram:{OWNER}", encode_body(parcel), key, time.time() + 60)
 
@@ -196,21 +196,21 @@ async def test_an_edit_that_a_crash_cut_off_and_nobody_takes_now_keeps_its_place
         await store.outbox.start(shown.id)
     house.telegram.group(OWNER)
     house.telegram.fault("editMessageText", FROZEN)
-    async with house.open():
+    async with house.serve():
         await house.said(2)
     assert texts(house) == ["Words.", "More."]
 
 
-async def test_a_reply_that_failed_is_told_on_a_platform_that_is_connected_only_later(house: House) -> None:
+async def test_a_reply_that_failed_is_told_on_a_platform_that_is_connected_only_later(house: Harness) -> None:
     clock = TravellingClock()
-    house.options = {"clock": clock}
+    house.gateway_clock = clock
     house.model.say("Hello.")
     async with SlackServer() as slack:
         slack.fault("auth.test", Refusal(200, words="invalid_auth"))
-        house.platform("slack", {**slack.settings, "ping_s": 0.2, "home_channel": "D1001"})
+        house.add_platform("slack", {**slack.settings, "ping_s": 0.2, "home_channel": "D1001"})
         house.telegram.fault("sendMessage", Refusal(403, words="Forbidden: bot was blocked by the user"))
-        async with open_gateway_app(house.settings(), **house.options) as board:
-            house.board, running = board, asyncio.create_task(board.gateway.run())
+        async with open_gateway_app(house.settings(), clock=house.gateway_clock, open_store=house.open_store) as board:
+            house.gateway, running = board, asyncio.create_task(board.gateway.run())
             await house.until(lambda: {one.state for one in board.gateway.health} == {"connected", "refused"})
             await house.telegram.say("hi")
             await house.until(lambda: _is_due(house, "slack:D1001"))
@@ -221,5 +221,5 @@ async def test_a_reply_that_failed_is_told_on_a_platform_that_is_connected_only_
     assert told.text.startswith("A reply in telegram:1001 was not delivered: ")
 
 
-async def _is_due(house: House, target: str) -> bool:
+async def _is_due(house: Harness, target: str) -> bool:
     return target in await house.store.outbox.list_targets()
