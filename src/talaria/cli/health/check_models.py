@@ -28,8 +28,8 @@ from talaria.core.errors import (
     TalariaError,
 )
 from talaria.gateway.claims import find_holder, gateway_file
+from talaria.gateway.gateway_state import PlatformSpec
 from talaria.gateway.gateway_status import read_status
-from talaria.gateway.service import PlatformSpec
 from talaria.net.client import HttpClient
 from talaria.platforms.loader import manifests
 from talaria.providers.base import Endpoint
