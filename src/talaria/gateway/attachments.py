@@ -43,7 +43,16 @@ class Attachments:
         parts: list[UserPart] = []
         room = MAX_FILES
         for one in said:
-            parts += _quotation(one)
+            # What the message quotes or forwards: none of its lines can pass for the person's own.
+            if (quoted := one.arrival.reply_to) is not None and quoted.text:
+                by = f"the message of {_label(quoted.author)}" if quoted.author else "a message"
+                whose = "your message" if quoted.is_ours else by
+                parts.append(Context(f"[In reply to {whose}: {_quote(quoted.text, MAX_QUOTED_CHARS)}]"))
+            if (passed_on := one.arrival.forwarded) is not None:
+                by = f" from {_label(passed_on.author)}" if passed_on.author else ""
+                whose = " from you" if passed_on.is_ours else by
+                text = _quote(passed_on.text, MAX_FORWARDED_CHARS)
+                parts.append(Context(f"[Forwarded{whose}: {text}]" if text else f"[Forwarded{whose}.]"))
             for number, attachment in enumerate(one.arrival.attachments[:room]):
                 parts += await self._fetch(attachment, one, folder, number)
             left_out = len(one.arrival.attachments) - room
@@ -93,20 +102,6 @@ def _keep(downloaded: str, workplace: Path, name: str) -> tuple[Path, bytes]:
     with Root.open(workplace) as root, root.make_folder(FOLDER) as folder:
         folder.replace(name, content, mode=0o600)
         return Path(root.path) / FOLDER / name, content
-
-
-def _quotation(received: Received) -> Sequence[UserPart]:
-    """What the message quotes or forwards: none of its lines can pass for the person's own."""
-    arrival = received.arrival
-    parts: list[UserPart] = []
-    if (quoted := arrival.reply_to) is not None and quoted.text:
-        whose = "your message" if quoted.is_ours else f"the message of {_label(quoted.author)}" if quoted.author else ""
-        parts.append(Context(f"[In reply to {whose or 'a message'}: {_quote(quoted.text, MAX_QUOTED_CHARS)}]"))
-    if (passed_on := arrival.forwarded) is not None:
-        whose = " from you" if passed_on.is_ours else f" from {_label(passed_on.author)}" if passed_on.author else ""
-        text = _quote(passed_on.text, MAX_FORWARDED_CHARS)
-        parts.append(Context(f"[Forwarded{whose}: {text}]" if text else f"[Forwarded{whose}.]"))
-    return parts
 
 
 def _quote(text: str, limit: int) -> str:

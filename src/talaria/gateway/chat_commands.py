@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId, new_session_id
-from talaria.gateway.chat_person import Questions
 from talaria.gateway.conversations import Conversations
 from talaria.gateway.envelope import Mail, Received, read_received
 from talaria.gateway.gateway_state import GatewayState
@@ -12,7 +11,6 @@ from talaria.runtime.chat import Chat, CommandHost, Reason
 from talaria.runtime.commands import GATEWAY_COMMANDS, Ask, Command, Outcome, Say, help_text
 from talaria.runtime.lease import Observer
 from talaria.runtime.session import LiveSession, ignore
-from talaria.runtime.session_pool import SessionPool
 from talaria.runtime.turn_runner import RunningTurn
 from talaria.store.base import Session
 from talaria.store.chat_ports import BusyMode, Inbound
@@ -54,16 +52,16 @@ class PlatformChat(Chat):
     def observer(self) -> Observer:
         return ignore
 
-    async def help(self) -> str:
-        return help_text(self._host.commands, self.surface, is_admin=self.received.principal.is_admin)
+    def help(self) -> str:
+        return help_text(self.host.commands, self.surface, is_admin=self.received.principal.is_admin)
 
     async def switch_to(self, row: Session | None, reason: Reason) -> None:
         """From now on the chat is about another conversation, and so is what waits in it."""
-        session = row.id if row else new_session_id(self._host.clock.now())
+        session = row.id if row else new_session_id(self.host.clock.now())
         successor = await self._conversations.open(session, self.received)
         await self._live.catch_up()
         await self._live.leave_for(successor, carry_over=reason == "branch")
-        await self._host.store.chats.bind(self.received.key, session, str(self.received.arrival.where))
+        await self.host.store.chats.bind(self.received.key, session, str(self.received.arrival.where))
         self._live = successor
 
     async def attach(self, path: str) -> str:
@@ -82,18 +80,12 @@ def _platform_chat(chat: Chat) -> PlatformChat:
 class Control:
     """What people can do about a chat while its turn runs: by a message, or by the commands that only chats have."""
 
-    def __init__(
-        self,
-        state: GatewayState,
-        pool: SessionPool,
-        questions: Questions,
-        drop: Callable[[Sequence[Inbound]], Awaitable[int]],
-    ) -> None:
+    def __init__(self, state: GatewayState, drop: Callable[[Sequence[Inbound]], Awaitable[int]]) -> None:
         """`drop` finishes waiting messages without an answer, and returns how many there were."""
         self._state = state
         self._store = state.host.store
-        self._pool = pool
-        self._questions = questions
+        self._pool = state.pool
+        self._questions = state.questions
         self._drop = drop
 
     async def handle_during_turn(self, mail: Mail) -> bool:
@@ -142,13 +134,13 @@ class Control:
             if not count:
                 break
             dropped += count
-        told = f"{dropped} waiting message{' was' if dropped == 1 else 's were'} dropped." if dropped else ""
+        note = f"{dropped} waiting message{' was' if dropped == 1 else 's were'} dropped." if dropped else ""
         live, running = self._pool.find(session), self._find_running(session)
         if live is None or running is None:
-            return Say(f"Nothing is running here. {told}".rstrip())
-        self._state.stopped[running.turn.id] = told
+            return Say(f"Nothing is running here. {note}".rstrip())
+        self._state.stopped[running.turn.id] = note
         running.interrupt()
-        return None if live.config.conversation == key else Say(f"Stopped. {told}".rstrip())
+        return None if live.config.conversation == key else Say(f"Stopped. {note}".rstrip())
 
     async def _queue(self, chat: Chat, text: str) -> Outcome:
         if text in _MODES:

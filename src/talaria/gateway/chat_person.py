@@ -7,7 +7,6 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 
 import msgspec
 
@@ -207,7 +206,14 @@ class ChatPerson:
             for answer in (*offered[1:], "no")
         )
         asked = _OpenQuestion(question.id, self._person, self._where, self._judge, {one: one for one in offered})
-        answer = await self._ask(asked, text, buttons, partial(_outcome, question, asked), ways)
+
+        def outcome(answer: str) -> str:
+            if answer == "no":
+                return f"Denied. Instead: {escape_markup(asked.instead)}" if asked.instead else "Denied."
+            scopes = (question.scope_of(one) for one in offered[1:] if one == answer)
+            return next((f"Allowed, {escape_markup(scope)}." for scope in scopes), CLOSED)
+
+        answer = await self._ask(asked, text, buttons, outcome, ways)
         if answer == "no" and asked.instead:
             return Instead(asked.instead)
         for one in offered:
@@ -228,33 +234,29 @@ class ChatPerson:
             body = OutgoingBody(
                 file.caption, replies.reply_to, content=file.content, file_name=file.name, mime="text/plain"
             )
-            failure = await self._send_and_wait(replies.row(f"question:{question.id}:file", body), replies.clock)
+            row = replies.row(f"question:{question.id}:file", body)
+            is_settled = False
+            try:
+                await self._say([row])
+                async with park():
+                    while (found := await self._outbox.find(row.key)) and found.state in ("pending", "started"):
+                        await replies.clock.sleep(LOOK_S)
+                is_settled = True
+            finally:
+                if not is_settled:  # nobody waits for it any more: take it back
+                    nothing = Outgoing(row.target, encode_body(OutgoingBody()), row.key, row.expires_at)
+                    await complete(self._say([nothing]))
+            failure = "the message is gone." if found is None else None if found.state == "sent" else found.error
             if failure is None:
                 texts = (file.question(question, most, end) for most in (FIRST_CHARS, FIRST_CHARS // 4, 0))
                 return next((one for one in texts if len(replies.parts("", one)) == 1), file.question(question, 0, end))
         if inline and len(replies.parts("", inline)) <= MOST_PARTS:
             return inline
-        await self._tell_refused(question, "could not be shown here as a whole")
+        await self._tell_refused(question, "could not be shown here in full")
         raise Denied(
             f"This {question.tool} call is refused: it is too long for a message, and the file that shows it could not "
             f"be sent: {failure} Do it in smaller pieces."
         )
-
-    async def _send_and_wait(self, row: Outgoing, clock: Clock) -> str | None:
-        """Send this and wait until it has arrived. Returns the reason if it will not."""
-        is_settled = False
-        try:
-            await self._say([row])
-            async with park():
-                while (found := await self._outbox.find(row.key)) and found.state in ("pending", "started"):
-                    await clock.sleep(LOOK_S)
-            is_settled = True
-        finally:
-            if not is_settled:  # nobody waits for it any more: take it back
-                await complete(self._say([Outgoing(row.target, encode_body(OutgoingBody()), row.key, row.expires_at)]))
-        if found is None:
-            return "it is gone."
-        return None if found.state == "sent" else found.error
 
     async def _tell_refused(self, question: Question, why: str) -> None:
         """People who may no longer write are told nothing."""
@@ -277,7 +279,12 @@ class ChatPerson:
         return answer or None
 
     async def _ask(
-        self, asked: _OpenQuestion, text: str, buttons: tuple[Button, ...], told: Callable[[str], str], ways: str = ""
+        self,
+        asked: _OpenQuestion,
+        text: str,
+        buttons: tuple[Button, ...],
+        describe: Callable[[str], str],
+        ways: str = "",
     ) -> str:
         """Finally the message tells the outcome, without its buttons and the `ways` to answer."""
         replies = await self._replies()
@@ -299,7 +306,7 @@ class ChatPerson:
                 given = await answer
         finally:
             asked_text = last.removesuffix(ways)
-            await complete(self._say([replies.row(key, OutgoingBody(f"{asked_text}\n\n{told(given)}", reply_to))]))
+            await complete(self._say([replies.row(key, OutgoingBody(f"{asked_text}\n\n{describe(given)}", reply_to))]))
         return given
 
     async def _say(self, rows: Sequence[Outgoing]) -> None:
@@ -327,7 +334,7 @@ class AttachedContent(msgspec.Struct, frozen=True):
                 " In the file, invisible characters are written as escapes and long gaps are shortened; the file "
                 f"itself has {measure(shown).text}."
             )
-        return cls(name, shown, f"The {question.noun} that you are asked about, whole.", facts)
+        return cls(name, shown, f"The {question.noun} that you are asked about, in full.", facts)
 
     def question(self, question: Question, most_chars: int, end: str) -> str:
         """With the first lines of the content."""
@@ -335,14 +342,6 @@ class AttachedContent(msgspec.Struct, frozen=True):
         begun = msgspec.structs.replace(question, content=first or None).text
         more = "\nThis is only the beginning." if first else ""
         return f"{_heading(question)}\n{fence(begun)}{more}\n{escape_markup(self.facts)}{end}"
-
-
-def _outcome(question: Question, asked: _OpenQuestion, answer: str) -> str:
-    """What the message says finally."""
-    if answer == "no":
-        return f"Denied. Instead: {escape_markup(asked.instead)}" if asked.instead else "Denied."
-    scopes = (question.scope_of(one) for one in question.offered[1:] if one == answer)
-    return next((f"Allowed, {escape_markup(scope)}." for scope in scopes), CLOSED)
 
 
 def _heading(question: Question) -> str:

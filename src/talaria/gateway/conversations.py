@@ -11,8 +11,7 @@ import msgspec
 from talaria.core.errors import SessionBusy, TalariaError
 from talaria.core.ids import InboxId, SessionId, TurnId, new_session_id
 from talaria.core.trees import Root
-from talaria.gateway.authorization import Gatekeeper
-from talaria.gateway.chat_person import ChatPerson, Questions
+from talaria.gateway.chat_person import ChatPerson
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.envelope import (
     Mail,
@@ -24,12 +23,11 @@ from talaria.gateway.envelope import (
     is_shared_conversation,
 )
 from talaria.gateway.gateway_settings import ResetPolicy
-from talaria.gateway.gateway_state import GatewayState, PlatformLinks
+from talaria.gateway.gateway_state import GatewayState
 from talaria.gateway.replies import EXPIRES_AFTER_S, Replies
 from talaria.platforms.base import Capabilities
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import Asker, TurnMail, TurnResult
-from talaria.runtime.session_pool import SessionPool
 from talaria.store.base import Session
 from talaria.store.chat_ports import Outgoing
 
@@ -38,22 +36,12 @@ DEFAULT_CAPABILITIES = Capabilities(max_chars=2000)
 
 
 class Conversations:
-    def __init__(
-        self,
-        state: GatewayState,
-        pool: SessionPool,
-        links: PlatformLinks,
-        delivery: Delivery,
-        questions: Questions,
-        gatekeeper: Gatekeeper,
-    ) -> None:
+    def __init__(self, state: GatewayState, delivery: Delivery) -> None:
         self._state = state
         self._sessions = state.host.store.sessions
-        self._pool = pool
-        self._links = links
+        self._pool = state.pool
+        self._links = state.links
         self._delivery = delivery
-        self._questions = questions
-        self._gatekeeper = gatekeeper
 
     async def open(self, session: SessionId, received: Received) -> LiveSession:
         """The live session in the pool, or a new one."""
@@ -113,7 +101,7 @@ class Conversations:
         """The sender, to be asked where they wrote."""
 
         def judge() -> Principal | None:
-            still = self._gatekeeper.recheck(received)
+            still = self._state.gatekeeper.recheck(received)
             return still.principal if still else None
 
         async def replies_once_connected() -> Replies:
@@ -126,7 +114,7 @@ class Conversations:
             received.arrival.where,
             judge=judge,
             replies=replies_once_connected,
-            questions=self._questions,
+            questions=self._state.questions,
             outbox=self._state.host.store.outbox,
             wake=self._delivery.wake,
         )
@@ -196,13 +184,11 @@ def _is_of_before(hour: int, last: datetime, now: datetime) -> bool:
 
 
 class SessionResets:
-    def __init__(
-        self, state: GatewayState, pool: SessionPool, delivery: Delivery, conversations: Conversations
-    ) -> None:
+    def __init__(self, state: GatewayState, delivery: Delivery, conversations: Conversations) -> None:
         self._state = state
         self._store = state.host.store
         self._clock = state.host.clock
-        self._pool = pool
+        self._pool = state.pool
         self._delivery = delivery
         self._conversations = conversations
         self._watched: dict[SessionId, Received] = {}

@@ -15,7 +15,7 @@ from talaria.core.errors import StoreUnavailable
 from talaria.core.ids import SessionId
 from talaria.gateway.audit import failure_kind, log_undelivered
 from talaria.gateway.envelope import NO_SESSION, OutgoingBody, encode_body, read_body, session_key
-from talaria.gateway.gateway_state import GatewayState, PlatformLinks
+from talaria.gateway.gateway_state import GatewayState
 from talaria.gateway.replies import EXPIRES_AFTER_S, copy_file, describe_unsent_file
 from talaria.platforms.base import (
     AccessLost,
@@ -60,13 +60,13 @@ class _ShownDraft(msgspec.Struct, frozen=True):
 class ChatSender:
     """Sends to one chat."""
 
-    def __init__(self, where: Address, state: GatewayState, links: PlatformLinks, wake: Callable[[str], None]) -> None:
+    def __init__(self, where: Address, state: GatewayState, wake: Callable[[str], None]) -> None:
         """`wake` is for other chats to which something is due."""
         self._where = where
         self._state = state
         self._outbox = state.host.store.outbox
         self._clock = state.host.clock
-        self._links = links
+        self._links = state.links
         self._wake_chat = wake
         self._draft: Draft | None = None
         self._shown: _ShownDraft | None = None
@@ -159,37 +159,32 @@ class ChatSender:
             if body.is_marked or not is_again:
                 await self._outbox.defer(row.id, row.error)
             return False
+        message, edited, can = body.outbound(self._where, row.key), body.edits(row.sent_id), platform.capabilities
         try:
             with self._links.call(platform):
-                sent = await self._call_platform(row, body, platform, is_again=is_again)
+                if edited is not None:
+                    sent = SentId(edited)
+                    if sent and not body.is_empty:
+                        await platform.edit(sent, message)
+                    elif sent and can.can_delete:
+                        await platform.delete(sent, self._where)
+                elif body.is_empty:
+                    sent = SentId("")
+                else:
+                    async with copy_file(message, can.max_upload_bytes, body.content) as safe:
+                        sent = await platform.send(safe)
+                    if is_again and can.can_edit and not body.is_marked and not body.has_file:
+                        # If the platform recognised the key, the message there is unchanged: perhaps a draft.
+                        try:
+                            await platform.edit(sent, message)
+                        except (NotTaken, Refused) as fault:
+                            raise Unsure(str(fault), retry_after_s=getattr(fault, "retry_after_s", None)) from fault
         except PlatformFailure as fault:
             await self._links.note_pause(platform.name, fault)  # first of all: other chats are about to send
             return await self._handle_failure(row, body, fault)
         await self._outbox.mark_sent(row.id, sent)
         self._state.counts.count_delivery("sent")
         return True
-
-    async def _call_platform(self, row: OutboxRow, body: OutgoingBody, platform: Platform, *, is_again: bool) -> SentId:
-        message = body.outbound(self._where, row.key)
-        edited = body.edits(row.sent_id)
-        if edited is not None:
-            sent = SentId(edited)
-            if sent and not body.is_empty:
-                await platform.edit(sent, message)
-            elif sent and platform.capabilities.can_delete:
-                await platform.delete(sent, self._where)
-            return sent
-        if body.is_empty:
-            return SentId("")
-        async with copy_file(message, platform.capabilities.max_upload_bytes, body.content) as safe:
-            sent = await platform.send(safe)
-        if is_again and platform.capabilities.can_edit and not body.is_marked and not body.has_file:
-            # If the platform recognised the key, the message there is unchanged, and that may have been a draft.
-            try:
-                await platform.edit(sent, message)
-            except (NotTaken, Refused) as fault:
-                raise Unsure(str(fault), retry_after_s=getattr(fault, "retry_after_s", None)) from fault
-        return sent
 
     async def _handle_failure(self, row: OutboxRow, body: OutgoingBody, fault: PlatformFailure) -> bool:
         """As `_send_started`."""
@@ -315,9 +310,8 @@ class ChatSender:
 
 
 class Delivery:
-    def __init__(self, state: GatewayState, links: PlatformLinks) -> None:
+    def __init__(self, state: GatewayState) -> None:
         self._state = state
-        self._links = links
         self._senders: dict[str, ChatSender] = {}
         self._serving: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -357,7 +351,7 @@ class Delivery:
     def _sender(self, target: str) -> ChatSender:
         sender = self._senders.get(target)
         if sender is None:
-            sender = self._senders[target] = ChatSender(Address.parse(target), self._state, self._links, self.wake)
+            sender = self._senders[target] = ChatSender(Address.parse(target), self._state, self.wake)
         return sender
 
     def _serve(self, target: str, sender: ChatSender) -> None:

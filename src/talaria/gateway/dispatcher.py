@@ -11,7 +11,6 @@ from talaria.core.ids import InboxId, SessionId
 from talaria.core.messages import user
 from talaria.gateway.attachments import Attachments
 from talaria.gateway.audit import log_broken_turn, log_turn
-from talaria.gateway.authorization import Gatekeeper
 from talaria.gateway.chat_commands import PlatformChat
 from talaria.gateway.conversations import Conversations, SessionResets, reply_to
 from talaria.gateway.delivery import Delivery
@@ -24,7 +23,6 @@ from talaria.runtime.commands import Ask, GivenCommand, Outcome, Say, run_comman
 from talaria.runtime.placement import Placement
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import TurnMail, TurnOptions
-from talaria.runtime.session_pool import SessionPool
 from talaria.runtime.turn_runner import Report
 from talaria.store.chat_ports import Inbound
 
@@ -115,10 +113,7 @@ class SessionDispatcher:
     def __init__(
         self,
         state: GatewayState,
-        pool: SessionPool,
         conversations: Conversations,
-        attachments: Attachments,
-        gatekeeper: Gatekeeper,
         delivery: Delivery,
         previews: PreviewUpdater,
         placement: Placement,
@@ -126,15 +121,15 @@ class SessionDispatcher:
         self._state = state
         self._store = state.host.store
         self._clock = state.host.clock
-        self._pool = pool
+        self._pool = state.pool
         self._conversations = conversations
-        self._attachments = attachments
-        self._gatekeeper = gatekeeper
+        self._attachments = Attachments(state.links)
+        self._gatekeeper = state.gatekeeper
         self._delivery = delivery
         self._previews = previews
         self._placement = placement
         self.arrivals = Arrivals(self._clock)
-        self.resets = SessionResets(state, pool, delivery, conversations)
+        self.resets = SessionResets(state, delivery, conversations)
         self._in_progress: set[InboxId] = set()
         """Commands that run now."""
         self._dropped: dict[SessionId, set[InboxId]] = {}

@@ -5,9 +5,8 @@ and the platforms that are connected now, or asked for a pause, which a restart 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import msgspec
@@ -16,11 +15,20 @@ from talaria.core.clock import Clock
 from talaria.core.entries import TurnOutcome
 from talaria.core.errors import StoreUnavailable, Transient
 from talaria.core.ids import TurnId
+from talaria.gateway.authorization import Gatekeeper, Rules
+from talaria.gateway.chat_person import Questions
 from talaria.gateway.envelope import MAIN, KeyRules, parse_address
 from talaria.gateway.gateway_settings import GatewaySettings
 from talaria.platforms.base import Address, Platform, PlatformFailure, PlatformSettings, Sender
 from talaria.runtime.chat import CommandHost
+from talaria.runtime.session_pool import SessionPool
 from talaria.store.chat_ports import Cursor, Inbox
+
+LEAVE_S = 5.0
+PAUSE = "(pause)"
+"""An account that no platform has: its cursor holds since when a platform wants a pause, and for how long."""
+
+log = logging.getLogger(__name__)
 
 DeliveryResult = Literal["sent", "deferred", "unsure", "failed"]
 
@@ -49,37 +57,6 @@ class PlatformSpec(msgspec.Struct, frozen=True):
     settings: PlatformSettings
     open: Callable[[Callable[[Sender], bool]], AbstractAsyncContextManager[Platform]]
     """Its argument decides who may invite us."""
-
-
-@dataclass(slots=True)
-class GatewayState:
-    host: CommandHost
-    settings: GatewaySettings
-    specs: dict[str, PlatformSpec] = field(default_factory=dict[str, PlatformSpec])
-    """By platform."""
-    counts: Counts = field(default_factory=Counts)
-    stopped: dict[TurnId, str] = field(default_factory=dict[TurnId, str])
-    """Turns that a person is stopping, and what else to say when they end."""
-
-    @property
-    def key_rules(self) -> KeyRules:
-        home = self.host.home
-        profile = home.name if home.parent.name == "profiles" else MAIN
-        return KeyRules(profile, self.settings.group_sessions_per_user, self.settings.thread_sessions_per_user)
-
-    async def home_channel(self, platform: str) -> Address | None:
-        """The chat that /sethome chose, or else the one in the settings."""
-        if chosen := await self.host.store.chats.home(platform):
-            return Address.parse(chosen)
-        spec = self.specs.get(platform)
-        return parse_address(platform, spec.settings.home_channel) if spec and spec.settings.home_channel else None
-
-
-LEAVE_S = 5.0
-PAUSE = "(pause)"
-"""An account that no platform has: its cursor holds since when a platform wants a pause, and for how long."""
-
-log = logging.getLogger(__name__)
 
 
 class PlatformLinks:
@@ -154,3 +131,40 @@ class PlatformLinks:
     def pause_s(self, name: str) -> float:
         """For how long nothing may be sent; 0: sending is allowed."""
         return max(0.0, self._paused_until.get(name, 0.0) - self._clock.monotonic())
+
+
+class GatewayState:
+    """What all parts of the gateway share."""
+
+    def __init__(self, host: CommandHost, settings: GatewaySettings, specs: Sequence[PlatformSpec]) -> None:
+        self.host = host
+        self.settings = settings
+        self.specs = {spec.name: spec for spec in specs}
+        self.links = PlatformLinks(host.clock, host.store.inbox)
+        self.pool = SessionPool(host.clock, cap=settings.max_live_sessions, idle_s=settings.live_session_idle_s)
+        self.questions = Questions()
+        self.gatekeeper = Gatekeeper(host.store.access, self._rules())
+        self.counts = Counts()
+        self.stopped: dict[TurnId, str] = {}
+        """Turns that a person is stopping, and what else to say when they end."""
+
+    def reload(self, host: CommandHost, settings: GatewaySettings, specs: Sequence[PlatformSpec]) -> None:
+        self.host, self.settings, self.specs = host, settings, {spec.name: spec for spec in specs}
+        self.gatekeeper.set_rules(self._rules())
+        self.pool.set_bounds(cap=settings.max_live_sessions, idle_s=settings.live_session_idle_s)
+
+    def _rules(self) -> Mapping[str, Rules]:
+        return {name: Rules.of(spec.settings) for name, spec in self.specs.items()}
+
+    @property
+    def key_rules(self) -> KeyRules:
+        home = self.host.home
+        profile = home.name if home.parent.name == "profiles" else MAIN
+        return KeyRules(profile, self.settings.group_sessions_per_user, self.settings.thread_sessions_per_user)
+
+    async def home_channel(self, platform: str) -> Address | None:
+        """The chat that /sethome chose, or else the one in the settings."""
+        if chosen := await self.host.store.chats.home(platform):
+            return Address.parse(chosen)
+        spec = self.specs.get(platform)
+        return parse_address(platform, spec.settings.home_channel) if spec and spec.settings.home_channel else None

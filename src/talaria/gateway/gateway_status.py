@@ -129,12 +129,11 @@ def _write(file: Path, content: bytes, *, is_same: bool) -> bool:
             replace_file(file, content, mode=0o600)
     except OSError as fault:
         log.debug("no status: %s", fault)
-        return not is_same and _overwrite(file, content)
-    return True
-
-
-def _overwrite(file: Path, content: bytes) -> bool:
-    """A full disk has no room for a second file, but the first can be overwritten; blanks at its end do no harm."""
+    else:
+        return True
+    if is_same:
+        return False
+    # A full disk has no room for a second file, but the first can be overwritten; blanks at its end do no harm.
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:

@@ -10,13 +10,13 @@ import msgspec
 from talaria.core.errors import StoreUnavailable, TalariaError
 from talaria.core.ids import new_session_id
 from talaria.gateway.audit import Refusals
-from talaria.gateway.authorization import CODE_EXPIRES_AFTER_S, Gatekeeper, Pairing, TooManyWaiting
+from talaria.gateway.authorization import CODE_EXPIRES_AFTER_S, Pairing, TooManyWaiting
 from talaria.gateway.chat_commands import URGENT, Control
-from talaria.gateway.chat_person import CLOSED, MOST_PARTS, Questions, parse_press
+from talaria.gateway.chat_person import CLOSED, MOST_PARTS, parse_press
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.dispatcher import SessionDispatcher
 from talaria.gateway.envelope import Mail, OutgoingBody, Principal, Received, encode_body, read_body, session_key
-from talaria.gateway.gateway_state import GatewayState, PlatformLinks
+from talaria.gateway.gateway_state import GatewayState
 from talaria.platforms.base import Arrival, Batch, Deleted, Outbound, Platform, PlatformFailure, Press
 from talaria.runtime.commands import GivenCommand, ParsedLine, normalise
 from talaria.runtime.placement import Placement
@@ -39,25 +39,22 @@ class Ingress:
     def __init__(
         self,
         state: GatewayState,
-        links: PlatformLinks,
-        gatekeeper: Gatekeeper,
         dispatcher: SessionDispatcher,
         placement: Placement,
-        questions: Questions,
         control: Control,
         delivery: Delivery,
         spawn: Callable[[Coroutine[None, None, None]], object],
     ) -> None:
         """`spawn` runs what must not hold up the stream."""
         self._state = state
-        self._links = links
+        self._links = state.links
         self._store = state.host.store
         self._clock = state.host.clock
-        self._gatekeeper = gatekeeper
+        self._gatekeeper = state.gatekeeper
         self._pairing = Pairing(self._store.access, self._clock)
         self._dispatcher = dispatcher
         self._placement = placement
-        self._questions = questions
+        self._questions = state.questions
         self._control = control
         self._delivery = delivery
         self._spawn = spawn
@@ -72,31 +69,7 @@ class Ingress:
 
     async def take(self, platform: Platform, batch: Batch) -> None:
         """The batch is durable and acknowledged when this returns."""
-        deleted = [item for item in batch.items if isinstance(item, Deleted)]
-        said = [item for item in batch.items if not isinstance(item, Deleted)]
-        await self._refresh_members(said)
-        let_in: list[tuple[Received, ParsedLine]] = []
-        strangers: list[Arrival] = []
-        presses: list[tuple[Press, Principal]] = []
-        # Plugins may drop or rewrite messages. Nothing is on the disk yet: after a crash the platform sends them again,
-        # and plugins are asked again.
-        asked = [await self._state.host.filter_arrival(one) if isinstance(one, Arrival) else one for one in said]
-        for item in asked:
-            if item is None:
-                continue
-            item, given = self._as_command(item)  # noqa: PLW2901  (that is what was said)
-            match self._gatekeeper.judge(item):
-                case Principal() as principal:
-                    if isinstance(item, Press):
-                        presses.append((item, principal))
-                        continue
-                    key = session_key(item.where, item.kind, principal.user, self._state.key_rules)
-                    given = given or self._state.host.commands.parse(item.text, "platform")
-                    let_in.append((Received(item, principal, key), given))
-                case verdict:
-                    if verdict == "stranger" or isinstance(item, Press) or item.is_addressed:  # else just talk
-                        self.refusals.add(f"{item.where.platform}:{item.sender.id}", item.where)
-                    strangers += [item] if verdict == "stranger" and isinstance(item, Arrival) else []
+        let_in, presses, strangers = await self._judge(batch)
         rows = await self._accept(platform, [received for received, _ in let_in], batch.cursor)
         await platform.acknowledge(batch)
         mail = [Mail(row, *one) for row, one in zip(rows, let_in, strict=True) if row is not None]
@@ -110,7 +83,9 @@ class Ingress:
             self._dispatcher.arrivals.note(one)
             if one.is_command or not await self._control.handle_during_turn(one):
                 self._placement.wake(session)
-        for item in deleted:
+        for item in batch.items:
+            if not isinstance(item, Deleted):
+                continue
             try:
                 row = await self._store.inbox.find(platform.name, platform.account, item.where.chat, item.message_id)
                 if row is not None and row.state == "new":  # else its turn has begun, and may have had effects
@@ -123,27 +98,48 @@ class Ingress:
         for arrival in strangers:
             await self._offer_code(arrival)
 
-    async def _refresh_members(self, said: Sequence[Arrival | Press]) -> None:
-        """A stranger may have been let in a moment ago. However many strangers there are, only one number is read."""
-        if not any(self._gatekeeper.judge(item) == "stranger" for item in said):
-            return
-        try:
-            version = await self._store.version()
-            if version != self._members_of:
-                await self._gatekeeper.refresh()
-                self._members_of = version
-        except StoreUnavailable as fault:
-            log.warning("cannot read who was let in: %s", fault)
-
-    def _as_command(self, item: Arrival | Press) -> tuple[Arrival | Press, ParsedLine | None]:
-        """A text that may be a command is one only if its first word is exactly a command's; then it is parsed."""
-        if not isinstance(item, Arrival) or not item.maybe_command:
-            return item, None
-        given = self._state.host.commands.parse(item.maybe_command, "platform")
-        word = normalise(item.maybe_command.split(maxsplit=1)[0])
-        if not isinstance(given, GivenCommand) or word not in given.command.words:
-            return item, None
-        return msgspec.structs.replace(item, text=item.maybe_command, maybe_command="", is_addressed=True), given
+    async def _judge(
+        self, batch: Batch
+    ) -> tuple[list[tuple[Received, ParsedLine]], list[tuple[Press, Principal]], list[Arrival]]:
+        """The messages that are let in, parsed; the presses; and the messages of strangers."""
+        said = [item for item in batch.items if not isinstance(item, Deleted)]
+        if any(self._gatekeeper.judge(item) == "stranger" for item in said):
+            # They may have been let in a moment ago. However many strangers there are, only one number is read.
+            try:
+                version = await self._store.version()
+                if version != self._members_of:
+                    await self._gatekeeper.refresh()
+                    self._members_of = version
+            except StoreUnavailable as fault:
+                log.warning("cannot read who was let in: %s", fault)
+        let_in: list[tuple[Received, ParsedLine]] = []
+        presses: list[tuple[Press, Principal]] = []
+        strangers: list[Arrival] = []
+        commands = self._state.host.commands
+        # Plugins may drop or rewrite messages. Nothing is on the disk yet: after a crash the platform sends them again,
+        # and plugins are asked again.
+        asked = [await self._state.host.filter_arrival(one) if isinstance(one, Arrival) else one for one in said]
+        for item in filter(None, asked):
+            given: ParsedLine | None = None
+            if isinstance(item, Arrival) and item.maybe_command:
+                # Such a text is a command only if its first word is exactly a command's.
+                maybe = commands.parse(item.maybe_command, "platform")
+                word = normalise(item.maybe_command.split(maxsplit=1)[0])
+                if isinstance(maybe, GivenCommand) and word in maybe.command.words:
+                    given, text = maybe, item.maybe_command
+                    item = msgspec.structs.replace(item, text=text, maybe_command="", is_addressed=True)  # noqa: PLW2901
+            match self._gatekeeper.judge(item):
+                case Principal() as principal:
+                    if isinstance(item, Press):
+                        presses.append((item, principal))
+                        continue
+                    key = session_key(item.where, item.kind, principal.user, self._state.key_rules)
+                    let_in.append((Received(item, principal, key), given or commands.parse(item.text, "platform")))
+                case verdict:
+                    if verdict == "stranger" or isinstance(item, Press) or item.is_addressed:  # else just talk
+                        self.refusals.add(f"{item.where.platform}:{item.sender.id}", item.where)
+                    strangers += [item] if verdict == "stranger" and isinstance(item, Arrival) else []
+        return let_in, presses, strangers
 
     async def _accept(
         self, platform: Platform, let_in: Sequence[Received], value: str | None

@@ -3,31 +3,28 @@
 import asyncio
 import gc
 import logging
-from collections.abc import Coroutine, Generator, Mapping, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from talaria.core.aio import in_thread
 from talaria.core.errors import TalariaError
-from talaria.gateway.attachments import Attachments
-from talaria.gateway.authorization import Gatekeeper, Rules
 from talaria.gateway.chat_commands import Control
-from talaria.gateway.chat_person import Questions, close_dead_questions
+from talaria.gateway.chat_person import close_dead_questions
 from talaria.gateway.connector import Connector
 from talaria.gateway.conversations import Conversations
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.dispatcher import SessionDispatcher
 from talaria.gateway.gateway_settings import GatewaySettings
-from talaria.gateway.gateway_state import GatewayState, PlatformLinks, PlatformSpec
+from talaria.gateway.gateway_state import GatewayState, PlatformSpec
 from talaria.gateway.gateway_status import Health
-from talaria.gateway.handoff_receiver import HandoffWatcher
+from talaria.gateway.handoffs import HandoffWatcher
 from talaria.gateway.ingress import Ingress
 from talaria.gateway.preview import PreviewUpdater
 from talaria.gateway.retention import DAY_S, delete_old_files
 from talaria.runtime.chat import CommandHost
 from talaria.runtime.placement import LocalPlacement
-from talaria.runtime.session_pool import SessionPool
 
 LOOK_S = 0.15
 """How often to look for what other processes wrote."""
@@ -42,42 +39,17 @@ log = logging.getLogger(__name__)
 
 class Gateway:
     def __init__(self, host: CommandHost, settings: GatewaySettings, specs: Sequence[PlatformSpec]) -> None:
-        self._state = state = GatewayState(host, settings, {spec.name: spec for spec in specs})
+        self._state = state = GatewayState(host, settings, specs)
         self._store, self._clock = host.store, host.clock
-        self.counts = state.counts
-        self._links = links = PlatformLinks(host.clock, host.store.inbox)
-        self.pool = SessionPool(host.clock, cap=settings.max_live_sessions, idle_s=settings.live_session_idle_s)
+        self.counts, self.pool = state.counts, state.pool
         self._placement = LocalPlacement(settings.max_running)
-        self._questions = Questions()
-        self._gatekeeper = gatekeeper = Gatekeeper(self._store.access, self._rules())
-        self._delivery = Delivery(state, links)
-        self._previews = PreviewUpdater(self._delivery, links, host.clock)
-        conversations = Conversations(state, self.pool, links, self._delivery, self._questions, gatekeeper)
-        self._dispatcher = SessionDispatcher(
-            state,
-            self.pool,
-            conversations,
-            Attachments(links),
-            gatekeeper,
-            self._delivery,
-            self._previews,
-            self._placement,
-        )
-        control = Control(state, self.pool, self._questions, self._dispatcher.drop)
-        self._handoffs = HandoffWatcher(
-            state, links, gatekeeper, conversations, self._dispatcher, self.pool, self._delivery, self._placement
-        )
-        self._ingress = Ingress(
-            state,
-            links,
-            gatekeeper,
-            self._dispatcher,
-            self._placement,
-            self._questions,
-            control,
-            self._delivery,
-            self._spawn,
-        )
+        self._delivery = Delivery(state)
+        self._previews = PreviewUpdater(self._delivery, state.links, host.clock)
+        conversations = Conversations(state, self._delivery)
+        self._dispatcher = SessionDispatcher(state, conversations, self._delivery, self._previews, self._placement)
+        self._handoffs = HandoffWatcher(state, conversations, self._dispatcher, self._delivery, self._placement)
+        control = Control(state, self._dispatcher.drop)
+        self._ingress = Ingress(state, self._dispatcher, self._placement, control, self._delivery, self._spawn)
         self._connectors: dict[str, Connector] = {}
         self._connecting: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -88,7 +60,7 @@ class Gateway:
     async def run(self) -> None:
         """Until `stop`. What a crash has left is resumed before anything new arrives."""
         with infrequent_collection():
-            await self._gatekeeper.refresh()
+            await self._state.gatekeeper.refresh()
             await close_dead_questions(self._store, self._clock)
             await self._wake_waiting()
             async with asyncio.TaskGroup() as group:
@@ -147,12 +119,10 @@ class Gateway:
     async def reload(self, host: CommandHost, settings: GatewaySettings, specs: Sequence[PlatformSpec]) -> None:
         """Platforms whose own settings changed are reconnected; conversations follow at their next message."""
         state, before = self._state, self._state.specs
-        state.host, state.settings, state.specs = host, settings, {spec.name: spec for spec in specs}
-        self._gatekeeper.set_rules(self._rules())
+        state.reload(host, settings, specs)
         self._dispatcher.arrivals.forget_all()
         self._dispatcher.forget_unauthorized_steering()
-        self.pool.set_bounds(cap=settings.max_live_sessions, idle_s=settings.live_session_idle_s)
-        self._questions.close_unanswerable()
+        state.questions.close_unanswerable()
         for name in {*before, *state.specs}:
             old, new = before.get(name), state.specs.get(name)
             if old is not None and new is not None and old.settings == new.settings:
@@ -165,16 +135,13 @@ class Gateway:
                 self._connect(new, self._group, closing)
         await self._wake_waiting()
 
-    def _rules(self) -> Mapping[str, Rules]:
-        return {name: Rules.of(spec.settings) for name, spec in self._state.specs.items()}
-
     def _connect(self, spec: PlatformSpec, group: asyncio.TaskGroup, closing: asyncio.Task[None] | None = None) -> None:
         """`closing`: the previous connection, which has the account until it has ended."""
         connector = Connector(
             spec.name,
-            lambda: spec.open(lambda sender: self._gatekeeper.may_write_directly(spec.name, sender)),
+            lambda: spec.open(lambda sender: self._state.gatekeeper.may_write_directly(spec.name, sender)),
             ingress=self._ingress,
-            links=self._links,
+            links=self._state.links,
             inbox=self._store.inbox,
             clock=self._clock,
             menu=self._state.host.commands.menu,
@@ -215,9 +182,9 @@ class Gateway:
                 if seen == version and now - looked_at < HELD_S:
                     continue
                 if seen != version:
-                    await self._gatekeeper.refresh()
+                    await self._state.gatekeeper.refresh()
                     self._dispatcher.forget_unauthorized_steering()
-                    self._questions.close_unanswerable()
+                    self._state.questions.close_unanswerable()
                     await self._delivery.wake_due()
                 version, looked_at = seen, now
             except TalariaError as fault:

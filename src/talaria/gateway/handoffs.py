@@ -1,5 +1,6 @@
-"""Takes conversations over from the terminal. One gateway claims each, greets with all its context on the platform, and
-completes the handoff, or fails it with a reason.
+"""Moves conversations from the terminal to a platform: the terminal's request, and the gateway's side of it. One
+gateway claims each request, greets on the platform with all its context, and completes the handoff, or fails it with a
+reason.
 
 The turns that greet have ids made from the request's: after a crash the next gateway finds what was done for this
 request, and continues from there. A failure, or an answer that comes too late, undoes all of it.
@@ -13,24 +14,30 @@ from pathlib import Path
 
 import msgspec
 
+from talaria.core.aio import complete
+from talaria.core.clock import Clock
 from talaria.core.entries import TurnEnded, TurnStarted, Undone
 from talaria.core.errors import SessionBusy, TalariaError, UserFacing
 from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import user
 from talaria.gateway.audit import log_handoff, log_turn
-from talaria.gateway.authorization import Gatekeeper
 from talaria.gateway.conversations import Conversations
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.dispatcher import SessionDispatcher
 from talaria.gateway.envelope import OutgoingBody, Principal, Received, encode_body, session_key
-from talaria.gateway.gateway_state import GatewayState, PlatformLinks
+from talaria.gateway.gateway_state import GatewayState
 from talaria.gateway.replies import EXPIRES_AFTER_S
 from talaria.platforms.base import Address, Arrival, ChatInfo, Platform, PlatformFailure, Sender
 from talaria.runtime.placement import Placement
 from talaria.runtime.session import LiveSession
-from talaria.runtime.session_pool import SessionPool
-from talaria.store.base import Session
-from talaria.store.chat_ports import HandoffRequest, Outgoing
+from talaria.store.base import Session, Store
+from talaria.store.chat_ports import HandoffRequest, Handoffs, Outgoing
+
+POLL_S = 0.5
+PATIENCE_S = 60.0
+NOBODY = "It timed out: no gateway picked it up within 60 s. Is one running? (talaria gateway status)"
+TOO_SLOW = "It timed out: a gateway picked it up, but did not finish within 60 s. The conversation stays here."
+GIVEN_UP = "The person stopped waiting."
 
 FIRST_LOOK_S = 5.0
 EVERY_S = 2.0
@@ -44,6 +51,40 @@ GREETING = (
 )
 
 log = logging.getLogger(__name__)
+
+
+class HandoffFailed(UserFacing):
+    """The conversation stays where it is."""
+
+
+async def hand_off(store: Store, clock: Clock, session: SessionId, platform: str) -> None:
+    """Returns once the conversation is there. Raises `HandoffFailed` with the reason. If cancelled, it is withdrawn."""
+    row = await store.sessions.get(session)
+    if row is not None and row.open_turn is not None:
+        raise HandoffFailed("A turn of this conversation is running, here or elsewhere. Wait until it ends.")
+    handoffs = store.handoffs
+    if not await handoffs.request(session, platform):
+        raise HandoffFailed("This conversation is already being handed over.")
+    try:
+        deadline = clock.monotonic() + PATIENCE_S
+        while clock.monotonic() < deadline:
+            await clock.sleep(POLL_S)
+            if await _has_arrived(handoffs, session):
+                return
+        reason = NOBODY if await handoffs.find_running(session) is None else TOO_SLOW
+        has_failed = await handoffs.fail(session, reason) or not await _has_arrived(handoffs, session)
+    except asyncio.CancelledError:
+        await complete(handoffs.fail(session, GIVEN_UP))
+        raise
+    if has_failed:
+        raise HandoffFailed(reason)
+
+
+async def _has_arrived(handoffs: Handoffs, session: SessionId) -> bool:
+    found = await handoffs.state(session)
+    if found is not None and found.state == "failed":
+        raise HandoffFailed(f"The handoff failed: {found.error}")
+    return found is not None and found.state == "completed"
 
 
 class HandoffRejected(UserFacing):
@@ -65,22 +106,19 @@ class HandoffWatcher:
     def __init__(
         self,
         state: GatewayState,
-        links: PlatformLinks,
-        gatekeeper: Gatekeeper,
         conversations: Conversations,
         dispatcher: SessionDispatcher,
-        pool: SessionPool,
         delivery: Delivery,
         placement: Placement,
     ) -> None:
         self._state = state
         self._store = state.host.store
         self._clock = state.host.clock
-        self._links = links
-        self._gatekeeper = gatekeeper
+        self._links = state.links
+        self._gatekeeper = state.gatekeeper
         self._conversations = conversations
         self._dispatcher = dispatcher
-        self._pool = pool
+        self._pool = state.pool
         self._delivery = delivery
         self._placement = placement
         self._running: dict[SessionId, asyncio.Task[None]] = {}
@@ -101,21 +139,19 @@ class HandoffWatcher:
                         if await self._store.handoffs.find_running(session) is None and live.running is not None:
                             live.running.interrupt()
                     if not self._is_closed:
-                        await self._begin_and_settle(group)
+                        for session in await self._store.handoffs.list_pending():
+                            if session not in self._running and await self._store.handoffs.claim(session):
+                                task = group.create_task(self._serve(session), name=f"handoff {session}")
+                                self._running[session] = task
+                                task.add_done_callback(lambda _, session=session: self._running.pop(session, None))
+                        for session, request in (await self._store.handoffs.list_unsettled()).items():
+                            if session not in self._running:
+                                await self._clean_up(session, request)
+                        for session, (request, reason) in tuple(self._unfinished.items()):
+                            await self._clean_up(session, request, reason)
                 except TalariaError as fault:
                     log.warning("handoffs wait: %s", fault)
                 await self._clock.sleep(EVERY_S)
-
-    async def _begin_and_settle(self, group: asyncio.TaskGroup) -> None:
-        for session in await self._store.handoffs.list_pending():
-            if session not in self._running and await self._store.handoffs.claim(session):
-                self._running[session] = task = group.create_task(self._serve(session), name=f"handoff {session}")
-                task.add_done_callback(lambda _, session=session: self._running.pop(session, None))
-        for session, request in (await self._store.handoffs.list_unsettled()).items():
-            if session not in self._running:
-                await self._clean_up(session, request)
-        for session, (request, reason) in tuple(self._unfinished.items()):
-            await self._clean_up(session, request, reason)
 
     async def close(self, grace_s: float) -> None:
         """Begin no handoff; running ones may end. Those that do not are resumed from the disk at the next start."""
