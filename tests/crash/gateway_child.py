@@ -27,7 +27,8 @@ from talaria.app.settings import read_settings
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.ids import Epoch, OutboxId, SessionId
 from talaria.gateway.envelope import encode_body, read_body
-from talaria.gateway.service import Gateway, PlatformSpec
+from talaria.gateway.gateway_state import PlatformSpec
+from talaria.gateway.service import Gateway
 from talaria.platforms.base import Batch, Outbound, Platform, Sender, SentId
 from talaria.providers.upstream import Upstream
 from talaria.store.base import Journal, Store, Write

@@ -98,7 +98,7 @@ def test_command_restores_the_latest_conversation_and_tells_what_somebody_else_c
 
     assert (asked.returncode, asked.stderr) == (0, "")
     assert asked.stdout == (
-        f"Back to before checkpoint 1:\n  {notes} left alone: it was changed by you or somebody else since\n"
+        f"Back to before checkpoint 1:\n  {notes} left alone: you or somebody else changed it since\n"
         f"1 file was left alone. To put everything back: talaria rollback {id} 1 --all\n"
     )
     assert notes.read_text() == "by hand\n"

@@ -103,7 +103,7 @@ def test_resume_that_finds_nothing_stays_where_it_was(talaria: Talaria, server: 
     assert "talaria: There is no session called 'nowhere'" in ended.stderr
     assert texts(server.requests[1]) == ["first", "one", "second"]
     id = listed(talaria)[0]["id"]
-    assert "talaria: You are in that conversation already.\n" in talaria("-r", id, input=f"/resume {id}\n").stderr
+    assert "talaria: You are already in that conversation.\n" in talaria("-r", id, input=f"/resume {id}\n").stderr
 
 
 def test_resume_finishes_a_turn_that_was_killed(

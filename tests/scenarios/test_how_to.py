@@ -209,7 +209,7 @@ def test_the_settings_of_a_project_in_the_how_to_reach_its_commands(tmp_path: Pa
             assert json.loads(told.stdout)["terminal"]["ports"] == [5432]
     shown = talaria("chat", "-m", "demo", typed="run echo $DJANGO_SETTINGS_MODULE\n/sandbox all\n")
     assert "shop.settings" in shown.stdout + shown.stderr
-    assert "Hosts that are not asked about: pypi.org, files.pythonhosted.org" in shown.stderr
+    assert "Hosts allowed without asking: pypi.org, files.pythonhosted.org" in shown.stderr
     assert "Variables: DJANGO_SETTINGS_MODULE" in shown.stderr
     assert "Ports of this machine" not in shown.stderr
     assert [*project.iterdir()] == []

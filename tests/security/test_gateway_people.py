@@ -205,7 +205,7 @@ async def test_what_is_said_together_is_worked_on_in_a_place_of_its_own(house: H
         await say(house, together, "SAY mine", thread="7")
         await house.until(lambda: texts(house, chat=LISTED)[-1] == "mine")
         refused, done, mine = texts(house, chat=LISTED)[2:]
-    assert refused.startswith("The turn that runs is somebody else's")
+    assert refused.startswith("The running turn is somebody else's")
     assert (done, mine) == ("Done.", "mine")
     assert "SAY steered" not in told_to_model(house.model.requests)
 

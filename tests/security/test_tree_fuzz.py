@@ -21,7 +21,7 @@ from talaria.core.ids import CallId, SessionId
 from talaria.core.messages import ToolCall, user
 from talaria.core.redaction import Redactor
 from talaria.core.trees import Root
-from talaria.gateway.attachments import NotSendable, find_file
+from talaria.gateway.replies import NotSendable, find_file
 from talaria.providers.base import Route
 from talaria.providers.demo import ENDPOINT
 from talaria.runtime.prompt import build

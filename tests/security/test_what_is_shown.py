@@ -184,7 +184,7 @@ async def test_a_file_that_is_not_taken_is_a_refusal(house: Harness, target: Pat
         await house.telegram.say("write it")
         told, done = await house.said(2)
         assert done.text == "Done."
-    assert "could not be shown here as a whole (write_file); it was not done." in told.text
+    assert "could not be shown here in full (write_file); it was not done." in told.text
     refusal = told_to_model(house.model.requests)
     assert "the file that shows it could not be sent: Telegram does not accept this" in refusal
     assert "Do it in smaller pieces." in refusal

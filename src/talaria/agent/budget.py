@@ -18,11 +18,11 @@ from talaria.store.base import Amount, HoldReleased, Spending, Spent, Totals
 MIN_OUTPUT = 256
 """An answer shorter than this is not worth its prompt."""
 USUAL_OUTPUT = 8_192
-"""What an endpoint may write that does not say how much."""
+"""For an endpoint that does not name its output limit."""
 
 
 class Cap(msgspec.Struct, frozen=True):
-    """None: no end."""
+    """None: no limit."""
 
     tokens: int | None = None
     cost_usd: float | None = None
@@ -35,26 +35,26 @@ class Limits(msgspec.Struct, frozen=True):
     max_rounds: int = 60
     max_seconds: float | None = None
     max_wait_s: float = 900.0
-    """For failures to pass, in one turn."""
+    """How long a turn may wait for failures to pass."""
     turn: Cap = Cap()
     session: Cap = Cap()
     day: Cap = Cap()
     person: Cap = Cap()
-    """Of one person in one day."""
+    """For one person in one day."""
 
     @property
     def are_set(self) -> bool:
-        """Some cap holds: no answer may be longer than what was set aside for it."""
+        """There is some cap, so no answer may be longer than what was reserved for it."""
         return bool(self.turn) or self.are_shared
 
     @property
     def are_shared(self) -> bool:
-        """Other turns count, too: the store has to be asked."""
+        """Other turns count, too, so the store has to be asked."""
         return bool(self.session or self.day or self.person)
 
 
 class PlannedCall(msgspec.Struct, frozen=True):
-    """A call to be made: its prompt, and how long its answer may become."""
+    """A planned call: its prompt, and how long its answer may be."""
 
     prompt: int
     output: int
@@ -82,32 +82,28 @@ def cost_usd(usage: Usage, prices: Prices | None) -> float | None:
 
 def fit(call: PlannedCall, cap: Cap, spent: Amount, whose: str) -> PlannedCall:
     """The call, its answer shortened to what is left. Raises `LimitReached` when that is too little."""
-    output = min(call.output, _affordable_output(call, cap, spent))
-    if output < min(MIN_OUTPUT, call.output):
-        raise LimitReached(_explain_limit(call, cap, spent, whose))
-    return msgspec.structs.replace(call, output=int(output))
-
-
-def _affordable_output(call: PlannedCall, cap: Cap, spent: Amount) -> float:
-    by_tokens = math.inf if cap.tokens is None else cap.tokens - spent.tokens - call.prompt
-    if cap.cost_usd is None or call.prices is None:
-        return by_tokens
-    left_usd = cap.cost_usd - spent.cost_usd - (cost_usd(Usage(call.prompt), call.prices) or 0.0)
-    by_money = left_usd * 1_000_000 / call.prices.output if call.prices.output else math.inf if left_usd > 0 else 0.0
-    return min(by_tokens, by_money)
-
-
-def _explain_limit(call: PlannedCall, cap: Cap, spent: Amount, whose: str) -> str:
-    if cap.tokens is not None and cap.tokens - spent.tokens - call.prompt < MIN_OUTPUT:
+    by_tokens = by_money = math.inf
+    if cap.tokens is not None:
+        by_tokens = cap.tokens - spent.tokens - call.prompt
+    if cap.cost_usd is not None and call.prices is not None:
+        left_usd = cap.cost_usd - spent.cost_usd - (cost_usd(Usage(call.prompt), call.prices) or 0.0)
+        price = call.prices.output
+        by_money = left_usd * 1_000_000 / price if price else math.inf if left_usd > 0 else 0.0
+    output = min(call.output, by_tokens, by_money)
+    if output >= min(MIN_OUTPUT, call.output):
+        return msgspec.structs.replace(call, output=int(output))
+    if cap.tokens is not None and by_tokens < MIN_OUTPUT:
         used = f"{spent.tokens:,} of {cap.tokens:,} tokens"
-        return f"Stopped: {whose} has used {used}, and the next call needs about {call.prompt + MIN_OUTPUT:,}."
+        raise LimitReached(
+            f"Stopped: {whose} has used {used}, and the next call needs about {call.prompt + MIN_OUTPUT:,}."
+        )
     least = cost_usd(Usage(call.prompt, MIN_OUTPUT), call.prices) or 0.0
     used = f"${spent.cost_usd:.2f} of ${cap.cost_usd or 0.0:.2f}"
-    return f"Stopped: {whose} has cost {used}, and the next call needs up to ${least:.2f}."
+    raise LimitReached(f"Stopped: {whose} has cost {used}, and the next call needs up to ${least:.2f}.")
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Who pays, and where it is written down."""
+    """Who pays, and where that is recorded."""
 
     spending: Spending
     session: SessionId
@@ -130,36 +126,37 @@ class Budget:
         self._holds: list[HoldId] = []
 
     async def reserve(self, endpoint: Endpoint, request: ModelRequest) -> ModelRequest:
-        """The request as far as it may be paid for. Raises `LimitReached` when that is not far enough."""
+        """The request, its answer limited to what may still be spent. Raises `LimitReached` if that is too little."""
         self.check()
-        limits = [limit for limit in (endpoint.max_output, request.max_output) if limit is not None]
-        wanted = PlannedCall(prompt_tokens(request), min(limits, default=USUAL_OUTPUT), endpoint.prices)
-        call = fit(wanted, self._limits.turn, Amount(self.usage.total, self._cost_usd), "this turn")
-        if self._limits.are_shared:
-            # The part of it that all caps have room for, set aside in one transaction: nobody else can take it.
+        limits = self._limits
+        outputs = [output for output in (endpoint.max_output, request.max_output) if output is not None]
+        wanted = PlannedCall(prompt_tokens(request), min(outputs, default=USUAL_OUTPUT), endpoint.prices)
+        call = fit(wanted, limits.turn, Amount(self.usage.total, self._cost_usd), "this turn")
+        if limits.are_shared:
+            # What all caps have room for is reserved in one transaction, so nobody else can take it.
             account = self._account
             await self.release()
             held: list[PlannedCall] = []
 
             def decide(totals: Totals) -> Amount:
-                fits = call
-                for cap, spent, whose in self._list_shared_caps(totals):
-                    fits = fit(fits, cap, spent, whose)
+                fits = fit(call, limits.session, totals.session, "this conversation")
+                fits = fit(fits, limits.day, totals.day, "all work today")
+                fits = fit(fits, limits.person, totals.person, "your work today")
                 held.append(fits)
                 return fits.amount
 
             self._holds.append(await account.spending.hold(account.session, account.person, account.owner, decide))
             call = held[-1]
-        told = call.output if self._limits.are_set else request.max_output
-        return msgspec.structs.replace(request, max_output=told, seconds=self._seconds_left)
+        max_output = call.output if limits.are_set else request.max_output
+        return msgspec.structs.replace(request, max_output=max_output, seconds=self._seconds_left)
 
     async def release(self) -> None:
-        """What was set aside for a call that failed is free again, and what it used is written down."""
+        """After a failed call: free what was reserved for it, and record what it used."""
         if self._limits.are_shared:
             await self.book()
 
     async def book(self) -> None:
-        """Write down at once what no record of a turn will."""
+        """Record now what will not be part of any other record."""
         if self.writes:
             await complete(self._book())
 
@@ -168,23 +165,15 @@ class Budget:
         await self._account.spending.add(self._account.session, writes)
         self.mark_recorded(writes)
 
-    def _list_shared_caps(self, totals: Totals) -> Sequence[tuple[Cap, Amount, str]]:
-        limits = self._limits
-        return (
-            (limits.session, totals.session, "this conversation"),
-            (limits.day, totals.day, "this day"),
-            (limits.person, totals.person, "your part of this day"),
-        )
-
     def add_usage(self, usage: Usage, endpoint: Endpoint) -> None:
-        """What the turn had used before a crash counts against its limits. The time that passed does not."""
+        """Also counts what the turn used before a crash. The time that passed since does not count."""
         cost = cost_usd(usage, endpoint.prices)
         self.usage += usage
         self._cost_usd += cost or 0.0
         self._is_priced = self._is_priced and cost is not None
 
     def charge(self, answer: Assistant, endpoint: Endpoint, request: ModelRequest) -> None:
-        """An endpoint that does not count is believed to have read and written what we see."""
+        """If the endpoint does not report usage, it is estimated from the request and the answer."""
         usage = answer.usage or Usage(prompt_tokens(request), size_tokens(answer))
         self.add_usage(usage, endpoint)
         cost = cost_usd(usage, endpoint.prices)
@@ -192,16 +181,16 @@ class Budget:
 
     @property
     def cost_usd(self) -> float | None:
-        """None: a call was made whose price is not known."""
+        """None: the price of some call is unknown."""
         return self._cost_usd if self._is_priced else None
 
     @property
     def writes(self) -> Sequence[Spent | HoldReleased]:
-        """What was spent since the last record, for the next one; `mark_recorded` is called afterwards."""
+        """What was spent since the last record, to be part of the next; call `mark_recorded` afterwards."""
         return (*self._unrecorded, *(HoldReleased(hold) for hold in self._holds))
 
     def mark_recorded(self, writes: Sequence[object]) -> None:
-        """These are durable now."""
+        """These writes are durable now."""
         self._unrecorded = [spent for spent in self._unrecorded if spent not in writes]
         self._holds = [hold for hold in self._holds if HoldReleased(hold) not in writes]
 
@@ -214,7 +203,7 @@ class Budget:
 
     @contextmanager
     def count_as_wait(self) -> Generator[None]:
-        """What is done inside takes from the turn's patience, too."""
+        """The time spent inside counts as waiting."""
         began = self._clock.monotonic()
         try:
             yield
@@ -223,7 +212,7 @@ class Budget:
 
     @contextmanager
     def count_failures_as_wait(self) -> Generator[None]:
-        """An endpoint that hangs for minutes before it fails has been waited for."""
+        """The time before a failure counts as waiting: an endpoint may hang for minutes first."""
         began = self._clock.monotonic()
         try:
             yield
@@ -232,7 +221,7 @@ class Budget:
             raise
 
     async def wait(self, seconds: float) -> None:
-        """For a failure to pass."""
+        """Wait for a failure to pass."""
         self._waited_s += seconds
         await self._clock.sleep(seconds)
 

@@ -1,4 +1,4 @@
-"""Makes room in the window of the model in use: before a call when it is rather full, and when a call overflowed it."""
+"""Makes room in the model's window: before a call if the window is nearly full, and after a call that overflowed it."""
 
 import msgspec
 
@@ -24,7 +24,7 @@ async def compact_if_full(turn: Turn, sink: Sink, *, has_overflowed: bool = Fals
     tokens = prompt_tokens(turn.request())
     threshold = endpoint.compact_at or tokens
     if has_overflowed:
-        threshold = min(threshold, tokens // 2)  # whatever we believed about the window was wrong
+        threshold = min(threshold, tokens // 2)  # what we believed about the window was wrong
     elif not await turn.keeper.is_due(endpoint, tokens, is_blocked=turn.compactions.are_blocked):
         return False
     may_ask = not turn.compactions.is_cooling(turn.clock.now())
@@ -38,7 +38,7 @@ async def compact_if_full(turn: Turn, sink: Sink, *, has_overflowed: bool = Fals
 
 
 async def compact(turn: Turn, request: CompactionRequest, sink: Sink) -> str:
-    """What was done, in a sentence for people; empty: there was nothing to leave out."""
+    """What was done, in a sentence for people; empty if there was nothing to leave out."""
     if turn.keeper is None:
         return ""
     before = tuple(turn.history)

@@ -1,4 +1,4 @@
-"""The port for code beside the loop: it hears what happens, and may add to it or object. It never ends a turn."""
+"""The port for code beside the loop: it sees what happens, and may add to it or object. It never ends a turn."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, Protocol
@@ -12,10 +12,10 @@ from talaria.providers.base import Endpoint
 from talaria.tools.base import Tool
 
 Notify = Callable[[str], None]
-"""Reaches the person, while the turn runs."""
+"""Tells the person something while the turn runs."""
 
 LeaveReason = Literal["new", "end", "session_expired"]
-"""Why a conversation is left: for another, because its surface is closed, because its time is over."""
+"""Why a conversation is left: for another one, because its surface is closed, or because it has expired."""
 
 
 class SessionContext(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ Objection = Block | Doubt | Change
 
 
 class Equipment(msgspec.Struct, frozen=True):
-    """What a conversation begins with besides its own."""
+    """What hooks add to a conversation at its beginning."""
 
     tools: tuple[Tool, ...] = ()
     prompt: str = ""
@@ -59,73 +59,26 @@ class Equipment(msgspec.Struct, frozen=True):
 
 
 class Hooks(Protocol):
+    """What the methods here do is what happens without hooks."""
+
     @property
     def is_empty(self) -> bool:
         """Nothing is ever called: a turn may then be started and ended together with the session's lease."""
-        ...
+        return True
 
     @property
     def wants_results(self) -> bool:
-        """Whether any hook hears results of tools; else nothing is waited for."""
-        ...
-
-    async def equip(self, context: SessionContext) -> Equipment:
-        """Before the first turn of a live session."""
-        ...
-
-    async def session_left(
-        self, context: SessionContext, messages: Sequence[Message], successor: SessionId | None, reason: LeaveReason
-    ) -> None: ...
-
-    async def before_turn(
-        self, context: SessionContext, asked: str, history: Sequence[Message], tell: Notify
-    ) -> Sequence[str]:
-        """What the model shall read besides the message. An empty history: a new conversation."""
-        ...
-
-    async def after_turn(
-        self, context: SessionContext, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
-    ) -> None: ...
-
-    async def revise(self, context: SessionContext, text: str) -> str:
-        """The final answer as the person shall read it."""
-        ...
-
-    async def before_request(
-        self, context: SessionContext, endpoint: Endpoint, messages: Iterable[Message]
-    ) -> None: ...
-
-    async def after_request(
-        self, context: SessionContext, endpoint: Endpoint, answer: Assistant, seconds: float
-    ) -> None: ...
-
-    async def request_failed(self, context: SessionContext, endpoint: Endpoint, failure: Exception) -> None: ...
-
-    async def before_call(self, context: SessionContext, call: ToolCall) -> Objection | None: ...
-
-    async def after_call(
-        self, context: SessionContext, call: ToolCall, result: ToolResult, seconds: float
-    ) -> ToolResult:
-        """The result as the model shall read it."""
-        ...
-
-    async def before_compaction(self, context: SessionContext, messages: Sequence[Message]) -> str:
-        """What a summary must not lose."""
-        ...
-
-
-class NoHooks:
-    """No hooks are installed."""
-
-    is_empty = True
-    wants_results = False
+        """Whether any hook wants the results of tools; otherwise nobody waits for `after_call`."""
+        return False
 
     async def equip(self, context: SessionContext) -> Equipment:  # noqa: ARG002
+        """Before the first turn of a live session."""
         return Equipment()
 
     async def session_left(
         self, context: SessionContext, messages: Sequence[Message], successor: SessionId | None, reason: LeaveReason
-    ) -> None: ...
+    ) -> None:
+        pass
 
     async def before_turn(
         self,
@@ -134,26 +87,31 @@ class NoHooks:
         history: Sequence[Message],  # noqa: ARG002
         tell: Notify,  # noqa: ARG002
     ) -> Sequence[str]:
+        """What the model should read besides the message. If the history is empty, the conversation is new."""
         return ()
 
     async def after_turn(
         self, context: SessionContext, asked: str, answer: str, history: Sequence[Message], outcome: TurnOutcome
-    ) -> None: ...
+    ) -> None:
+        pass
 
     async def revise(self, context: SessionContext, text: str) -> str:  # noqa: ARG002
+        """The final answer as the person should read it."""
         return text
 
-    async def before_request(
-        self, context: SessionContext, endpoint: Endpoint, messages: Iterable[Message]
-    ) -> None: ...
+    async def before_request(self, context: SessionContext, endpoint: Endpoint, messages: Iterable[Message]) -> None:
+        pass
 
     async def after_request(
         self, context: SessionContext, endpoint: Endpoint, answer: Assistant, seconds: float
-    ) -> None: ...
+    ) -> None:
+        pass
 
-    async def request_failed(self, context: SessionContext, endpoint: Endpoint, failure: Exception) -> None: ...
+    async def request_failed(self, context: SessionContext, endpoint: Endpoint, failure: Exception) -> None:
+        pass
 
-    async def before_call(self, context: SessionContext, call: ToolCall) -> Objection | None: ...
+    async def before_call(self, context: SessionContext, call: ToolCall) -> Objection | None:
+        pass
 
     async def after_call(
         self,
@@ -162,7 +120,13 @@ class NoHooks:
         result: ToolResult,
         seconds: float,  # noqa: ARG002
     ) -> ToolResult:
+        """The result as the model should read it."""
         return result
 
     async def before_compaction(self, context: SessionContext, messages: Sequence[Message]) -> str:  # noqa: ARG002
+        """What a summary must not lose."""
         return ""
+
+
+class NoHooks(Hooks):
+    """No hooks are installed."""

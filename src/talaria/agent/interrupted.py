@@ -1,4 +1,4 @@
-"""What becomes of the calls that a crash left open. Pure: told from the rows, the tools' declarations and the time."""
+"""What becomes of calls that a crash left open. Pure: it follows from rows, the tools' declarations and the time."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -22,7 +22,7 @@ _LEFT = Outcome("cancelled", "not started")
 
 
 class RunIfAllowed(msgspec.Struct, frozen=True):
-    """Nothing has happened yet: run it, if the gate passes anew."""
+    """Nothing has happened yet: run it, if the gate allows it again."""
 
 
 class RunAgain(msgspec.Struct, frozen=True):
@@ -46,30 +46,31 @@ Declared = Callable[[ToolCall], AfterCrash]
 
 
 def resume(rows: Sequence[CallRow], declared: Declared, now: float) -> Mapping[CallId, Verdict]:
-    """For a turn that goes on."""
+    """For a turn that continues."""
     has_unknown = any(row.state == "started" and declared(row.call) == "once" for row in rows)
-    return {row.call.id: _decide_resume(row, declared, now, has_unknown) for row in rows}
-
-
-def _decide_resume(row: CallRow, declared: Declared, now: float, has_unknown: bool) -> Verdict:
-    if row.result is not None:
-        return Ended(row.result)
-    if row.state == "started":
-        return unknown(row.call) if declared(row.call) == "once" else RunAgain()
-    if has_unknown or now - row.created_at >= MAX_INTENT_AGE_S:
-        return not_started(row.call)
-    return RunIfAllowed()
+    verdicts: dict[CallId, Verdict] = {}
+    for row in rows:
+        if row.result is not None:
+            verdict = Ended(row.result)
+        elif row.state == "started":
+            verdict = unknown(row.call) if declared(row.call) == "once" else RunAgain()
+        elif has_unknown or now - row.created_at >= MAX_INTENT_AGE_S:
+            verdict = not_started(row.call)
+        else:
+            verdict = RunIfAllowed()
+        verdicts[row.call.id] = verdict
+    return verdicts
 
 
 def close(rows: Sequence[CallRow]) -> Mapping[CallId, Close | Ended]:
     """For a turn that is given up: nothing runs."""
-    return {row.call.id: _decide_close(row) for row in rows}
-
-
-def _decide_close(row: CallRow) -> Close | Ended:
-    if row.result is not None:
-        return Ended(row.result)
-    return unknown(row.call) if row.state == "started" else not_started(row.call)
+    verdicts: dict[CallId, Close | Ended] = {}
+    for row in rows:
+        if row.result is not None:
+            verdicts[row.call.id] = Ended(row.result)
+        else:
+            verdicts[row.call.id] = unknown(row.call) if row.state == "started" else not_started(row.call)
+    return verdicts
 
 
 def unknown(call: ToolCall) -> Close:

@@ -1,5 +1,5 @@
-"""One answer from the model: streamed to the observers, stopped if it does not end, tried again where that can help.
-Known secrets are taken out as it comes in, before anybody reads it or runs its calls.
+"""One answer from the model: streamed to the observers, stopped if it does not end, and retried where that can help.
+Known secrets are redacted as it comes in, before anybody reads it or runs its calls.
 """
 
 import logging
@@ -27,27 +27,30 @@ log = logging.getLogger(__name__)
 
 
 async def recover(turn: Turn, failure: ProviderFailure, sink: Sink) -> None:
-    """So that the next attempt can be made. Raises `failure` when there is nothing left to do."""
+    """Prepare the next attempt. Raises `failure` if nothing is left to try."""
     turn.cursor.note_failure()
     await turn.budget.release()
     while True:
-        standing = turn.cursor.state(turn.budget.seconds_for_waiting)
-        decision = decide(failure, standing, random.random())  # noqa: S311  (jitter)
+        state = turn.cursor.state(turn.budget.seconds_for_waiting)
+        decision = decide(failure, state, random.random())  # noqa: S311  (jitter)
         log.info(
             "%s failed with %s (%s); next: %s",
             *(turn.cursor.endpoint.label, type(failure).__name__, failure.kind),
             decision if isinstance(decision, str) else type(decision).__name__.lower(),
         )
         if decision == "give_up":
-            turn.cursor.give_up(failure)
-            raise _final(turn, failure)
+            turn.cursor.leave(failure)
+            failures = turn.cursor.left_because
+            if len(failures) > 1:
+                failure.args = (f"No model answered. {' '.join(map(str, failures))}",)
+            raise failure
         sink.emit(AnswerRestarted(str(failure)))
         if await _carry_out(decision, turn, failure, sink):
             return
 
 
 async def _carry_out(decision: Decision, turn: Turn, failure: ProviderFailure, sink: Sink) -> bool:
-    """False: it did not help, something else must."""
+    """False: it did not help, so decide again."""
     cursor = turn.cursor
     match decision:
         case Mend(repair):
@@ -83,10 +86,10 @@ async def _carry_out(decision: Decision, turn: Turn, failure: ProviderFailure, s
 
 
 async def _try_remedy(remedy: Awaitable[bool]) -> bool:
-    """A remedy that fails itself is none; the failure that it was for says what is wrong."""
+    """If the remedy itself fails, the original failure says what is wrong."""
     try:
         return await remedy
-    except Exception as fault:  # noqa: BLE001  (whoever wrote the provider)
+    except Exception as fault:  # noqa: BLE001  (a provider may be anybody's code)
         log.warning("a remedy failed: %r", fault)
         return False
 
@@ -98,31 +101,23 @@ async def announce_switch(turn: Turn, before: Endpoint, reason: str, sink: Sink)
     sink.emit(RouteSwitched(before.label, now.label, reason, now.window, now.compact_at))
 
 
-def _final(turn: Turn, failure: ProviderFailure) -> ProviderFailure:
-    """The failure, with those of the endpoints that were tried before."""
-    mishaps = turn.cursor.left_because
-    if len(mishaps) > 1:
-        failure.args = (f"No model answered. {' '.join(map(str, mishaps))}",)
-    return failure
-
-
 REPEATED_CHARS = 20_000
-"""An answer whose last so many characters are one passage over and over is stopped. It is far more than a table with
-equal rows, a drawing or a list of zeros that somebody asked for."""
+"""An answer is stopped if this many characters at its end repeat one passage. That is far more than a table with equal
+rows, a drawing or a list of zeros that somebody asked for."""
 LONGEST_PASSAGE = 4_000
 LOOK_EVERY_CHARS = 2_000
 CHARS_PER_TOKEN = 16
 """About four are usual."""
 LEAST_CHARS = 200_000
-"""Every answer may become so long, whatever limit was asked for: some models count their thoughts apart."""
+"""Every answer may become this long, whatever limit was asked for: some models count their thoughts separately."""
 MOST_CHARS = 8_000_000
-"""For a model of which neither the output limit nor the window is known."""
+"""For a model whose output limit and window are both unknown."""
 
 
 def period(text: str, longest: int = LONGEST_PASSAGE) -> int | None:
-    """The length of the shortest passage that all of `text` repeats, the last one perhaps cut off.
+    """The length of the shortest passage that all of `text` repeats; its last copy may be cut off.
 
-    None: there is none of at most `longest` characters that occurs twice or more.
+    None: no passage of at most `longest` characters occurs twice or more.
     """
     if len(text) < 2 * longest:
         longest = len(text) // 2
@@ -134,7 +129,7 @@ def period(text: str, longest: int = LONGEST_PASSAGE) -> int | None:
 
 
 class RunawayWatch:
-    """Of one answer. Its thoughts are watched apart from its text."""
+    """Watches one answer, its thoughts separately from its text."""
 
     def __init__(self, max_chars: int) -> None:
         self._max_chars = max_chars
@@ -143,7 +138,7 @@ class RunawayWatch:
         self._unseen_chars = 0
 
     def add(self, delta: Delta) -> str | None:
-        """Why the answer should be stopped, as the end of a sentence; None: it need not be."""
+        """Why the answer should be stopped, as the end of a sentence; None: it should not."""
         self._chars += len(delta.text)
         if self._chars > self._max_chars:
             return f"has written {self._chars:,} characters, which is more than it should be able to"
@@ -160,7 +155,7 @@ class RunawayWatch:
 
 
 def max_chars(request: ModelRequest, endpoint: Endpoint) -> int:
-    """What an answer may have before it counts as one without end."""
+    """How long an answer may be before it counts as endless."""
     tokens = [limit for limit in (request.max_output, endpoint.max_output) if limit is not None]
     if not tokens and endpoint.window is not None:
         tokens = [endpoint.window]
@@ -168,19 +163,18 @@ def max_chars(request: ModelRequest, endpoint: Endpoint) -> int:
 
 
 FULL_SHARE = 0.9
-"""A prompt of so much of the window leaves no room to answer."""
+"""A prompt that fills this much of the window leaves no room to answer."""
 
 
 async def ask_model(turn: Turn, request: ModelRequest, sink: Sink) -> Assistant:
-    """Raises `LimitReached` before a call, or when an answer does not end; `ProviderFailure` when no attempt at any
-    endpoint brought an answer."""
+    """Raises `LimitReached` before a call or if an answer does not end, `ProviderFailure` if no endpoint answers."""
     while True:
         try:
             with turn.budget.count_failures_as_wait():
                 answer = await _attempt(turn, request, sink)
         except ProviderFailure as failure:
             await turn.hooks.request_failed(turn.context, turn.cursor.endpoint, failure)
-            turn.budget.check()  # out of time says more than the failure that came of it
+            turn.budget.check()  # "out of time" says more than the failure that it caused
             await recover(turn, failure, sink)
         else:
             turn.cursor.note_success()
@@ -239,7 +233,7 @@ async def _stream_answer(turn: Turn, request: ModelRequest, sink: Sink) -> Assis
                 if (why := watch.add(item)) is not None:
                     sentence = f"Stopped: {endpoint.label} {why}. Ask again, or use another model."
                     raise LimitReached(sentence)  # noqa: TRY301  (what was written is charged below)
-    except BaseException:  # failed or interrupted: what was written is paid for all the same
+    except BaseException:  # failed or interrupted: what was written is charged all the same
         if written:
             turn.budget.charge(Assistant((Text("".join(written)),)), endpoint, request)
         raise
@@ -247,8 +241,8 @@ async def _stream_answer(turn: Turn, request: ModelRequest, sink: Sink) -> Assis
 
 
 class _AnswerDisplay:
-    """An answer as people see it come. What may be the beginning of a secret waits for what follows; it is never shown
-    of an answer that breaks off."""
+    """Shows an answer as it comes. What may be the beginning of a secret is held back until more follows, and is never
+    shown if the answer breaks off."""
 
     def __init__(self, redactor: Redactor, sink: Sink) -> None:
         self._sink = sink
@@ -288,7 +282,7 @@ def empty_answer_failure(answer: Assistant, request: ModelRequest, endpoint: End
 
 
 def with_unique_call_ids(answer: Assistant, taken: AbstractSet[CallId]) -> Assistant:
-    """Every call keeps the model's id if it has one that is new in this session, and gets another if not."""
+    """A call keeps the model's id if that is new in this session, and gets another otherwise."""
     if not answer.calls:
         return answer
     seen = set(taken)

@@ -1,7 +1,7 @@
-"""What to do about a failed model call: pure, tested without a network.
+"""What to do about a failed model call. Pure.
 
-In this order: mend the request, shorten it, another key, wait and ask again, fresh connections, another endpoint,
-give up.
+In this order: mend the request, shorten it, use another key, wait and ask again, reconnect, try another endpoint, give
+up.
 """
 
 from typing import Literal
@@ -15,7 +15,7 @@ FIRST_BACKOFF_S = 2.0
 MAX_BACKOFF_S = 60.0
 MAX_RETRY_AFTER_S = 600.0
 SHORT_WAIT_S = 10.0
-"""For so long a key that is asked to slow down is waited for, even if there is another one."""
+"""How long to wait for a key that is told to slow down, even if there is another one."""
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -34,10 +34,10 @@ Decision = Retry | Mend | Reconnect | Literal["compact", "refresh_key", "rotate_
 
 
 class AttemptState(msgspec.Struct, frozen=True):
-    """Where a turn stands on its route when a call fails."""
+    """Where a turn is on its route when a call fails."""
 
     failures: int = 1
-    """At this endpoint, since it was come to or reconnected; this one included."""
+    """At this endpoint, since the turn came to it or reconnected, including this one."""
     max_attempts: int = 3
     failures_of_key: int = 1
     has_other_key: bool = False
@@ -48,7 +48,7 @@ class AttemptState(msgspec.Struct, frozen=True):
     has_fallback: bool = False
     has_wider_fallback: bool = False
     seconds_left: float | None = None
-    """For waiting, of the turn's time; None: without end."""
+    """How long the turn may still wait; None: without limit."""
 
 
 def decide(failure: ProviderFailure, at: AttemptState, jitter: float) -> Decision:

@@ -1,6 +1,7 @@
-"""A turn's way along its route: which endpoint, with which key, and what was tried there.
+"""A turn's position on its route: which endpoint, with which key, and what was tried there.
 
-It ends with the turn. What outlives it (a time that an endpoint named, what it cannot take) is told to `Upstream`.
+It ends with the turn. What should outlive it (until when an endpoint wants a pause, what it cannot take) goes to
+`Upstream`.
 """
 
 from dataclasses import dataclass, field
@@ -12,9 +13,9 @@ from talaria.providers.base import Endpoint, Provider, Route
 from talaria.providers.upstream import Upstream
 
 REST_AFTER_LIMIT_S = 60.0
-"""For auxiliary calls: a turn does not come back to an endpoint that it has left, and the next one asks it again."""
+"""Only for auxiliary calls: a turn never returns to an endpoint that it left, and the next turn tries it again."""
 LONGEST_WAIT_S = 31 * 24 * 3600.0
-"""An endpoint that names a longer one is mistaken, for example by writing a date as a number of seconds."""
+"""An endpoint that asks for longer is mistaken, for example because it sends a date as a number of seconds."""
 MAX_COMPACTIONS = 3
 """For one call."""
 _LIMITS_OF_KEYS: frozenset[FailureKind] = frozenset({"rate_limit", "billing"})
@@ -28,7 +29,7 @@ class _EndpointAttempt:
     repairs: frozenset[Repair]
     key: Secret | None = None
     used_keys: frozenset[Secret] = frozenset()
-    """Given up in this turn, even if they are awake again."""
+    """Given up in this turn, even if they may be used again by now."""
     failures: int = 0
     failures_of_key: int = 0
     compactions: int = 0
@@ -38,13 +39,13 @@ class _EndpointAttempt:
 
 @dataclass(slots=True)
 class RouteCursor:
-    """Begins at the primary, unless that named a time which has not come yet and another endpoint did not."""
+    """Begins at the primary, unless that has asked for a pause and another endpoint has not."""
 
     route: Route
     upstream: Upstream
     max_attempts: int = 3
     is_auxiliary: bool = False
-    """Not a turn of a conversation: it also keeps away from endpoints that rest after a limit."""
+    """Not a turn of a conversation: it also avoids endpoints that rest after a limit."""
     left_because: list[ProviderFailure] = field(default_factory=list[ProviderFailure])
     """Why endpoints were left."""
     _untried: list[Endpoint] = field(init=False)
@@ -68,7 +69,7 @@ class RouteCursor:
         return self._attempt.repairs
 
     async def key(self) -> Secret:
-        """The same for as long as it is taken: caches of prompts belong to it. Raises `ProviderFailure`."""
+        """The same key for as long as possible, because prompt caches belong to it. Raises `ProviderFailure`."""
         if self._attempt.key is None:
             self._attempt.key = await self.upstream.keys(self.endpoint).take(
                 self.endpoint.model, self._attempt.used_keys
@@ -76,7 +77,7 @@ class RouteCursor:
         return self._attempt.key
 
     def note_success(self) -> None:
-        """An answer came: the next call starts with a clean record."""
+        """The next call starts without failures."""
         self.upstream.learn(self.endpoint, self._attempt.repairs)
         self._attempt.failures = self._attempt.failures_of_key = self._attempt.compactions = 0
         self._attempt.has_reconnected = self._attempt.has_refreshed = False
@@ -86,36 +87,36 @@ class RouteCursor:
         self._attempt.failures_of_key += 1
 
     def discount_failure(self) -> None:
-        """The last failure was answered by a change of the request: it was no attempt."""
+        """The last failure led to a change of the request, and does not count as an attempt."""
         self._attempt.failures -= 1
         self._attempt.failures_of_key -= 1
 
     def state(self, seconds_left: float | None) -> AttemptState:
-        """Where the failures so far leave the turn."""
-        stay, pool = self._attempt, self.upstream.keys(self.endpoint)
+        attempt, pool = self._attempt, self.upstream.keys(self.endpoint)
         return AttemptState(
-            failures=stay.failures,
+            failures=attempt.failures,
             max_attempts=self.max_attempts,
-            failures_of_key=stay.failures_of_key,
-            has_other_key=stay.key is not None and pool.has_other({*stay.used_keys, stay.key}, self.endpoint.model),
-            can_refresh=not stay.has_refreshed and stay.key is not None and pool.can_refresh(stay.key),
-            may_reconnect=self.is_on_primary and not self.endpoint.is_aggregator and not stay.has_reconnected,
-            repairs=stay.repairs,
-            may_compact=stay.compactions < MAX_COMPACTIONS,
+            failures_of_key=attempt.failures_of_key,
+            has_other_key=attempt.key is not None
+            and pool.has_other({*attempt.used_keys, attempt.key}, self.endpoint.model),
+            can_refresh=not attempt.has_refreshed and attempt.key is not None and pool.can_refresh(attempt.key),
+            may_reconnect=self.is_on_primary and not self.endpoint.is_aggregator and not attempt.has_reconnected,
+            repairs=attempt.repairs,
+            may_compact=attempt.compactions < MAX_COMPACTIONS,
             has_fallback=bool(self._untried),
             has_wider_fallback=bool(self._wider()),
             seconds_left=seconds_left,
         )
 
     def note_compaction(self, *, has_helped: bool) -> None:
-        """The conversation is shorter now, or cannot be."""
+        """The conversation is shorter now, or cannot be made shorter."""
         self._attempt.compactions = self._attempt.compactions + 1 if has_helped else MAX_COMPACTIONS
 
     def add_repair(self, repair: Repair) -> None:
         self._attempt.repairs = frozenset((*self._attempt.repairs, repair))
 
     async def refresh_key(self) -> bool:
-        """False: there is no new one. Raises `ProviderFailure` when none can be made."""
+        """False: there is no new key. Raises `ProviderFailure` if none can be made."""
         self._attempt.has_refreshed = True
         if self._attempt.key is None or not await self.upstream.keys(self.endpoint).refresh(self._attempt.key):
             return False
@@ -137,16 +138,12 @@ class RouteCursor:
         return True
 
     def fall_back(self, failure: ProviderFailure) -> None:
-        """Leave this endpoint for the next, which exists."""
-        self._leave(failure)
-        needs_room = failure.kind == "context_overflow"
-        self._go_to(self._wider() if needs_room else self._untried)
+        """Leave this endpoint for the next one, which must exist."""
+        self.leave(failure)
+        self._go_to(self._wider() if failure.kind == "context_overflow" else self._untried)
 
-    def give_up(self, failure: ProviderFailure) -> None:
-        """No endpoint is left to ask."""
-        self._leave(failure)
-
-    def _leave(self, failure: ProviderFailure) -> None:
+    def leave(self, failure: ProviderFailure) -> None:
+        """Remember how long this endpoint and its key should rest."""
         self.left_because.append(failure)
         pool, key, wait_s = self.upstream.keys(self.endpoint), self._attempt.key, failure.retry_after_s
         if failure.kind in _LIMITS:
@@ -159,7 +156,7 @@ class RouteCursor:
             self.upstream.wait_as_requested(self.endpoint, wait_s)
 
     def _go_to(self, candidates: list[Endpoint]) -> None:
-        """The first that may be asked now; if none may, the first."""
+        """Go to the first that may be asked now; if none may, to the first."""
         upstream = self.upstream
         ready = [
             endpoint

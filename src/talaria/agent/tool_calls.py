@@ -1,7 +1,7 @@
-"""Runs the calls of one answer: those that do not clash at the same time, each outcome durable the moment it exists.
+"""Runs the calls of one answer, at the same time if they do not clash. Each outcome is durable as soon as it exists.
 
-Every call ends with exactly one result, and the results stand in the model's order; of calls that an interruption
-kept from running, the turn's closing says so.
+Every call ends with exactly one result, and results are in the model's order. If an interruption keeps calls from
+running, the turn's closing writes their results.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ def intents(turn: Turn, answer: Assistant) -> Iterator[CallIntended]:
 async def run_calls(
     answer: Assistant, turn: Turn, tools: Executor, sink: Sink, verdicts: Mapping[CallId, Verdict] | None = None
 ) -> None:
-    """`verdicts`, of recovery, tell which calls have no result message yet and what is to be done about them."""
+    """`verdicts` come from recovery: which calls have no result message yet, and what to do about them."""
     calls = [call for call in answer.calls if verdicts is None or call.id in verdicts]
     batch = _Batch(calls, turn, tools, sink)
     await batch.prepare(verdicts or {}, is_cut_off=answer.stop not in ("calls", "end"))
@@ -43,7 +43,7 @@ async def run_calls(
 
 
 class _Item(msgspec.Struct, frozen=True):
-    """One call with what is to be done about it."""
+    """One call, and what to do about it."""
 
     call: ToolCall
     todo: PreparedCall | Close | Ended
@@ -64,7 +64,7 @@ class _Batch:
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
 
     async def prepare(self, verdicts: Mapping[CallId, Verdict], *, is_cut_off: bool) -> None:
-        """Off the loop: telling what a call would touch may look at the file system."""
+        """Off the loop: finding out what a call would touch may read the file system."""
         self._items = await in_thread(
             lambda: [
                 self._item(call, verdicts.get(call.id, RunIfAllowed()), is_cut_off=is_cut_off) for call in self._calls
@@ -86,7 +86,7 @@ class _Batch:
                 return _Item(call, prepared, has_started)
 
     def groups(self) -> Iterator[Sequence[_Item]]:
-        """Runs of neighbours that may run at the same time, in the model's order."""
+        """Neighbours that may run at the same time, in the model's order."""
         group: list[_Item] = []
         for item in self._items:
             if group and any(_clash(item, other) for other in group):
@@ -105,7 +105,7 @@ class _Batch:
                 for item in group:
                     tasks.create_task(self._finish(item), name=f"call {item.call.name}")
         except BaseExceptionGroup as faults:
-            raise faults.exceptions[0] from None  # only the store can fail here; its first word says it
+            raise faults.exceptions[0] from None  # only the store can fail here; its first error says why
 
     async def _finish(self, item: _Item) -> None:
         match item.todo:
@@ -120,73 +120,65 @@ class _Batch:
                     await self._run(item, prepared)
 
     async def _run(self, item: _Item, prepared: PreparedCall) -> None:
-        call, clock = item.call, self._turn.clock
+        call, turn, tools = item.call, self._turn, self._tools
+        admitted = prepared
         try:
-            admitted = await self._admit(prepared)
+            match await turn.hooks.before_call(turn.context, prepared.call):
+                case Block(message):
+                    raise Denied(message)
+                case Doubt(message):
+                    await tools.insist(prepared, message)
+                case Change(arguments):
+                    changed = ToolCall(call.id, call.name, arguments)
+                    admitted = await in_thread(lambda: tools.prepare(changed))
+                    await tools.admit(admitted)
+                case None:
+                    await tools.admit(prepared)
         except ModelCorrectable as refusal:
             result = unknown(call).result if item.has_started else _refuse(call, refusal)
             await self._settle(result)
             self._show(call, result)
             return
         if not item.has_started:
-            await self._sink.record(CallStarted(call.id), *_changes(prepared, admitted))
+            # The journal has what the model asked for; what runs in its place must be there, too.
+            change = f"A plugin changed the arguments of {call.name} ({call.id}): {admitted.call.arguments}"
+            await self._sink.record(CallStarted(call.id), *(() if admitted is prepared else (Noted(change),)))
         self._sink.emit(ToolBegan(call.id, call.name, admitted.call.arguments))
-        began = clock.monotonic()
-        live = LiveOutput(lambda tail: self._sink.emit(ToolOutput(call.id, tail)), clock)
+        began = turn.clock.monotonic()
+        live = LiveOutput(lambda tail: self._sink.emit(ToolOutput(call.id, tail)), turn.clock)
         try:
-            result = self._turn.breaker.judge(call, await self._tools.run(admitted, live))
+            result = turn.breaker.judge(call, await tools.run(admitted, live))
         except asyncio.CancelledError:
             result = unknown(call).result
             try:
                 await self._settle(result)
             finally:
-                self._sink.emit(ToolEnded(result, clock.monotonic() - began))
+                self._sink.emit(ToolEnded(result, turn.clock.monotonic() - began))
             raise
-        seconds = clock.monotonic() - began
-        if self._turn.hooks.wants_results:
-            result = await self._settle_with_hooks(call, result, seconds)
+        seconds = turn.clock.monotonic() - began
+        if turn.hooks.wants_results:
+            await self._sink.record(CallEnded(result))  # durable before any hook can change it
+            shown = result
+            try:
+                shown = await turn.hooks.after_call(turn.context, call, result, seconds)
+            finally:
+                await self._settle(shown, is_durable=True)
+            result = shown
         else:
             await self._settle(result)
         self._sink.emit(ToolEnded(result, seconds))
 
     def _show(self, call: ToolCall, result: ToolResult) -> None:
-        """A call that does not run here, and why. People see every call that the model has made."""
+        """A call that does not run here, and why. People see every call that the model makes."""
         self._sink.emit(ToolBegan(call.id, call.name, call.arguments))
         self._sink.emit(ToolEnded(result, 0.0))
-
-    async def _admit(self, prepared: PreparedCall) -> PreparedCall:
-        """The call as it shall run. Raises `ModelCorrectable`."""
-        call = prepared.call
-        match await self._turn.hooks.before_call(self._turn.context, call):
-            case Block(message):
-                raise Denied(message)
-            case Doubt(message):
-                await self._tools.insist(prepared, message)
-                return prepared
-            case Change(arguments):
-                changed = ToolCall(call.id, call.name, arguments)
-                prepared = await in_thread(lambda: self._tools.prepare(changed))
-            case None:
-                pass
-        await self._tools.admit(prepared)
-        return prepared
-
-    async def _settle_with_hooks(self, call: ToolCall, result: ToolResult, seconds: float) -> ToolResult:
-        """The outcome is durable before anybody else has a word in it."""
-        await self._sink.record(CallEnded(result))
-        shown = result
-        try:
-            shown = await self._turn.hooks.after_call(self._turn.context, call, result, seconds)
-        finally:
-            await self._settle(shown, is_durable=True)
-        return shown
 
     async def _settle(self, result: ToolResult, *, is_durable: bool = False) -> None:
         """Make the outcome durable at once; append its message after all earlier ones. Protected from cancellation."""
         await complete(self._settle_in_order(result, is_durable=is_durable))
 
     async def _settle_in_order(self, result: ToolResult, *, is_durable: bool) -> None:
-        """The history, which grows with each commit, tells what is there: so nothing is appended twice."""
+        """The history grows with each commit and shows what is there, so nothing is appended twice."""
         async with self._appending:
             self._results[result.call_id] = result
             if is_durable:
@@ -198,12 +190,6 @@ class _Batch:
                 following = self._results[missing[0]]
                 ended = () if missing[0] in self._ended else (CallEnded(following),)
                 await self._sink.record(*ended, MessageAdded(following))
-
-
-def _changes(asked: PreparedCall, admitted: PreparedCall) -> Iterator[Noted]:
-    """The journal has what the model asked for; what runs in its place must be there, too."""
-    if admitted is not asked:
-        yield Noted(f"A plugin changed the arguments of {asked.call.name} ({asked.call.id}): {admitted.call.arguments}")
 
 
 def _clash(item: _Item, other: _Item) -> bool:

@@ -1,8 +1,6 @@
-"""A turn in progress: what the model is shown, where it is asked, what the person added meanwhile.
-
-Where a turn puts what happens: the journal for context, the observers for show.
-Notices a model that repeats a call and gets the same outcome: first advice, then the end of the turn's rounds.
-"""
+"""A turn in progress: what the model reads, where it is asked, what the person adds meanwhile, and where the turn puts
+what happens. The breaker notices a model that repeats a call with the same outcome: it advises first, then ends the
+turn's rounds."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +25,7 @@ from talaria.store.base import Write
 
 class Sink(Protocol):
     async def record(self, *writes: Write) -> None:
-        """One transaction; returns once it survives a crash. Cancelled, it still waits for the outcome."""
+        """One transaction; returns once it survives a crash. Even if cancelled, it waits for the outcome."""
         ...
 
     def emit(self, event: Event) -> None:
@@ -41,7 +39,7 @@ _Outcome = tuple[str, str, str, tuple[Image, ...]]
 
 
 class RepeatLimits(msgspec.Struct, frozen=True):
-    """After how many rounds with the same outcome the model is advised, and stopped."""
+    """After how many rounds with the same outcome the model is advised, and then stopped."""
 
     advise_at: int
     stop_at: int
@@ -49,7 +47,7 @@ class RepeatLimits(msgspec.Struct, frozen=True):
 
 WITH_FAILURES = RepeatLimits(3, 5)
 WITH_SUCCESSES = RepeatLimits(6, 10)
-"""Looking again at the same thing may be right for a while."""
+"""It may be right to look at the same thing again for a while."""
 
 
 class Breaker:
@@ -59,11 +57,11 @@ class Breaker:
         self.has_tripped = False
 
     def begin_round(self) -> None:
-        """Equal calls of one answer are not a repetition."""
+        """Equal calls in one answer are not a repetition."""
         self._this_round.clear()
 
     def judge(self, call: ToolCall, result: ToolResult) -> ToolResult:
-        """The result as the model shall read it."""
+        """The result as the model should read it."""
         outcome = (call.name, call.arguments, result.text, result.images)
         if outcome not in self._this_round:
             self._this_round.add(outcome)
@@ -124,11 +122,11 @@ class Turn:
         return self._request
 
     def final_request(self) -> ModelRequest:
-        """The same prefix, but no tool may be called: sum up."""
+        """The same prefix, but no tool may be called."""
         return msgspec.structs.replace(self._request, may_call=False)
 
     def note_answer(self, endpoint: Endpoint, answer: Assistant, seconds: float) -> None:
-        """To be reported to hooks and context keeper, once it is on the disk."""
+        """To be reported to hooks and context keeper once it is on the disk."""
         self._unreported.append((endpoint, answer, seconds))
 
     async def report_answers(self) -> None:
@@ -139,13 +137,13 @@ class Turn:
                 await self.keeper.record_usage(answer.usage)
 
     def steer(self, text: str, also: Iterable[Write] = ()) -> bool:
-        """`also` is recorded with it, once the model reads it. False: the answer is complete, the model would not."""
+        """`also` is recorded with the note once the model reads it. False: it never will, the answer is complete."""
         if self._takes_steering:
             self._steering.append((MessageAdded(user(text, author="steering")), *also))
         return self._takes_steering
 
     def forget_steering(self) -> None:
-        """What the model has not read yet is taken back."""
+        """Withdraw what the model has not read yet."""
         self._steering.clear()
 
     def stop_steering(self) -> bool:
@@ -154,14 +152,14 @@ class Turn:
         return not self._takes_steering
 
     def take_steering(self) -> Iterator[tuple[Write, ...]]:
-        """What the model should read before its next round: from the person, and about background work."""
+        """What the model should read before its next round: notes from the person, and news of background work."""
         for text in self._news():
             yield (MessageAdded(user(text, author="host")),)
         while self._steering:
             yield self._steering.popleft()
 
     def warn_when_full(self, request: ModelRequest, endpoint: Endpoint, sink: Sink) -> None:
-        """Once per endpoint and turn, when the window in use is nearly full."""
+        """Warn once per endpoint and turn, when the window in use is nearly full."""
         if endpoint.window is None or endpoint.compact_at is None or self._warned_at == endpoint:
             return
         tokens = prompt_tokens(request)

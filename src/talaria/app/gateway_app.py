@@ -12,7 +12,8 @@ from talaria.compat.hermes.platforms.plugin_platforms import PluginPlatform
 from talaria.config.secrets import find_secrets
 from talaria.core.clock import Clock
 from talaria.core.errors import BadConfig
-from talaria.gateway.service import Gateway, PlatformSpec
+from talaria.gateway.gateway_state import PlatformSpec
+from talaria.gateway.service import Gateway
 from talaria.platforms.base import Kit, Platform, PlatformManifest, Sender
 from talaria.platforms.loader import is_wanted, manifests, open_platform, read_settings
 

@@ -26,7 +26,6 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import Image, Text, User, user
 from talaria.runtime.chat import Chat, Reason
 from talaria.runtime.commands import Ask, Leave, ParsedLine, Say, run_command
-from talaria.runtime.handoff import hand_off
 from talaria.runtime.lease import Observer
 from talaria.runtime.session import LiveSession
 from talaria.runtime.transcript import read_latest_turns
@@ -231,10 +230,11 @@ class Conversation(Chat):
 
     async def hand_off(self, platform: str) -> None:
         from talaria.gateway.claims import find_holder, gateway_file  # noqa: PLC0415  (rarely needed)
+        from talaria.gateway.handoffs import hand_off  # noqa: PLC0415
 
         if self._live.is_busy:
             raise BadInput("This conversation is still working on an answer; hand it off when that is done.")
-        await self._read_row()
+        await self.read_row()
         await self.app.check_handoff(platform)
         if await in_thread(lambda: find_holder(gateway_file(self.app.home))) is None:
             raise BadInput("No gateway is running: start one with `talaria gateway start`.")
@@ -249,7 +249,7 @@ class Conversation(Chat):
 
     async def recap(self) -> str:
         """Empty if the interface could repaint the conversation."""
-        row = await self._read_row()
+        row = await self.read_row()
         entries = await read_latest_turns(self.app.store.journal, self.session)
         return "" if await self._ui.repaint(row, entries) else await super().recap()
 
@@ -257,7 +257,7 @@ class Conversation(Chat):
         self._live.check_idle()
         app = with_model(self.app, name)
         row = await app.store.sessions.get(self.session)
-        self.app = self._host = app
+        self.app = self.host = app
         live = self._new_session(row, id=self._live.id)
         live.take_over(self._live)
         self._row, self._live = row or self._row, live
@@ -265,7 +265,7 @@ class Conversation(Chat):
     async def export(self, file: str) -> str:
         from talaria.cli.sessions import export  # noqa: PLC0415  (rarely needed)
 
-        row = await self._read_row()
+        row = await self.read_row()
         entries = await self.app.store.journal.entries(row.id)
         path = await in_thread(lambda: export.write_as_named(file, row, entries))
         return f"Written to {path}."

@@ -1,5 +1,5 @@
 """What the log tells the operator: who did what where, how it ended and what it cost. Only ids, kinds and numbers:
-nothing that anybody said, no titles, no names of files, no codes, and no words of a service that might quote them."""
+nothing that anybody said, no titles, file names or codes, and no sentence of a service, which might quote them."""
 
 import logging
 from typing import Literal
@@ -23,7 +23,7 @@ REFUSALS_EACH_MINUTE = 20
 MINUTE_S = 60.0
 
 _OURS = (LimitReached, MissingCredential, StoreDamaged, StoreUnavailable)
-"""Errors whose sentence is made of our own words and numbers only."""
+"""Errors whose sentence contains only our own words and numbers."""
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def log_turn(report: Report, person: str, where: Address, seconds: float) -> Non
 
 
 def log_broken_turn(session: SessionId, fault: Exception, person: str, where: Address, seconds: float) -> None:
-    """A bug ended it."""
+    """One line for a turn that a bug ended."""
     error = f"error=bug kind={type(fault).__name__}"
     template = "turn ended: outcome=failed person=%s chat=%s seconds=%.1f %s"
     log.warning(template, person, where, seconds, error, extra={"session": session})
@@ -65,13 +65,13 @@ def log_handoff(
 
 
 def log_undelivered(row: OutboxRow, why: str) -> None:
-    """One line for a reply that is given up. `why` is a word of ours, or what `failure_kind` says."""
+    """One line for a reply that is given up. `why` is our own word, or comes from `failure_kind`."""
     template = "reply not delivered: row=%d chat=%s tries=%d error=%s"
     log.warning(template, row.id, row.target, row.attempts, why, extra={"session": row.session})
 
 
 def failure_kind(fault: PlatformFailure) -> str:
-    """Its sentence may quote what the service said, and that what we sent."""
+    """Not its sentence, which may quote the service, which may quote what we sent."""
     return type(fault).__name__
 
 
@@ -84,8 +84,8 @@ def error_kind(error: Exception) -> str:
 
 
 class Refusals:
-    """People who wrote to the agent and may not speak: each once a minute, and not more than so many in all. However
-    many there are, the log and the memory do not grow with them."""
+    """Logs people who wrote to the agent and may not: each once a minute, up to a limit. Neither the log nor memory
+    grows with their number."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -108,6 +108,6 @@ class Refusals:
         if self._clock.monotonic() - self._since < MINUTE_S:
             return
         if self._unlogged:
-            log.info("refused: %d more messages of people who may not speak", self._unlogged)
+            log.info("refused: %d more messages from people who may not write", self._unlogged)
         self._since, self._unlogged = self._clock.monotonic(), 0
         self._seen.clear()

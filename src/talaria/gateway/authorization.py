@@ -1,9 +1,8 @@
-"""The one spec: who may speak to the agent, and where. Without the `Principal` that it gives nothing is queued, and
+"""Who may speak to the agent, and where: decided only here. Without a `Principal` from here nothing is queued, and
 nothing that was queued is answered.
 
-Everybody is a stranger until the settings or a pairing say otherwise. Only ids count, never names.
-
-Pairing codes: a stranger is told one, and the person at the terminal lets them in by it.
+Everybody is a stranger until the settings or a pairing say otherwise. Only ids count, never names. In a pairing, a
+stranger is given a code, with which the person at the terminal lets them in.
 """
 
 import hashlib
@@ -37,7 +36,7 @@ def new_code() -> str:
 
 
 def digest(platform: str, code: str) -> str:
-    """What is kept of a code. People may type it in small letters, with spaces or hyphens."""
+    """What is stored of a code. People may type it in lower case, with spaces or hyphens."""
     typed = "".join(code.split()).replace("-", "").upper()
     return hashlib.sha256(f"talaria pairing {platform} {typed}".encode()).hexdigest()
 
@@ -48,7 +47,7 @@ class Pairing:
         self._clock = clock
 
     async def offer(self, platform: str, sender: Sender, where: Address | None = None) -> str | None:
-        """A code to tell them there. None: they have one. Raises `TooManyWaiting`."""
+        """A code to send them there; None: they have one. Raises `TooManyWaiting`."""
         code, address = new_code(), str(where) if where else ""
         dies_at = self._clock.now() + CODE_EXPIRES_AFTER_S
         request = PairingRequest(platform, sender.id, sender.name[:80], digest(platform, code), dies_at, address)
@@ -58,7 +57,7 @@ class Pairing:
         return code if requested == "added" else None
 
     async def approve(self, platform: str, code: str) -> Member | Locked | None:
-        """Let in whoever got this code, and tell them: the running gateway, or the next one, sends it."""
+        """Let in the person with this code, and tell them: the running gateway, or the next one, sends the message."""
         greeting = Greeting(NO_SESSION, encode_body(OutgoingBody(APPROVED)), self._clock.now() + REPLY_LIVES_S)
         return await self._access.approve(platform, digest(platform, code), greeting)
 
@@ -67,7 +66,7 @@ Verdict = Literal["stranger", "ignored"]
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """Of one platform."""
+    """The rules of one platform."""
 
     users: frozenset[str] = frozenset()
     admins: frozenset[str] = frozenset()
@@ -93,14 +92,14 @@ class Gatekeeper:
         self._members: frozenset[tuple[str, str]] = frozenset()
 
     async def refresh(self) -> None:
-        """Who was let in, or sent away, by another process."""
+        """Read who was let in, or removed, by another process."""
         self._members = frozenset((one.platform, one.user) for one in await self._access.members())
 
     def set_rules(self, rules: Mapping[str, Rules]) -> None:
         self._rules = dict(rules)
 
     def judge(self, item: Arrival | Press) -> Principal | Verdict:
-        """`stranger`: may be offered a way in. `ignored`: gets no hint that anybody is here."""
+        """`stranger`: may be offered a pairing code. `ignored`: gets no sign that anybody is here."""
         principal = self._principal(item)
         if item.kind == "dm":
             return principal or "stranger"
@@ -113,16 +112,16 @@ class Gatekeeper:
         return self._rules_of(platform).admins
 
     def has_rules(self, platform: str) -> bool:
-        """Otherwise it is not set up, and who may write there is unknown."""
+        """Otherwise the platform is not set up, and who may write there is unknown."""
         return platform in self._rules
 
     def recheck(self, received: Received) -> Received | None:
-        """The same message with the sender's present rights; None: they may not write any more."""
+        """The same message with the sender's present rights; None: they may no longer write."""
         principal = self._principal(received.arrival)
         return msgspec.structs.replace(received, principal=principal) if principal else None
 
     def may_write_directly(self, platform: str, sender: Sender) -> bool:
-        """May they speak to us directly? Somebody who was let in by a code may only that."""
+        """In direct messages, which is all that a pairing allows."""
         return self._is_listed(platform, sender) or (platform, sender.id) in self._members
 
     def _rules_of(self, platform: str) -> Rules:

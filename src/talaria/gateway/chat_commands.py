@@ -4,31 +4,46 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId, new_session_id
-from talaria.gateway.chat_person import Questions
+from talaria.gateway.conversations import Conversations
 from talaria.gateway.envelope import Mail, Received, read_received
 from talaria.gateway.gateway_state import GatewayState
 from talaria.runtime.chat import Chat, CommandHost, Reason
 from talaria.runtime.commands import GATEWAY_COMMANDS, Ask, Command, Outcome, Say, help_text
 from talaria.runtime.lease import Observer
 from talaria.runtime.session import LiveSession, ignore
-from talaria.runtime.session_pool import SessionPool
 from talaria.runtime.turn_runner import RunningTurn
 from talaria.store.base import Session
 from talaria.store.chat_ports import BusyMode, Inbound
 from talaria.tools.person import Answer
 
-Open = Callable[[SessionId, Received], Awaitable[LiveSession]]
+URGENT = frozenset({"stop", "approve", "deny", "status", "steer", "busy", "whoami", "help", "start", "sandbox"})
+"""Done at once, even while a turn runs."""
+GREETING = (
+    "Hello! I am Talaria, an AI agent that works on the computer where it is installed. Send me a message to begin; "
+    "/help lists the commands."
+)
+_MODES: dict[str, tuple[BusyMode, str]] = {
+    "queue": ("queue", "wait for its turn"),
+    "steer": ("steer", "be shown to the model at once"),
+    "interrupt": ("interrupt", "end that turn"),
+}
+_ANSWERS: dict[str, Answer] = {
+    "": "once",
+    "once": "once",
+    "session": "session",
+    "project": "project",
+    "always": "always",
+}
 
 
 class PlatformChat(Chat):
     surface = "platform"
 
-    def __init__(self, host: CommandHost, received: Received, live: LiveSession, open_: Open) -> None:
-        """`open_` opens a conversation for the person of this chat."""
+    def __init__(self, host: CommandHost, received: Received, live: LiveSession, conversations: Conversations) -> None:
         super().__init__(host, None if received.principal.is_admin else received.principal.person)
         self.received = received
         self._live = live
-        self._open = open_
+        self._conversations = conversations
 
     @property
     def live(self) -> LiveSession:
@@ -37,17 +52,16 @@ class PlatformChat(Chat):
     def observer(self) -> Observer:
         return ignore
 
-    async def help(self) -> str:
-        return help_text(self._host.commands, self.surface, is_admin=self.received.principal.is_admin)
+    def help(self) -> str:
+        return help_text(self.host.commands, self.surface, is_admin=self.received.principal.is_admin)
 
     async def switch_to(self, row: Session | None, reason: Reason) -> None:
-        """The chat is about another conversation from now on, and so is what waits in it."""
-        arrival = self.received.arrival
-        session = row.id if row else new_session_id(self._host.clock.now())
-        successor = await self._open(session, self.received)
+        """From now on the chat is about another conversation, and so is what waits in it."""
+        session = row.id if row else new_session_id(self.host.clock.now())
+        successor = await self._conversations.open(session, self.received)
         await self._live.catch_up()
         await self._live.leave_for(successor, carry_over=reason == "branch")
-        await self._host.store.chats.bind(self.received.key, session, str(arrival.where))
+        await self.host.store.chats.bind(self.received.key, session, str(self.received.arrival.where))
         self._live = successor
 
     async def attach(self, path: str) -> str:
@@ -57,18 +71,21 @@ class PlatformChat(Chat):
         raise BadInput(f"This conversation is in a chat already; go to {platform} and /resume it there.")
 
 
-Drop = Callable[[Sequence[Inbound]], Awaitable[int]]
-"""Messages that wait will not be answered: how many there were."""
+def _platform_chat(chat: Chat) -> PlatformChat:
+    if not isinstance(chat, PlatformChat):
+        raise BadInput("This is for chats on platforms.")
+    return chat
 
 
 class Control:
-    """What can be done about a chat while its turn runs."""
+    """What people can do about a chat while its turn runs: by a message, or by the commands that only chats have."""
 
-    def __init__(self, state: GatewayState, pool: SessionPool, questions: Questions, drop: Drop) -> None:
+    def __init__(self, state: GatewayState, drop: Callable[[Sequence[Inbound]], Awaitable[int]]) -> None:
+        """`drop` finishes waiting messages without an answer, and returns how many there were."""
         self._state = state
         self._store = state.host.store
-        self._pool = pool
-        self._questions = questions
+        self._pool = state.pool
+        self._questions = state.questions
         self._drop = drop
 
     async def handle_during_turn(self, mail: Mail) -> bool:
@@ -98,9 +115,16 @@ class Control:
         live = self._pool.find(session)
         return live.running if live else None
 
-    async def stop(self, chat: PlatformChat) -> str:
-        """What to say about it; empty: the turn that was stopped says it itself, in the same chat."""
-        session, key = chat.session, chat.received.key
+    def commands(self) -> tuple[Command, ...]:
+        return tuple(spec.command(getattr(self, f"_{spec.name}")) for spec in GATEWAY_COMMANDS)
+
+    async def _start(self, _: Chat, __: str) -> Outcome:
+        """The first thing that Telegram lets people say."""
+        return Say(GREETING)
+
+    async def _stop(self, chat: Chat, _: str) -> Outcome:
+        """Drops what waits, and interrupts the turn, which then reports its end itself in its chat."""
+        session, key = chat.session, _platform_chat(chat).received.key
         if (running := self._find_running(session)) is not None:
             running.turn.forget_steering()
         dropped = 0
@@ -110,115 +134,60 @@ class Control:
             if not count:
                 break
             dropped += count
-        told = f"{dropped} waiting message{' was' if dropped == 1 else 's were'} dropped." if dropped else ""
+        note = f"{dropped} waiting message{' was' if dropped == 1 else 's were'} dropped." if dropped else ""
         live, running = self._pool.find(session), self._find_running(session)
         if live is None or running is None:
-            return f"Nothing is running here. {told}".rstrip()
-        self._state.stopped[running.turn.id] = told
+            return Say(f"Nothing is running here. {note}".rstrip())
+        self._state.stopped[running.turn.id] = note
         running.interrupt()
-        return "" if live.config.conversation == key else f"Stopped. {told}".rstrip()
-
-    async def steer(self, chat: PlatformChat, text: str) -> bool:
-        """Not somebody else's turn: it sees and may do what is theirs. False: no turn runs there."""
-        if (running := self._find_running(chat.session)) is None:
-            return False
-        if running.asker != chat.received.principal.person:
-            raise BadInput("The turn that runs is somebody else's. Send a message: it waits for a turn of your own.")
-        return running.steer(text)
-
-    async def decide(self, chat: PlatformChat, answer: Answer, instead: str = "") -> bool:
-        """False: nothing of theirs waits for this answer."""
-        return self._questions.decide(answer, chat.received.arrival.where, chat.received.principal, instead)
-
-    async def set_busy_mode(self, chat: PlatformChat, mode: BusyMode) -> None:
-        await self._store.chats.set_busy_mode(chat.received.key, mode)
-
-    async def set_home(self, chat: PlatformChat) -> None:
-        where, principal = chat.received.arrival.where, chat.received.principal
-        await self._store.chats.set_home(where.platform, str(where), principal.user)
-
-
-URGENT = frozenset({"stop", "approve", "deny", "status", "steer", "busy", "whoami", "help", "start", "sandbox"})
-"""Done at once, also while a turn runs."""
-GREETING = (
-    "Hello! I am Talaria, an AI agent that works on the computer where it is installed. Send me a message to begin; "
-    "/help lists the commands."
-)
-_MODES: dict[str, BusyMode] = {"queue": "queue", "steer": "steer", "interrupt": "interrupt"}
-_ANSWERS: dict[str, Answer] = {
-    "": "once",
-    "once": "once",
-    "session": "session",
-    "project": "project",
-    "always": "always",
-}
-
-
-def _platform_chat(chat: Chat) -> PlatformChat:
-    if not isinstance(chat, PlatformChat):
-        raise BadInput("This is for chats on platforms.")
-    return chat
-
-
-class GatewayCommands:
-    def __init__(self, control: Control) -> None:
-        self._control = control
-
-    def all(self) -> tuple[Command, ...]:
-        return tuple(spec.command(getattr(self, f"_{spec.name}")) for spec in GATEWAY_COMMANDS)
-
-    async def _start(self, _: Chat, __: str) -> Outcome:
-        """The first thing that Telegram lets people say."""
-        return Say(GREETING)
-
-    async def _stop(self, chat: Chat, _: str) -> Outcome:
-        said = await self._control.stop(_platform_chat(chat))
-        return Say(said) if said else None
+        return None if live.config.conversation == key else Say(f"Stopped. {note}".rstrip())
 
     async def _queue(self, chat: Chat, text: str) -> Outcome:
         if text in _MODES:
             return await self._busy(chat, text)
         if not text:
-            raise BadInput("/queue needs words, or one of queue, steer, interrupt.")
+            raise BadInput("/queue needs a message, or one of queue, steer, interrupt.")
         return Ask(text)
 
     async def _steer(self, chat: Chat, text: str) -> Outcome:
         if not text:
-            raise BadInput("/steer needs words.")
-        return (
-            Say("The model will read it in its next round.")
-            if await self._control.steer(_platform_chat(chat), text)
-            else Ask(text)
-        )
+            raise BadInput("/steer needs a message.")
+        person = _platform_chat(chat).received.principal.person
+        if (running := self._find_running(chat.session)) is None:
+            return Ask(text)
+        if running.asker != person:  # it sees and may do what is theirs
+            raise BadInput("The running turn is somebody else's. Send a message: it waits for a turn of your own.")
+        return Say("The model will read it in its next round.") if running.steer(text) else Ask(text)
 
-    async def _busy(self, chat: Chat, mode: str) -> Outcome:
-        if mode not in _MODES:
+    async def _busy(self, chat: Chat, word: str) -> Outcome:
+        if word not in _MODES:
             raise BadInput("/busy needs one of queue, steer, interrupt.")
-        await self._control.set_busy_mode(_platform_chat(chat), _MODES[mode])
-        return Say(f"A message that comes while a turn runs will {_DOES[mode]}.")
+        mode, effect = _MODES[word]
+        await self._store.chats.set_busy_mode(_platform_chat(chat).received.key, mode)
+        return Say(f"A message that comes while a turn runs will {effect}.")
 
     async def _approve(self, chat: Chat, how_long: str) -> Outcome:
         answer = _ANSWERS.get(how_long.lower())
         if answer is None:
             raise BadInput("/approve needs one of once, session, project, always, or nothing.")
-        return await self._decide(chat, answer)
+        return self._decide(chat, answer)
 
     async def _deny(self, chat: Chat, instead: str) -> Outcome:
-        return await self._decide(chat, "no", instead.strip())
+        return self._decide(chat, "no", instead.strip())
 
-    async def _decide(self, chat: Chat, answer: Answer, instead: str = "") -> Outcome:
-        if await self._control.decide(_platform_chat(chat), answer, instead):
+    def _decide(self, chat: Chat, answer: Answer, instead: str = "") -> Outcome:
+        received = _platform_chat(chat).received
+        if self._questions.decide(answer, received.arrival.where, received.principal, instead):
             return None
         return Say("No question of yours is waiting for that answer here.")
 
     async def _sethome(self, chat: Chat, _: str) -> Outcome:
-        await self._control.set_home(_platform_chat(chat))
+        received = _platform_chat(chat).received
+        where = received.arrival.where
+        await self._store.chats.set_home(where.platform, str(where), received.principal.user)
         return Say("Unprompted messages will be sent to this chat.")
 
     async def _whoami(self, chat: Chat, _: str) -> Outcome:
         principal = _platform_chat(chat).received.principal
         tier = "admin" if principal.is_admin else "user"
         return Say(f"{principal.name or 'You'} · {principal.person} · {tier}")
-
-
-_DOES = {"queue": "wait for its turn", "steer": "be shown to the model at once", "interrupt": "end that turn"}

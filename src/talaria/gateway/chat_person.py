@@ -1,4 +1,4 @@
-"""The person behind a chat: questions go there with buttons, and wait for a press, a command or words."""
+"""The person in a chat: questions are sent there with buttons, and wait for a press, a command or a message."""
 
 import asyncio
 import logging
@@ -7,7 +7,6 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 
 import msgspec
 
@@ -34,17 +33,17 @@ _LABELS: dict[Answer, str] = {
 _LABELS_OF_SANDBOX = {**_LABELS, "always": "Every project"}
 CLOSED = "This question is no longer open."
 MOST_PARTS = 8
-"""Of a question where no files can be sent. Nobody reads more messages than that, so nobody is asked."""
+"""Of a question, where no files can be sent. Nobody reads more messages than this, so nobody is asked."""
 MAX_INLINE_CHARS = 50_000
-"""What is longer fits into no message."""
+"""Anything longer fits into no message."""
 LONG_CHARS = 2_000
-"""Of what is longer, a message says how long it is, and its digest."""
+"""For anything longer, the message gives the length and a digest."""
 FIRST_CHARS, FIRST_LINES = 1_000, 15
-"""Of what is attached, in the question itself."""
+"""How much of an attached file the question itself shows."""
 LOOK_S = 0.1
-"""How often it is looked whether a file has arrived."""
+"""How often to check whether a file has arrived."""
 MOST_OLD = 500
-"""Rows of the outbox that are looked through for questions of processes that have ended."""
+"""How many outbox rows to search for questions of processes that have ended."""
 
 _FENCE = "```"
 _FENCES = re.compile(r"`{3,}")
@@ -57,11 +56,11 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>#~|!&])")
 log = logging.getLogger(__name__)
 
 Judge = Callable[[], Principal | None]
-"""Who somebody is now, where they were asked; None: they may not speak there any more."""
+"""The person's present rights where they were asked; None: they may no longer write there."""
 
 
 class PressedButton(msgspec.Struct, frozen=True):
-    """What a button of ours carries."""
+    """What one of our buttons carries."""
 
     question: str
     choice: str
@@ -75,40 +74,38 @@ def parse_press(data: str) -> PressedButton | None:
 
 @dataclass(slots=True)
 class _OpenQuestion:
-    """A question that waits."""
-
     id: str
     person: str
     where: Address
     judge: Judge
     answers: dict[str, str]
-    """By what a button carries: what it means."""
+    """What each button means, by what it carries."""
     takes_words: bool = False
     instead: str = ""
-    """What they want done in its place, with a no."""
+    """With a no: what they want done in its place."""
     answer: "asyncio.Future[str]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def may_be_answered(self, answer: str) -> bool:
-        """Only an admin allows something; whoever was asked may say no, or answer in words, if they may still speak."""
+        """Only an admin can allow anything. Others who were asked, and may still write, can say no or use words."""
         principal = self.judge()
         return principal is not None and (principal.is_admin or self.takes_words or answer == "no")
 
 
 class Questions:
-    """All open questions. They end with the process: what is asked again has another id."""
+    """All open questions. They end with the process: if one is asked again, it has another id."""
 
     def __init__(self) -> None:
         self._open: dict[str, _OpenQuestion] = {}
 
     def answer(self, question: str, choice: str, where: Address, principal: Principal) -> bool:
-        """By a button. False: it is no longer open, was asked elsewhere, or is not theirs to answer."""
+        """By a button. False: the question is closed, was asked elsewhere, or is not theirs to answer."""
         found = self._open.get(question)
         if found is None or found.person != principal.person or choice not in found.answers:
             return False
         return found.where.chat == where.chat and self._settle(found, found.answers[choice])
 
     def decide(self, answer: Answer, where: Address, principal: Principal, instead: str = "") -> bool:
-        """By a command: the oldest question of theirs there, as long as it offers at most. False: there is none."""
+        """By a command: answer their oldest question there, for at most as long as it offers. False: there is none."""
         waiting = [one for one in self._of(where, principal) if not one.takes_words]
         if not waiting:
             return False
@@ -125,7 +122,7 @@ class Questions:
         return False
 
     def close_unanswerable(self) -> None:
-        """After a change of the rules: close questions that nobody may say yes to any more."""
+        """After a change of the rules: close questions to which nobody may say yes any more."""
         for found in self._open.values():
             if not found.answer.done() and not found.may_be_answered("once"):
                 found.answer.set_result("")
@@ -141,7 +138,7 @@ class Questions:
         return [one for one in mine if not one.answer.done() and one.judge() is not None]
 
     def _settle(self, found: _OpenQuestion, answer: str) -> bool:
-        """By the rules of this moment, not of that in which it was asked."""
+        """By the rules of this moment, not of the moment when it was asked."""
         if found.answer.done() or not found.may_be_answered(answer):
             return False
         found.answer.set_result(answer)
@@ -180,12 +177,12 @@ class ChatPerson:
         self._wake = wake
 
     def may_approve(self) -> bool:
-        """What leaves the sandbox is for those to allow who may do all that the person at the terminal may."""
+        """Only admins, who may do all that the person at the terminal may, can allow anything outside the sandbox."""
         principal = self._judge()
         return principal is not None and principal.is_admin
 
     async def allow(self, question: Question) -> Answer | Instead:
-        """What does not fit into a message is attached as a file, whole. It is asked only when that has arrived."""
+        """What does not fit into a message is attached as a file, whole; the question follows once that has arrived."""
         if not self.may_approve():
             await self._tell_refused(question, "only an admin can allow")
             return "no"
@@ -196,7 +193,11 @@ class ChatPerson:
         yes = (f"/approve {answer}: yes, {escape_markup(question.scope_of(answer))}" for answer in offered[1:])
         ways = "\n".join(("\n", *yes, "/deny: no; /deny WORDS tells it what to do instead"))
         end = f"{reason}{ways}"
-        text = _whole(question, end) if len(question.text) <= MAX_INLINE_CHARS else ""
+        text = ""
+        if len(question.text) <= MAX_INLINE_CHARS:
+            is_long = question.content is not None and len(question.content) > LONG_CHARS
+            facts = f"\nThe {question.noun}: {measure(question.content or '').text}." if is_long else ""
+            text = f"{_heading(question)}\n{fence(question.text)}{facts}{end}"
         if not text or (question.content and len(replies.parts("", text)) > 1):
             text = await self._attach(question, replies, end, text)
         labels = _LABELS_OF_SANDBOX if question.opens_sandbox else _LABELS
@@ -205,7 +206,14 @@ class ChatPerson:
             for answer in (*offered[1:], "no")
         )
         asked = _OpenQuestion(question.id, self._person, self._where, self._judge, {one: one for one in offered})
-        answer = await self._ask(asked, text, buttons, partial(_outcome, question, asked), ways)
+
+        def outcome(answer: str) -> str:
+            if answer == "no":
+                return f"Denied. Instead: {escape_markup(asked.instead)}" if asked.instead else "Denied."
+            scopes = (question.scope_of(one) for one in offered[1:] if one == answer)
+            return next((f"Allowed, {escape_markup(scope)}." for scope in scopes), CLOSED)
+
+        answer = await self._ask(asked, text, buttons, outcome, ways)
         if answer == "no" and asked.instead:
             return Instead(asked.instead)
         for one in offered:
@@ -214,9 +222,9 @@ class ChatPerson:
         return "no"
 
     async def _attach(self, question: Question, replies: Replies, end: str, inline: str) -> str:
-        """Send the content as a file, and wait until it is there: the question to ask then. Raises `Denied`.
+        """Send the content as a file and wait until it has arrived. Returns the question to ask then. Raises `Denied`.
 
-        Where the file cannot be sent, several messages may hold all of it.
+        If the file cannot be sent, all of it may go into several messages.
         """
         if not self.may_approve():  # it may have taken long until something could be said there
             return inline
@@ -226,36 +234,32 @@ class ChatPerson:
             body = OutgoingBody(
                 file.caption, replies.reply_to, content=file.content, file_name=file.name, mime="text/plain"
             )
-            failure = await self._send_and_wait(replies.row(f"question:{question.id}:file", body), replies.clock)
+            row = replies.row(f"question:{question.id}:file", body)
+            is_settled = False
+            try:
+                await self._say([row])
+                async with park():
+                    while (found := await self._outbox.find(row.key)) and found.state in ("pending", "started"):
+                        await replies.clock.sleep(LOOK_S)
+                is_settled = True
+            finally:
+                if not is_settled:  # nobody waits for it any more: take it back
+                    nothing = Outgoing(row.target, encode_body(OutgoingBody()), row.key, row.expires_at)
+                    await complete(self._say([nothing]))
+            failure = "the message is gone." if found is None else None if found.state == "sent" else found.error
             if failure is None:
                 texts = (file.question(question, most, end) for most in (FIRST_CHARS, FIRST_CHARS // 4, 0))
                 return next((one for one in texts if len(replies.parts("", one)) == 1), file.question(question, 0, end))
         if inline and len(replies.parts("", inline)) <= MOST_PARTS:
             return inline
-        await self._tell_refused(question, "could not be shown here as a whole")
+        await self._tell_refused(question, "could not be shown here in full")
         raise Denied(
             f"This {question.tool} call is refused: it is too long for a message, and the file that shows it could not "
             f"be sent: {failure} Do it in smaller pieces."
         )
 
-    async def _send_and_wait(self, row: Outgoing, clock: Clock) -> str | None:
-        """Send this, and wait until it has arrived; else why it will not."""
-        is_settled = False
-        try:
-            await self._say([row])
-            async with park():
-                while (found := await self._outbox.find(row.key)) and found.state in ("pending", "started"):
-                    await clock.sleep(LOOK_S)
-            is_settled = True
-        finally:
-            if not is_settled:  # nobody waits for it any more: it is taken back
-                await complete(self._say([Outgoing(row.target, encode_body(OutgoingBody()), row.key, row.expires_at)]))
-        if found is None:
-            return "it is gone."
-        return None if found.state == "sent" else found.error
-
     async def _tell_refused(self, question: Question, why: str) -> None:
-        """People who may not write any more are told nothing."""
+        """People who may no longer write are told nothing."""
         replies = await self._replies()
         if self._judge() is None:
             return
@@ -275,9 +279,14 @@ class ChatPerson:
         return answer or None
 
     async def _ask(
-        self, asked: _OpenQuestion, text: str, buttons: tuple[Button, ...], told: Callable[[str], str], ways: str = ""
+        self,
+        asked: _OpenQuestion,
+        text: str,
+        buttons: tuple[Button, ...],
+        describe: Callable[[str], str],
+        ways: str = "",
     ) -> str:
-        """In the end the message says what became of it; its buttons are gone, and so are the `ways` to answer."""
+        """Finally the message tells the outcome, without its buttons and the `ways` to answer."""
         replies = await self._replies()
         if not asked.may_be_answered("once"):  # it may have taken long until something could be said there
             return ""
@@ -297,7 +306,7 @@ class ChatPerson:
                 given = await answer
         finally:
             asked_text = last.removesuffix(ways)
-            await complete(self._say([replies.row(key, OutgoingBody(f"{asked_text}\n\n{told(given)}", reply_to))]))
+            await complete(self._say([replies.row(key, OutgoingBody(f"{asked_text}\n\n{describe(given)}", reply_to))]))
         return given
 
     async def _say(self, rows: Sequence[Outgoing]) -> None:
@@ -306,13 +315,13 @@ class ChatPerson:
 
 
 class AttachedContent(msgspec.Struct, frozen=True):
-    """The content of a question as a file. It holds that to the byte, or what was changed to make all of it visible."""
+    """The content of a question as a file: unchanged to the byte, or with everything in it made visible."""
 
     name: str
     content: str
     caption: str
     facts: str
-    """Which file it is, how long, and the digest of what would be done."""
+    """The file's name, its length, and the digest of what would be done."""
 
     @classmethod
     def of(cls, question: Question) -> "AttachedContent":
@@ -325,33 +334,18 @@ class AttachedContent(msgspec.Struct, frozen=True):
                 " In the file, invisible characters are written as escapes and long gaps are shortened; the file "
                 f"itself has {measure(shown).text}."
             )
-        return cls(name, shown, f"The {question.noun} that you are asked about, whole.", facts)
+        return cls(name, shown, f"The {question.noun} that you are asked about, in full.", facts)
 
     def question(self, question: Question, most_chars: int, end: str) -> str:
-        """With the first lines of it."""
+        """With the first lines of the content."""
         first = "\n".join(self.content[:most_chars].split("\n")[:FIRST_LINES])
         begun = msgspec.structs.replace(question, content=first or None).text
         more = "\nThis is only the beginning." if first else ""
         return f"{_heading(question)}\n{fence(begun)}{more}\n{escape_markup(self.facts)}{end}"
 
 
-def _outcome(question: Question, asked: _OpenQuestion, answer: str) -> str:
-    """What the message says in the end."""
-    if answer == "no":
-        return f"Denied. Instead: {escape_markup(asked.instead)}" if asked.instead else "Denied."
-    scopes = (question.scope_of(one) for one in question.offered[1:] if one == answer)
-    return next((f"Allowed, {escape_markup(scope)}." for scope in scopes), CLOSED)
-
-
 def _heading(question: Question) -> str:
     return question.title or "May this run?"
-
-
-def _whole(question: Question, end: str) -> str:
-    facts = ""
-    if question.content is not None and len(question.content) > LONG_CHARS:
-        facts = f"\nThe {question.noun}: {measure(question.content).text}."
-    return f"{_heading(question)}\n{fence(question.text)}{facts}{end}"
 
 
 async def close_dead_questions(store: Store, clock: Clock) -> None:
@@ -374,18 +368,18 @@ async def close_dead_questions(store: Store, clock: Clock) -> None:
 
 
 def fence(text: str) -> str:
-    """As it is, whatever characters it has: no part of it can pass for our own words."""
+    """The text unchanged, whatever it contains: no part of it can pass for our own words."""
     shown = _FENCES.sub(lambda found: _spell_out(found[0]), make_visible(text))
     return f"{_FENCE}\n{shown}\n{_FENCE}"
 
 
 def make_visible(text: str, *, kept: str = "") -> str:
-    """Invisible characters other than `kept` become escapes, and long gaps say how long they are."""
+    """Invisible characters other than `kept` become escapes, and long gaps are replaced by their length."""
     return without_blank_runs("\n".join(_escape_invisible(line, kept) for line in text.split("\n")))
 
 
 def escape_markup(text: str) -> str:
-    """In one line, and without any other look than that of the words around it."""
+    """In one line, and formatted like the words around it."""
     return _MARKUP.sub(r"\\\1", _escape_invisible(text))
 
 

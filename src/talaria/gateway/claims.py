@@ -1,4 +1,4 @@
-"""Claims that the kernel gives up when the process dies: one gateway per home, and one per bot on this machine."""
+"""Locks that the kernel releases when the process dies: one gateway per home, and one per bot on this machine."""
 
 import contextlib
 import fcntl
@@ -17,11 +17,11 @@ LOOK_S = 0.01
 
 
 class AlreadyClaimed(OperatorError):
-    """Another process has it."""
+    """Another process has the lock."""
 
 
 def gateway_file(home: Path) -> Path:
-    """Locked while a gateway runs; holds its process number."""
+    """Locked while a gateway runs; contains its process id."""
     return home / "run" / "gateway.lock"
 
 
@@ -34,7 +34,13 @@ def claim(file: Path, sentence: str) -> Generator[None]:
     except OSError as fault:
         raise OperatorError(f"Cannot write {file}: {fault.strerror}.") from fault
     try:
-        if not _is_locked(descriptor):
+        for _ in range(TRIES):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:  # perhaps `find_holder`, which holds it for a moment
+                time.sleep(LOOK_S)
+        else:
             raise AlreadyClaimed(sentence)
         try:
             os.ftruncate(descriptor, 0)
@@ -46,20 +52,8 @@ def claim(file: Path, sentence: str) -> Generator[None]:
         os.close(descriptor)
 
 
-def _is_locked(descriptor: int) -> bool:
-    """Who only looks whether somebody has it holds it for a moment, too: that is waited out."""
-    for _ in range(TRIES):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(LOOK_S)
-        else:
-            return True
-    return False
-
-
 def find_holder(file: Path) -> int | None:
-    """The process that has it; None: nobody."""
+    """The id of the process that has the lock; None: no process has it."""
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -77,7 +71,7 @@ def find_holder(file: Path) -> int | None:
 
 @contextlib.asynccontextmanager
 async def claim_bot(platform: str, account: str) -> AsyncGenerator[None]:
-    """Of this person on this machine, whatever the home. Raises `Refused`."""
+    """For this user on this machine, whatever the home. Raises `Refused`."""
     name = hashlib.sha256(f"{platform} {account}".encode()).hexdigest()[:24]
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"talaria-{os.getuid()}"
     sentence = f"Another gateway on this machine uses this {platform} account; stop that one."

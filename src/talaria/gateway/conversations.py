@@ -1,9 +1,8 @@
-"""The conversation of a chat: the live session for whoever writes, where it works, how it is answered, and when the
-chat starts a new one by itself.
-"""
+"""The conversation of a chat: its live session, where it works, how it is answered, and when the chat starts a new one
+by itself."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -12,9 +11,7 @@ import msgspec
 from talaria.core.errors import SessionBusy, TalariaError
 from talaria.core.ids import InboxId, SessionId, TurnId, new_session_id
 from talaria.core.trees import Root
-from talaria.gateway.attachments import find_file
-from talaria.gateway.authorization import Gatekeeper
-from talaria.gateway.chat_person import ChatPerson, Questions
+from talaria.gateway.chat_person import ChatPerson
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.envelope import (
     Mail,
@@ -26,39 +23,28 @@ from talaria.gateway.envelope import (
     is_shared_conversation,
 )
 from talaria.gateway.gateway_settings import ResetPolicy
-from talaria.gateway.gateway_state import GatewayState, PlatformLinks
+from talaria.gateway.gateway_state import GatewayState
 from talaria.gateway.replies import EXPIRES_AFTER_S, Replies
 from talaria.platforms.base import Capabilities
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import Asker, TurnMail, TurnResult
-from talaria.runtime.session_pool import SessionPool
 from talaria.store.base import Session
 from talaria.store.chat_ports import Outgoing
 
 DEFAULT_CAPABILITIES = Capabilities(max_chars=2000)
-"""Of a platform that is not connected: every one takes that much."""
+"""For a platform that is not connected: every platform takes this much."""
 
 
 class Conversations:
-    def __init__(
-        self,
-        state: GatewayState,
-        pool: SessionPool,
-        links: PlatformLinks,
-        delivery: Delivery,
-        questions: Questions,
-        gatekeeper: Gatekeeper,
-    ) -> None:
+    def __init__(self, state: GatewayState, delivery: Delivery) -> None:
         self._state = state
         self._sessions = state.host.store.sessions
-        self._pool = pool
-        self._links = links
+        self._pool = state.pool
+        self._links = state.links
         self._delivery = delivery
-        self._questions = questions
-        self._gatekeeper = gatekeeper
 
     async def open(self, session: SessionId, received: Received) -> LiveSession:
-        """The one in the pool, or a new one."""
+        """The live session in the pool, or a new one."""
         host, principal = self._state.host, received.principal
         known = self._pool.find(session)
         row = None if known else await self._sessions.get(session)
@@ -73,21 +59,22 @@ class Conversations:
             row = await self._sessions.get(session)
 
         def build() -> LiveSession:
-            # Nobody: who is asked comes with each turn, for the session outlives what was true when it was made.
+            # Without a person: each turn brings the one to ask, because the session outlives its first sender's rights.
             return host.live_session(session, row, config, leaves_mail=False)
 
         return self._pool.get(session, config, build)
 
     def replies_to(self, received: Received, folder: Path | None = None) -> Replies:
         """`folder` is where the conversation works; None: the sender's usual folder."""
-        where = received.arrival.where
+        where, host = received.arrival.where, self._state.host
         platform = self._links.find(where.platform)
         return Replies(
             where,
             platform.capabilities if platform else DEFAULT_CAPABILITIES,
-            self._state.host.clock,
+            host.clock,
             reply_to(received),
-            lambda path, most: find_file(path, folder or self._folder(received), self._state.host.home, most),
+            folder or self._folder(received),
+            host.home,
         )
 
     def turn_mail(
@@ -100,12 +87,9 @@ class Conversations:
         turn: TurnId | None = None,
         is_asking: bool = True,
     ) -> TurnMail:
-        """What a platform can show is asked when there is something to show: it may not be connected yet.
+        """Without `is_asking`, nobody is asked for permission while the mail is answered."""
 
-        Not `is_asking`: nobody is asked anything while it is answered.
-        """
-
-        def reply(ending: TurnResult) -> Sequence[Outgoing]:
+        def reply(ending: TurnResult) -> Sequence[Outgoing]:  # the platform may connect only while the turn runs
             if ending.outcome == "interrupted":
                 ending = msgspec.structs.replace(ending, error=self._state.stopped.get(ending.turn, ""))
             return self.replies_to(received, live.config.cwd).of_turn(ending)
@@ -113,31 +97,31 @@ class Conversations:
         asker = self.asker(live.id, received) if is_asking else Asker(received.principal.person)
         return TurnMail(ids, reply, on_end, asker, turn)
 
-    async def _replies_once_connected(self, received: Received) -> Replies:
-        await self._links.wait(received.arrival.where.platform)
-        return self.replies_to(received)
-
     def asker(self, session: SessionId, received: Received) -> Asker:
-        """The sender, who is asked where they wrote."""
+        """The sender, to be asked where they wrote."""
 
         def judge() -> Principal | None:
-            still = self._gatekeeper.recheck(received)
+            still = self._state.gatekeeper.recheck(received)
             return still.principal if still else None
+
+        async def replies_once_connected() -> Replies:
+            await self._links.wait(received.arrival.where.platform)
+            return self.replies_to(received)
 
         person = ChatPerson(
             received.principal.person,
             session,
             received.arrival.where,
             judge=judge,
-            replies=lambda: self._replies_once_connected(received),
-            questions=self._questions,
+            replies=replies_once_connected,
+            questions=self._state.questions,
             outbox=self._state.host.store.outbox,
             wake=self._delivery.wake,
         )
         return Asker(received.principal.person, person)
 
     async def find_folder(self, session: SessionId, received: Received) -> Path:
-        """Called before the conversation is opened: a session that is not in a turn yet may be evicted."""
+        """Does not open the conversation, which might be evicted again before its turn begins."""
         known = self._pool.find(session)
         row = None if known else await self._sessions.get(session)
         return self._cwd(known, row, received)
@@ -166,7 +150,7 @@ class Conversations:
 
 
 def reply_to(received: Received) -> str:
-    """In a group the reply names the message that it answers."""
+    """In a group, a reply refers to the message that it answers."""
     return received.arrival.message_id if received.arrival.kind == "group" else ""
 
 
@@ -174,13 +158,11 @@ ATTEMPTS = 3
 
 log = logging.getLogger(__name__)
 
-Open = Callable[[SessionId, Received], Awaitable[LiveSession]]
-
 
 def is_over(
     policy: ResetPolicy, last_at: float, now: float, wall: Callable[[float], datetime] = datetime.fromtimestamp
 ) -> bool:
-    """Whether a conversation in which something last happened at `last_at` has ended. `wall` is the local time."""
+    """Whether a conversation in which something last happened at `last_at` is over. `wall` converts to local time."""
     has_rested = now - last_at >= policy.idle_minutes * 60
     match policy.mode:
         case "none":
@@ -194,7 +176,7 @@ def is_over(
 
 
 def _is_of_before(hour: int, last: datetime, now: datetime) -> bool:
-    """The hour has struck since."""
+    """The hour has come since."""
     struck = now.replace(hour=hour, minute=0, second=0, microsecond=0)
     if struck > now:
         struck -= timedelta(days=1)
@@ -202,27 +184,27 @@ def _is_of_before(hour: int, last: datetime, now: datetime) -> bool:
 
 
 class SessionResets:
-    def __init__(self, state: GatewayState, pool: SessionPool, delivery: Delivery, open_: Open) -> None:
+    def __init__(self, state: GatewayState, delivery: Delivery, conversations: Conversations) -> None:
         self._state = state
         self._store = state.host.store
         self._clock = state.host.clock
-        self._pool = pool
+        self._pool = state.pool
         self._delivery = delivery
-        self._open = open_
+        self._conversations = conversations
         self._watched: dict[SessionId, Received] = {}
-        """Conversations that will end some time, with the last that was said."""
+        """Conversations that will end some time, with the last message in each."""
         self._ended: set[SessionId] = set()
-        """Sessions that have ended while their chats have not started a new one yet."""
+        """Sessions that have ended, but whose chats have not started a new one yet."""
         self._resumed: set[SessionId] = set()
-        """Sessions that a person has resumed without saying anything yet."""
+        """Sessions that a person has resumed but not written in yet."""
 
     def note_resumed(self, session: SessionId) -> None:
-        """A person has resumed it, however old it is."""
+        """A person has resumed this session: it is not over, however old it is."""
         if self._state.settings.session_reset.mode != "none":
             self._resumed.add(session)
 
     async def start_new_if_over(self, session: SessionId, mail: Mail) -> SessionId | None:
-        """The chat's new conversation if this one is over; its mail follows. None: it continues."""
+        """The chat's new conversation, to which the mail moves, if this one is over; None: this one continues."""
         if self._state.settings.session_reset.mode == "none":
             return None
         received = mail.received
@@ -235,20 +217,20 @@ class SessionResets:
         if not await self._end(session, received):
             return None
         since = datetime.fromtimestamp(row.updated_at).astimezone()
-        text = f"(A new conversation begins; the last one rested since {since:%Y-%m-%d %H:%M}. Back: /resume {row.id})"
-        where = str(mail.received.arrival.where)
+        text = f"(A new conversation begins; the last one paused at {since:%Y-%m-%d %H:%M}. Go back: /resume {row.id})"
+        where = str(received.arrival.where)
         notice = Outgoing(
             where, encode_body(OutgoingBody(text)), f"anew:{mail.row.id}", self._clock.now() + EXPIRES_AFTER_S
         )
         await self._store.outbox.add(row.id, [notice])
         self._delivery.wake(where)
         new = new_session_id(self._clock.now())
-        await self._store.chats.bind(received.key, new, str(received.arrival.where))
+        await self._store.chats.bind(received.key, new, where)
         self._ended.discard(session)
         return new
 
     async def sweep(self) -> int:
-        """End sessions whose time is over: how many. Their chats start a new one with the next message."""
+        """End sessions whose time is over; how many. Their chats start a new one with the next message."""
         ended = 0
         for session, received in tuple(self._watched.items()):
             row = await self._store.sessions.get(session)
@@ -263,23 +245,23 @@ class SessionResets:
         return row.open_turn is None and is_over(policy, row.updated_at, self._clock.now())
 
     async def _end(self, session: SessionId, received: Received) -> bool:
-        """Once; marked first, so that messages that come meanwhile do not wait for it. False: it is busy."""
+        """Only once: marked first, so that messages that arrive meanwhile do not wait for it. False: it is busy."""
         self._watched.pop(session, None)
         if session in self._ended:
             return True
         self._ended.add(session)
         for _ in range(ATTEMPTS):
             try:
-                live = await self._open(session, received)
+                live = await self._conversations.open(session, received)
                 await live.catch_up()
                 await self._pool.close(session, "session_expired")
             except SessionBusy:
                 self._ended.discard(session)
                 return False
             except TalariaError as fault:
-                log.warning("session %s is over, and not ended: %s", session, fault)
-            except Exception:  # what keeps something of it may be anybody's code
-                log.exception("session %s is over, and not ended", session)
+                log.warning("session %s is over, but could not be ended: %s", session, fault)
+            except Exception:  # plugins hear of the end
+                log.exception("session %s is over, but could not be ended", session)
             else:
                 break
         return True

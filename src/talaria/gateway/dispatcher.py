@@ -1,4 +1,4 @@
-"""What is done about a session's mail: in order, each once. Called for a session by one task at a time."""
+"""Handles a session's mail in order, each message once. One task at a time calls it for a session."""
 
 import asyncio
 import logging
@@ -11,7 +11,6 @@ from talaria.core.ids import InboxId, SessionId
 from talaria.core.messages import user
 from talaria.gateway.attachments import Attachments
 from talaria.gateway.audit import log_broken_turn, log_turn
-from talaria.gateway.authorization import Gatekeeper
 from talaria.gateway.chat_commands import PlatformChat
 from talaria.gateway.conversations import Conversations, SessionResets, reply_to
 from talaria.gateway.delivery import Delivery
@@ -21,39 +20,37 @@ from talaria.gateway.preview import LivePreview, PreviewUpdater
 from talaria.gateway.replies import Replies
 from talaria.platforms.base import Sender
 from talaria.runtime.commands import Ask, GivenCommand, Outcome, Say, run_command
+from talaria.runtime.placement import Placement
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import TurnMail, TurnOptions
-from talaria.runtime.session_pool import SessionPool
 from talaria.runtime.turn_runner import Report
 from talaria.store.chat_ports import Inbound
 
 QUIET_S = 0.05
-"""What was sent together arrives together."""
+"""Messages that were sent together arrive within this time."""
 CONTINUED_S = 0.6
-"""For what a client has split, or the next picture of an album."""
+"""For the next part of a text that the client split, or the next picture of an album."""
 MAX_KNOWN = 4096
-"""Sessions whose mail need not be looked up; beyond that, all of it is, once."""
+"""Sessions whose mail need not be read from the store. When there are more, all is read again, once."""
 STORE_WAIT_S = 5.0
 AT_ONCE = 30
-"""How many messages are looked at; no more of them become one turn."""
+"""How many messages are read, so no more of them become one turn."""
 NOTIFY_AFTER_S = 5.0
 HELD = "(This conversation is in use at the terminal. Your message waits until it is free.)"
 ELSEWHERE = "(Your message was interrupted by work at the terminal. Send it again if it still matters.)"
 CUT_OFF = "(A restart cut this command off. Check whether it took effect; if not, send it again.)"
 BROKE = "⚠ This failed because of a bug. The details are in the log."
 
-Start = Callable[[LivePreview, TurnMail, TurnOptions], Awaitable[Report | None]]
-
 log = logging.getLogger(__name__)
 
 
 def quiet_s(mail: Sequence[Mail]) -> float:
-    """How long nothing more must have come before these are taken for all."""
+    """How long nothing more may arrive before these messages count as complete."""
     return CONTINUED_S if any(one.received.arrival.is_continued for one in mail) else QUIET_S
 
 
 def first_group(mail: Sequence[Mail]) -> Sequence[Mail]:
-    """The first messages that one person has sent in one place, up to a command or somebody else's."""
+    """The first messages that one person sent in one place, up to a command or somebody else's message."""
     group: list[Mail] = []
     for one in mail:
         first = group[0].received if group else one.received
@@ -65,15 +62,15 @@ def first_group(mail: Sequence[Mail]) -> Sequence[Mail]:
 
 
 class Arrivals:
-    """What has arrived for each session. Where there was no mail before it, that is all, and need not be looked up:
-    what is not on the disk any more by then is refused there, when it is taken."""
+    """What has arrived for each session. If a session had no mail before, this is all of it, and the store need not be
+    read. A message that is gone from the disk by then is refused there, when it is taken."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._last_at: dict[SessionId, float] = {}
         self._known: dict[SessionId, list[Mail]] = {}
         self._unseen: set[SessionId] = set()
-        """Sessions for which something has come after the last look."""
+        """Sessions for which something arrived after the last `take`."""
 
     def note(self, mail: Mail) -> None:
         session = mail.row.session
@@ -84,16 +81,16 @@ class Arrivals:
             self._unseen.add(session)
 
     def wait_s(self, session: SessionId, quiet_s: float) -> float:
-        """How long until nothing has come for `quiet_s`; not more than 0: it has been quiet."""
+        """How long until nothing has arrived for `quiet_s`; 0 or less: it has been quiet."""
         return self._last_at.get(session, 0.0) + quiet_s - self._clock.monotonic()
 
     def take(self, session: SessionId) -> Sequence[Mail]:
-        """Empty: it must be looked up, at once."""
+        """Empty: read it from the store, at once."""
         self._unseen.discard(session)
         return self._known.pop(session, ())
 
     def note_empty(self, session: SessionId) -> None:
-        """It has no mail, but for what has come after the last look."""
+        """The session has no mail, apart from what arrived after the last `take`."""
         if session in self._unseen:
             return
         if len(self._known) >= MAX_KNOWN:
@@ -101,11 +98,11 @@ class Arrivals:
         self._known[session] = []
 
     def forget(self, session: SessionId) -> None:
-        """Its mail may change by other ways than by arriving."""
+        """Its mail may change in other ways than by arriving."""
         self._known.pop(session, None)
 
     def forget_all(self) -> None:
-        """Commands may have changed: what waits is parsed again."""
+        """Commands may have changed: parse again what waits."""
         self._known.clear()
 
     def forget_time(self, session: SessionId) -> None:
@@ -116,50 +113,46 @@ class SessionDispatcher:
     def __init__(
         self,
         state: GatewayState,
-        pool: SessionPool,
         conversations: Conversations,
-        attachments: Attachments,
-        gatekeeper: Gatekeeper,
         delivery: Delivery,
         previews: PreviewUpdater,
-        wake: Callable[[SessionId], None],
+        placement: Placement,
     ) -> None:
-        """`wake`: that session has mail, too."""
         self._state = state
         self._store = state.host.store
         self._clock = state.host.clock
-        self._pool = pool
+        self._pool = state.pool
         self._conversations = conversations
-        self._attachments = attachments
-        self._gatekeeper = gatekeeper
+        self._attachments = Attachments(state.links)
+        self._gatekeeper = state.gatekeeper
         self._delivery = delivery
         self._previews = previews
-        self._wake = wake
+        self._placement = placement
         self.arrivals = Arrivals(self._clock)
-        self.resets = SessionResets(state, pool, delivery, conversations.open)
+        self.resets = SessionResets(state, delivery, conversations)
         self._in_progress: set[InboxId] = set()
-        """Commands that this process is running."""
+        """Commands that run now."""
         self._dropped: dict[SessionId, set[InboxId]] = {}
-        """Mail that was dropped since the last look at that of its session."""
+        """Mail that was dropped since its session's mail was last read."""
         self._is_closed = False
         self._is_draining = False
         self.held: dict[SessionId, float | None] = {}
-        """Sessions with mail that has to wait, and since when that is because another process runs them; None: that is
-        not why, or those who wait have been told."""
+        """Sessions whose mail has to wait, and since when another process runs them; None: it waits for something else,
+        or its senders have been told."""
 
     def drain(self) -> None:
-        """No turn is begun any more; those that run may end."""
+        """Begin no new turn; running ones may end."""
         self._is_draining = True
 
     def close(self) -> None:
-        """What runs is left as it is on the disk, and nothing more is begun: the next start resumes it."""
+        """Begin nothing more, and leave running turns as they are on the disk: the next start resumes them."""
         self._is_closed = True
         for session in self._pool:
             if (live := self._pool.find(session)) is not None and live.running is not None:
                 live.running.abandon()
 
     def forget_unauthorized_steering(self) -> None:
-        """A turn that runs may end; but those who may not write any more do not steer it."""
+        """Running turns may end, but people who may no longer write do not steer them."""
         for session in self._pool:
             if (live := self._pool.find(session)) is None or live.running is None:
                 continue
@@ -191,8 +184,8 @@ class SessionDispatcher:
             self.held[session] = None
 
     async def notify_waiting(self) -> None:
-        """Whoever waits for a conversation that another process runs is told so after a while: in each chat once,
-        however many messages wait; the key of that notice names the first of them."""
+        """After a while, tell people that another process runs their conversation: once in each chat, however many
+        messages wait. The notice's key names the first of them."""
         long_ago = self._clock.monotonic() - NOTIFY_AFTER_S
         due = [session for session, since in self.held.items() if since is not None and since <= long_ago]
         self.held.update(dict.fromkeys(due))
@@ -206,7 +199,7 @@ class SessionDispatcher:
                     self._delivery.wake(str(where))
 
     async def drop(self, rows: Sequence[Inbound]) -> int:
-        """Done with, unanswered: how many. All at once, for whoever says stop does not want to wait."""
+        """Finish them unanswered; how many. All at once, because a person who says stop does not want to wait."""
         sessions = await asyncio.gather(*map(self._take, rows))
         for session in {one for one in sessions if one is not None}:
             ids = [row.id for row, one in zip(rows, sessions, strict=True) if one == session]
@@ -218,7 +211,7 @@ class SessionDispatcher:
         return await self._store.inbox.take(row.id) if row.state == "new" else row.session
 
     async def _next_mail(self, session: SessionId) -> Sequence[Mail]:
-        """As it is once nothing has come for a moment, of those who may still write."""
+        """What waits once nothing has arrived for a moment, from people who may still write."""
         while True:
             if (wait_s := self.arrivals.wait_s(session, QUIET_S)) > 0:
                 await self._clock.sleep(wait_s)
@@ -235,7 +228,7 @@ class SessionDispatcher:
                     refused.append(one.row)
             if not refused:
                 return allowed
-            log.info("%d messages for session %s are of people who may not write any more", len(refused), session)
+            log.info("%d messages for session %s are from people who may no longer write", len(refused), session)
             await self.drop(refused)
 
     async def _read_pending(self, session: SessionId) -> Sequence[Mail]:
@@ -247,51 +240,60 @@ class SessionDispatcher:
         """True: it is known that nothing more waits."""
         first = mail[0]
         try:
-            if first.row.state == "taken":
+            if first.row.state == "taken":  # a crash left it
                 turn = first.row.turn
-                await self._resume(session, [one for one in mail if one.row.state == "taken" and one.row.turn == turn])
+                left = [one for one in mail if one.row.state == "taken" and one.row.turn == turn]
+                ids, received = tuple(one.row.id for one in left), left[-1].received
+                row = await self._store.sessions.get(session)
+                if turn is not None and row is not None and row.open_turn == turn:
+                    live = await self._conversations.open(session, received)
+                    await self._run_turn(live, received, ids, live.resume)
+                else:
+                    replies = self._conversations.replies_to(received)
+                    await self._finish(session, ids, replies, CUT_OFF if turn is None else ELSEWHERE)
             elif first.is_command:
                 await self.run_command(session, first)
             else:
-                return await self._answer(session, await self._gather(session, mail))
+                return await self._answer(session, mail)
         except TalariaError:
             raise
         except Exception:
             log.exception("mail %s of session %s broke", first.row.id, session)
-            for left in await self._store.inbox.list_pending(session):
-                if left.id == first.row.id:  # one message must not hold up all others
-                    await self._take(left)
-                    await self._finish(session, (left.id,), self._conversations.replies_to(first.received), BROKE)
+            for pending in await self._store.inbox.list_pending(session):
+                if pending.id == first.row.id:  # one message must not hold up all others
+                    await self._take(pending)
+                    await self._finish(session, (pending.id,), self._conversations.replies_to(first.received), BROKE)
         return False
-
-    async def _gather(self, session: SessionId, mail: Sequence[Mail]) -> Sequence[Mail]:
-        """With what belongs to it and is still on its way."""
-        while (wait_s := self.arrivals.wait_s(session, quiet_s(mail))) > 0:
-            await self._clock.sleep(wait_s)
-            mail = await self._next_mail(session)
-        return first_group(mail)
 
     async def _answer(self, session: SessionId, mail: Sequence[Mail]) -> bool:
         """True: nothing more waits, or the session would still hold its lease."""
+        while (wait_s := self.arrivals.wait_s(session, quiet_s(mail))) > 0:  # for the rest of what belongs together
+            await self._clock.sleep(wait_s)
+            mail = await self._next_mail(session)
+        mail = first_group(mail)
         said = [one.received for one in mail]
         if not said:  # it was dropped meanwhile
             return False
         if (new := await self.resets.start_new_if_over(session, mail[0])) is not None:
-            self._wake(new)
+            self._placement.wake(new)
             return False
         message = await self._attachments.message(mail, lambda: self._conversations.find_folder(session, said[0]))
         live = await self._conversations.open(session, said[0])
         ids = tuple(one.row.id for one in mail)
-        # Attachments may take minutes; deleting a message, /stop or a change of the rules may come meanwhile.
+        # Attachments may take minutes; meanwhile a message may be deleted, or /stop or a change of the rules may come.
         if self._dropped.get(session, set()).intersection(ids) or [*map(self._gatekeeper.recheck, said)] != said:
             return False
         report = await self._run_turn(live, said[-1], ids, partial(live.ask, message))
         return report is not None and report.outcome == "completed" and not live.is_in_use
 
     async def _run_turn(
-        self, live: LiveSession, received: Received, ids: tuple[InboxId, ...], start: Start
+        self,
+        live: LiveSession,
+        received: Received,
+        ids: tuple[InboxId, ...],
+        start: Callable[[LivePreview, TurnMail, TurnOptions], Awaitable[Report | None]],
     ) -> Report | None:
-        """Shown while it runs; its replies are sent when its last commit is done; then it is counted and logged."""
+        """Show the turn while it runs, send its replies after its last commit, then count and log it."""
         began, person, where = self._clock.monotonic(), received.principal.person, received.arrival.where
         preview = self._previews.begin(where, live.id, reply_to(received))
 
@@ -302,7 +304,7 @@ class SessionDispatcher:
         mail = self._conversations.turn_mail(ids, received, live, deliver)
         try:
             report = await start(preview, mail, self._state.host.turn_options())
-        except TalariaError:  # there was none
+        except TalariaError:  # the turn did not start
             raise
         except Exception as fault:
             log_broken_turn(live.id, fault, person, where, self._clock.monotonic() - began)
@@ -316,36 +318,32 @@ class SessionDispatcher:
             log_turn(report, person, where, self._clock.monotonic() - began)
         return report
 
-    async def _resume(self, session: SessionId, mail: Sequence[Mail]) -> None:
-        """With what a crash has left."""
-        turn, received = mail[0].row.turn, mail[-1].received
-        ids, replies = tuple(one.row.id for one in mail), self._conversations.replies_to(received)
-        if turn is None:
-            await self._finish(session, ids, replies, CUT_OFF)
-            return
-        row = await self._store.sessions.get(session)
-        if row is None or row.open_turn != turn:
-            await self._finish(session, ids, replies, ELSEWHERE)
-            return
-        live = await self._conversations.open(session, received)
-        await self._run_turn(live, received, ids, live.resume)
-
     async def run_command(self, session: SessionId, mail: Mail) -> None:
-        """Taken first, so that a crash cannot run it twice."""
-        row, received = mail.row, mail.received
-        self.arrivals.forget(session)  # it may drop what waits, or move it
+        """The message is taken first, so that a crash cannot run its command twice."""
+        row, received, given = mail.row, mail.received, mail.given
+        self.arrivals.forget(session)  # the command may drop what waits, or move it
         self._in_progress.add(row.id)
         try:
             if await self._store.inbox.take(row.id) is None:
                 return
-            outcome = await self._run_command(session, mail)
-            chat = await self._store.chats.get(received.key)
-            bound = chat.session if chat else session
-            if bound != session:  # the chat is about another conversation now, and what waits has gone there
+            outcome: Outcome
+            if isinstance(given, GivenCommand) and given.command.is_for_admins and not received.principal.is_admin:
+                outcome = Say(f"Only admins can use /{given.command.name}.")
+            else:
+                live = await self._conversations.open(session, received)
+                chat = PlatformChat(self._state.host, received, live, self._conversations)
+                try:
+                    with live.as_current(self._conversations.asker(session, received)):
+                        outcome = await run_command(given, chat)
+                except TalariaError as fault:
+                    outcome = Say(str(fault))
+            binding = await self._store.chats.get(received.key)
+            bound = binding.session if binding else session
+            if bound != session:  # the chat is about another conversation now, and what waits has moved there
                 self.arrivals.forget(bound)
                 self.resets.note_resumed(bound)
                 self._pool.evict(session)
-                self._wake(bound)
+                self._placement.wake(bound)
             if isinstance(outcome, Ask):
                 live = await self._conversations.open(bound, received)
                 await self._run_turn(live, received, (row.id,), partial(live.ask, user(outcome.text)))
@@ -354,21 +352,9 @@ class SessionDispatcher:
                 await self._finish(session, (row.id,), self._conversations.replies_to(received), text)
         finally:
             self._in_progress.discard(row.id)
-            live = self._pool.find(session)
-            if live is not None and live.is_in_use and not live.is_busy:  # a turn ended meanwhile: its lease is for us
-                self._wake(session)
-
-    async def _run_command(self, session: SessionId, mail: Mail) -> Outcome:
-        given, received = mail.given, mail.received
-        if isinstance(given, GivenCommand) and given.command.is_for_admins and not received.principal.is_admin:
-            return Say(f"Only admins can use /{given.command.name}.")
-        live = await self._conversations.open(session, received)
-        chat = PlatformChat(self._state.host, received, live, self._conversations.open)
-        try:
-            with live.as_current(self._conversations.asker(session, received)):
-                return await run_command(given, chat)
-        except TalariaError as fault:
-            return Say(str(fault))
+            kept = self._pool.find(session)
+            if kept is not None and kept.is_in_use and not kept.is_busy:  # a turn ended meanwhile and left us its lease
+                self._placement.wake(session)
 
     async def _finish(self, session: SessionId, ids: tuple[InboxId, ...], replies: Replies, text: str) -> None:
         rows = replies.parts(f"mail:{session}:{ids[0]}", text) if text else ()

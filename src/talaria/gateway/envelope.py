@@ -1,6 +1,5 @@
 """Messages on their way in and out: the key under which a chat finds its conversation, and what inbox and outbox rows
-carry as JSON.
-"""
+contain as JSON."""
 
 import hashlib
 from pathlib import Path
@@ -15,7 +14,7 @@ from talaria.runtime.commands import ParsedLine, PlainMessage
 from talaria.store.chat_ports import Inbound
 
 MAIN = "main"
-"""How the default profile is called in keys."""
+"""The default profile's name in keys."""
 
 KeyKind = Literal["dm", "group", "thread"]
 
@@ -23,7 +22,7 @@ KeyKind = Literal["dm", "group", "thread"]
 class KeyRules(msgspec.Struct, frozen=True):
     profile: str = MAIN
     is_group_per_person: bool = True
-    """In a group everybody has a conversation of their own."""
+    """In a group, everybody has a conversation of their own."""
     is_thread_per_person: bool = False
     """In a thread, too."""
 
@@ -38,32 +37,31 @@ def session_key(where: Address, kind: ChatKind, person: str, rules: KeyRules) ->
 
 
 def is_shared_conversation(key: str, where: Address, kind: ChatKind, rules: KeyRules) -> bool:
-    """Of a conversation that all people there have together."""
+    """All people there share this conversation."""
     return kind == "group" and key == session_key(where, kind, "", rules)
 
 
 def parse_address(platform: str, given: str) -> Address:
-    """As people write it: `CHAT` or `CHAT:THREAD`. A room of Matrix may have a colon of its own, and a thread there
-    begins with `$`."""
+    """Reads `CHAT` or `CHAT:THREAD`. A Matrix room may itself contain a colon, and a thread there begins with `$`."""
     is_room = given.startswith("!")
     chat, _, thread = given.partition(":$" if is_room else ":")
     return Address(platform, unquote(chat), unquote(f"${thread}" if is_room and thread else thread))
 
 
 def _join(*parts: str) -> str:
-    """A colon inside of a part must not make it two: no chat may pass for another."""
+    """Escapes a colon inside a part, so that no chat can pass for another."""
     return ":".join(["agent", *(quote(part, safe="!#@$+=,/ -") for part in parts if part)])
 
 
 def folder_name(platform: str, whose: str) -> str:
-    """No two people share one, whatever characters their ids have; what is said together has one of its own."""
+    """No two people get the same name, whatever characters their ids contain."""
     safe = "".join(char if char.isalnum() or char in "-_" else "-" for char in whose)[:60]
     told_apart = "" if safe == whose else f"-{hashlib.sha256(whose.encode()).hexdigest()[:8]}"
     return f"{platform}-{safe}{told_apart}"
 
 
 NO_SESSION = SessionId("gateway")
-"""Whose replies are in no conversation."""
+"""For replies that belong to no conversation."""
 MARK = "(Sent again after an interruption; you may have this already.)"
 
 
@@ -77,7 +75,7 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def person(self) -> str:
-        """As the rest of the program calls them."""
+        """Their name in the rest of the program."""
         return f"{self.platform}:{self.user}"
 
 
@@ -87,11 +85,11 @@ class Received(msgspec.Struct, frozen=True):
     arrival: Arrival
     principal: Principal
     key: str
-    """Of the chat."""
+    """The chat's key."""
 
 
 class Mail(msgspec.Struct, frozen=True):
-    """A message that waits to be handled, and what its text says: it is parsed once, where it comes in."""
+    """A message that waits to be handled, with its text, which is parsed once, on arrival."""
 
     row: Inbound
     received: Received
@@ -99,17 +97,17 @@ class Mail(msgspec.Struct, frozen=True):
 
     @property
     def is_command(self) -> bool:
-        """Or something that was meant as one."""
+        """A command, or something that was meant as one."""
         return not isinstance(self.given, PlainMessage)
 
     @property
     def text(self) -> str:
-        """Of a plain message: `//text` is `/text`."""
+        """A plain message's text: `//text` means `/text`."""
         return self.given.text if isinstance(self.given, PlainMessage) else self.received.arrival.text
 
 
 class OutgoingBody(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A reply, or a part of one. Without text and file: what was shown is taken back."""
+    """A reply, or a part of one. Without text and file it takes back what was shown."""
 
     text: str = ""
     reply_to: str = ""
@@ -117,19 +115,19 @@ class OutgoingBody(msgspec.Struct, frozen=True, omit_defaults=True):
     file: str = ""
     """The path of a file; `text` is its caption."""
     content: str = ""
-    """In place of a path: the content of the file, kept with the row so that nothing can change it on its way."""
+    """In place of a path: the file's content, stored in the row so that nothing can change it on the way."""
     file_name: str = ""
     mime: str = ""
     is_promised: bool = False
-    """The answer named this file: if it is refused, that is said in its place."""
+    """The answer named this file: if it is refused, a message says so."""
     is_marked: bool = False
-    """It may be there already, and says so."""
+    """It may have arrived already, and says so."""
     is_draft: bool = False
-    """The first words of an answer that is still being written: never sent again for their own sake."""
+    """The beginning of an answer that is still being written: never sent again for its own sake."""
     is_question: bool = False
-    """A living process waits for its yes or no; what a dead one has left asks nobody."""
+    """A process waits for a yes or no. If that process has died, nobody is asked."""
     replaces: str | None = None
-    """The id of what was sent and cannot be edited: this is sent again in its place."""
+    """The id of a sent message that cannot be edited: this one is sent in its place."""
 
     @property
     def is_empty(self) -> bool:
@@ -140,7 +138,7 @@ class OutgoingBody(msgspec.Struct, frozen=True, omit_defaults=True):
         return bool(self.file or self.content)
 
     def edits(self, sent_id: str | None) -> str | None:
-        """Which message that was sent before it is an edit of; None: it is sent."""
+        """The id of the sent message that this one edits; None: this one is sent."""
         return None if sent_id == self.replaces else sent_id
 
     def outbound(self, where: Address, key: str) -> Outbound:

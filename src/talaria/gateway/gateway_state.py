@@ -1,27 +1,34 @@
-"""What the gateway works with and may be changed while it runs.
-
-What has happened since the gateway began, in numbers.
-The platforms that are connected at this moment, and those that want to be left alone for a while: also by whoever
-starts after a crash.
+"""What all parts of the gateway share: the application and settings, which a reload replaces; counts since the start;
+and the platforms that are connected now, or asked for a pause, which a restart also respects.
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Literal, get_args
+
+import msgspec
 
 from talaria.core.clock import Clock
 from talaria.core.entries import TurnOutcome
 from talaria.core.errors import StoreUnavailable, Transient
 from talaria.core.ids import TurnId
-from talaria.gateway.envelope import MAIN, KeyRules
+from talaria.gateway.authorization import Gatekeeper, Rules
+from talaria.gateway.chat_person import Questions
+from talaria.gateway.envelope import MAIN, KeyRules, parse_address
 from talaria.gateway.gateway_settings import GatewaySettings
-from talaria.platforms.base import Address, Platform, PlatformFailure
+from talaria.platforms.base import Address, Platform, PlatformFailure, PlatformSettings, Sender
 from talaria.runtime.chat import CommandHost
+from talaria.runtime.session_pool import SessionPool
 from talaria.store.chat_ports import Cursor, Inbox
+
+LEAVE_S = 5.0
+PAUSE = "(pause)"
+"""An account that no platform has: its cursor holds since when a platform wants a pause, and for how long."""
+
+log = logging.getLogger(__name__)
 
 DeliveryResult = Literal["sent", "deferred", "unsure", "failed"]
 
@@ -29,7 +36,7 @@ DeliveryResult = Literal["sent", "deferred", "unsure", "failed"]
 class Counts:
     def __init__(self) -> None:
         self.messages: Counter[str] = Counter()
-        """Those that were new, by platform."""
+        """New ones, by platform."""
         self.turns: Counter[str] = Counter(dict.fromkeys(get_args(TurnOutcome), 0))
         self.deliveries: Counter[str] = Counter(dict.fromkeys(get_args(DeliveryResult), 0))
 
@@ -43,28 +50,13 @@ class Counts:
         self.deliveries[result] += 1
 
 
-@dataclass(slots=True)
-class GatewayState:
-    host: CommandHost
-    settings: GatewaySettings
-    homes: Mapping[str, Address] = field(default_factory=dict[str, Address])
-    """Home channels that the settings name, by platform."""
-    counts: Counts = field(default_factory=Counts)
-    stopped: dict[TurnId, str] = field(default_factory=dict[TurnId, str])
-    """Turns that a person is stopping, and what else to say at their end."""
+class PlatformSpec(msgspec.Struct, frozen=True):
+    """A platform that is to be connected."""
 
-    @property
-    def key_rules(self) -> KeyRules:
-        home = self.host.home
-        profile = home.name if home.parent.name == "profiles" else MAIN
-        return KeyRules(profile, self.settings.group_sessions_per_user, self.settings.thread_sessions_per_user)
-
-
-LEAVE_S = 5.0
-PAUSE = "(pause)"
-"""Kept beside how far the platform was read, under an account that none has: since when, and for how long."""
-
-log = logging.getLogger(__name__)
+    name: str
+    settings: PlatformSettings
+    open: Callable[[Callable[[Sender], bool]], AbstractAsyncContextManager[Platform]]
+    """Its argument decides who may invite us."""
 
 
 class PlatformLinks:
@@ -75,12 +67,8 @@ class PlatformLinks:
         self._changed = asyncio.Condition()
         self._paused_until: dict[str, float] = {}
         self._calls: Counter[int] = Counter()
-        """What is under way, by the identity of the platform."""
+        """How many are under way, by the identity of the platform."""
         self._is_unused = asyncio.Event()
-
-    @property
-    def names(self) -> Sequence[str]:
-        return tuple(self._connected)
 
     def find(self, name: str) -> Platform | None:
         return self._connected.get(name)
@@ -101,7 +89,7 @@ class PlatformLinks:
             self._changed.notify_all()
 
     async def remove(self, platform: Platform) -> None:
-        """It is not found any more, and calls under way have ended or took too long: it may be closed."""
+        """Returns when it can be closed: nobody finds it any more, and calls have ended or taken too long."""
         async with self._changed:
             if self._connected.get(platform.name) is platform:
                 del self._connected[platform.name]
@@ -113,7 +101,7 @@ class PlatformLinks:
 
     @contextmanager
     def call(self, platform: Platform) -> Generator[None]:
-        """A call is under way: cutting it off would leave unknown whether it arrived."""
+        """A call is under way: if it were cut off, nobody would know whether it arrived."""
         self._calls[id(platform)] += 1
         try:
             yield
@@ -124,16 +112,16 @@ class PlatformLinks:
                 self._is_unused.set()
 
     async def note_pause(self, name: str, fault: PlatformFailure) -> None:
-        """Note how long the platform asks for a pause: known here at once, then on the disk."""
+        """Respect the pause that the platform asks for: here at once, and then on the disk."""
         if not isinstance(fault, Transient) or not self._set_pause(name, fault.retry_after_s or 0.0):
             return
         try:
             await self._inbox.accept((), Cursor(name, PAUSE, f"{self._clock.now()} {self.pause_s(name)}"))
         except StoreUnavailable as unavailable:
-            log.warning("a crash would forget that %s wants to be left alone: %s", name, unavailable)
+            log.warning("a crash would forget that %s asked for a pause: %s", name, unavailable)
 
     def _set_pause(self, name: str, seconds: float) -> bool:
-        """False: that time is over already, or no longer than what is known."""
+        """False: the pause is over already, or ends no later than the one that is known."""
         until = self._clock.monotonic() + seconds
         is_longer = seconds > 0 and until > self._paused_until.get(name, 0.0)
         if is_longer:
@@ -141,5 +129,42 @@ class PlatformLinks:
         return is_longer
 
     def pause_s(self, name: str) -> float:
-        """For how long nothing may be sent; 0: something may."""
+        """For how long nothing may be sent; 0: sending is allowed."""
         return max(0.0, self._paused_until.get(name, 0.0) - self._clock.monotonic())
+
+
+class GatewayState:
+    """What all parts of the gateway share."""
+
+    def __init__(self, host: CommandHost, settings: GatewaySettings, specs: Sequence[PlatformSpec]) -> None:
+        self.host = host
+        self.settings = settings
+        self.specs = {spec.name: spec for spec in specs}
+        self.links = PlatformLinks(host.clock, host.store.inbox)
+        self.pool = SessionPool(host.clock, cap=settings.max_live_sessions, idle_s=settings.live_session_idle_s)
+        self.questions = Questions()
+        self.gatekeeper = Gatekeeper(host.store.access, self._rules())
+        self.counts = Counts()
+        self.stopped: dict[TurnId, str] = {}
+        """Turns that a person is stopping, and what else to say when they end."""
+
+    def reload(self, host: CommandHost, settings: GatewaySettings, specs: Sequence[PlatformSpec]) -> None:
+        self.host, self.settings, self.specs = host, settings, {spec.name: spec for spec in specs}
+        self.gatekeeper.set_rules(self._rules())
+        self.pool.set_bounds(cap=settings.max_live_sessions, idle_s=settings.live_session_idle_s)
+
+    def _rules(self) -> Mapping[str, Rules]:
+        return {name: Rules.of(spec.settings) for name, spec in self.specs.items()}
+
+    @property
+    def key_rules(self) -> KeyRules:
+        home = self.host.home
+        profile = home.name if home.parent.name == "profiles" else MAIN
+        return KeyRules(profile, self.settings.group_sessions_per_user, self.settings.thread_sessions_per_user)
+
+    async def home_channel(self, platform: str) -> Address | None:
+        """The chat that /sethome chose, or else the one in the settings."""
+        if chosen := await self.host.store.chats.home(platform):
+            return Address.parse(chosen)
+        spec = self.specs.get(platform)
+        return parse_address(platform, spec.settings.home_channel) if spec and spec.settings.home_channel else None

@@ -1,9 +1,10 @@
-"""What a running gateway says of itself, for other processes: `run/gateway.json`. Who died without a word is told by
-the lock, not by this file."""
+"""What a running gateway reports to other processes, in `run/gateway.json`. Whether it is alive shows in its lock, not
+here: a process that was killed leaves the file behind."""
 
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,7 @@ from talaria.store.chat_ports import Outbox
 EVERY_S = 2.0
 LOOK_S = 0.2
 SILENT_S = 15.0
-"""A gateway that has not written for so long does nothing else either."""
+"""A gateway that has not written its status for this long is stuck."""
 MAX_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
@@ -28,18 +29,18 @@ ConnectionState = Literal["connecting", "connected", "waiting", "refused"]
 
 
 class Health(msgspec.Struct):
-    """Of one platform, for people."""
+    """Of one platform's connection, for people."""
 
     name: str
     state: ConnectionState = "connecting"
     account: str = ""
     heard_at: float | None = None
-    """When the line was last proven alive."""
+    """When the connection was last proven alive."""
     message_at: float | None = None
-    """When something arrived."""
+    """When the last message arrived."""
     opened: int = 0
     failures: int = 0
-    """Since something was last heard."""
+    """Since anything was last received."""
     error: str = ""
 
 
@@ -49,9 +50,9 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     platforms: tuple[Health, ...] = ()
     problems: Mapping[str, str] = {}
-    """Why platforms that are wanted cannot be used."""
+    """Why configured platforms cannot be used."""
     store_trouble: str = ""
-    """Why nothing can be kept at this moment."""
+    """Why nothing can be stored at this moment."""
     running: int = 0
     """Turns."""
     live: int = 0
@@ -59,33 +60,29 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
     metrics_port: int | None = None
     is_stopping: bool = False
     written_at: float | None = None
-    """As the file's time tells it; None: this very moment."""
+    """The file's modification time; None: the status is of this very moment."""
 
     def complaints(self, now: float) -> Sequence[str]:
-        """What is wrong, each in a sentence; none: nothing."""
+        """What is wrong, a sentence each."""
         found = [self.store_trouble] if self.store_trouble else []
         found += [f"{name} is left out: {problem}" for name, problem in self.problems.items()]
-        found += [complaint for one in self.platforms if (complaint := _complaint(one))]
+        for one in self.platforms:
+            if not is_up(one):
+                error = f": {one.error}" if one.error else "."
+                found.append(f"{one.name} is {one.state}{error}")
         if not self.platforms and not self.problems:
             found.append("No platform is set up any more.")
         if self.is_stopping:
             found.append("The gateway is being stopped.")
         silent_s = now - (self.written_at or now)
         if silent_s > SILENT_S:
-            found.append(f"The gateway has not moved for {silent_s:.0f} s.")
+            found.append(f"The gateway has not responded for {silent_s:.0f} s.")
         return found
 
 
 def is_up(health: Health) -> bool:
-    """Connected, and nothing broke since something was last heard."""
+    """Connected, and nothing has failed since something was last received."""
     return health.state == "connected" and health.failures == 0
-
-
-def _complaint(health: Health) -> str:
-    if is_up(health):
-        return ""
-    error = f": {health.error}" if health.error else "."
-    return f"{health.name} is {health.state}{error}"
 
 
 def status_file(home: Path) -> Path:
@@ -93,7 +90,7 @@ def status_file(home: Path) -> Path:
 
 
 def read_status(home: Path) -> GatewayStatus | None:
-    """Of the gateway that runs on this home; None: none does, or it has not come so far."""
+    """Of the gateway that runs on this home; None: none does, or it has not written one yet."""
     file, pid = status_file(home), find_holder(gateway_file(home))
     try:
         written_at = file.stat().st_mtime
@@ -104,7 +101,7 @@ def read_status(home: Path) -> GatewayStatus | None:
 
 
 async def keep_status(home: Path, look: Callable[[], GatewayStatus], clock: Clock) -> None:
-    """Until cancelled: the file follows at once when a platform comes or goes, otherwise every two seconds."""
+    """Until cancelled: write the file at once when a platform comes or goes, otherwise every two seconds."""
     file, known, written, written_at = status_file(home), b"", b"", 0.0
     try:
         while True:
@@ -114,7 +111,7 @@ async def keep_status(home: Path, look: Callable[[], GatewayStatus], clock: Cloc
             essence = msgspec.json.encode((platforms, problems, status.metrics_port, status.is_stopping))
             if essence != known or now - written_at >= EVERY_S:
                 content = msgspec.json.encode(status)
-                has_succeeded = await in_thread(_write(file, content, is_same=content == written))
+                has_succeeded = await in_thread(partial(_write, file, content, is_same=content == written))
                 known, written_at = essence, now
                 written = content if has_succeeded else b""
             await clock.sleep(LOOK_S)
@@ -122,26 +119,21 @@ async def keep_status(home: Path, look: Callable[[], GatewayStatus], clock: Cloc
         file.unlink(missing_ok=True)
 
 
-def _write(file: Path, content: bytes, *, is_same: bool) -> Callable[[], bool]:
+def _write(file: Path, content: bytes, *, is_same: bool) -> bool:
     """A disk that cannot take this file does not stop the gateway. False: the file is unchanged."""
-
-    def write() -> bool:
-        try:
-            if is_same:  # spares the disk
-                os.utime(file)
-            else:
-                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                replace_file(file, content, mode=0o600)
-        except OSError as fault:
-            log.debug("no status: %s", fault)
-            return not is_same and _overwrite(file, content)
+    try:
+        if is_same:  # spares the disk
+            os.utime(file)
+        else:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(file, content, mode=0o600)
+    except OSError as fault:
+        log.debug("no status: %s", fault)
+    else:
         return True
-
-    return write
-
-
-def _overwrite(file: Path, content: bytes) -> bool:
-    """On a full disk there is no room for a second file, but in the one that is there; blanks do no harm in it."""
+    if is_same:
+        return False
+    # A full disk has no room for a second file, but the first can be overwritten; blanks at its end do no harm.
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:

@@ -1,4 +1,5 @@
-"""The way in: let in → one commit → acknowledged → on to its conversation. A stranger's words go nowhere."""
+"""The way in: may the sender write → one commit → acknowledge → pass on to the conversation. A stranger's words go
+nowhere."""
 
 import asyncio
 import logging
@@ -9,12 +10,13 @@ import msgspec
 from talaria.core.errors import StoreUnavailable, TalariaError
 from talaria.core.ids import new_session_id
 from talaria.gateway.audit import Refusals
-from talaria.gateway.authorization import CODE_EXPIRES_AFTER_S, Gatekeeper, Pairing, TooManyWaiting
+from talaria.gateway.authorization import CODE_EXPIRES_AFTER_S, Pairing, TooManyWaiting
 from talaria.gateway.chat_commands import URGENT, Control
-from talaria.gateway.chat_person import CLOSED, MOST_PARTS, Questions, parse_press
+from talaria.gateway.chat_person import CLOSED, MOST_PARTS, parse_press
+from talaria.gateway.delivery import Delivery
 from talaria.gateway.dispatcher import SessionDispatcher
 from talaria.gateway.envelope import Mail, OutgoingBody, Principal, Received, encode_body, read_body, session_key
-from talaria.gateway.gateway_state import GatewayState, PlatformLinks
+from talaria.gateway.gateway_state import GatewayState
 from talaria.platforms.base import Arrival, Batch, Deleted, Outbound, Platform, PlatformFailure, Press
 from talaria.runtime.commands import GivenCommand, ParsedLine, normalise
 from talaria.runtime.placement import Placement
@@ -22,12 +24,10 @@ from talaria.store.chat_ports import Cursor, Inbound, Outgoing
 
 STORE_WAIT_S = 2.0
 NO_OFFERS_S = 30.0
-"""After too many strangers at once; and for somebody who has a code."""
+"""After too many strangers at once, and for a stranger who has a code."""
 ANSWER_S = 10.0
 
 log = logging.getLogger(__name__)
-
-Spawn = Callable[[Coroutine[None, None, None]], object]
 
 
 class _Code(msgspec.Struct, frozen=True):
@@ -39,99 +39,107 @@ class Ingress:
     def __init__(
         self,
         state: GatewayState,
-        links: PlatformLinks,
-        gatekeeper: Gatekeeper,
         dispatcher: SessionDispatcher,
         placement: Placement,
-        questions: Questions,
         control: Control,
-        deliver: Callable[[str], None],
-        spawn: Spawn,
+        delivery: Delivery,
+        spawn: Callable[[Coroutine[None, None, None]], object],
     ) -> None:
-        """`deliver` sees to what is due to an address; `spawn` runs what must not hold up the stream."""
+        """`spawn` runs what must not hold up the stream."""
         self._state = state
-        self._links = links
+        self._links = state.links
         self._store = state.host.store
         self._clock = state.host.clock
-        self._gatekeeper = gatekeeper
+        self._gatekeeper = state.gatekeeper
         self._pairing = Pairing(self._store.access, self._clock)
         self._dispatcher = dispatcher
         self._placement = placement
-        self._questions = questions
+        self._questions = state.questions
         self._control = control
-        self._deliver = deliver
+        self._delivery = delivery
         self._spawn = spawn
         self.refusals = Refusals(self._clock)
         self._cursors: dict[tuple[str, str], str] = {}
         self._no_offers_until: dict[tuple[str, str], float] = {}
         """By platform and person; without a person: for all strangers there."""
         self._members_of: int | None = None
-        """The version of the store of which we know who was let in."""
+        """The version of the store from which we know who was let in."""
         self._unsent_codes: dict[tuple[str, str], _Code] = {}
-        """Codes that may not have reached those whom they are for."""
+        """Codes that may not have reached their strangers."""
 
     async def take(self, platform: Platform, batch: Batch) -> None:
-        """Durable and acknowledged when it returns."""
-        deleted = [item for item in batch.items if isinstance(item, Deleted)]
+        """The batch is durable and acknowledged when this returns."""
+        let_in, presses, strangers = await self._judge(batch)
+        rows = await self._accept(platform, [received for received, _ in let_in], batch.cursor)
+        await platform.acknowledge(batch)
+        mail = [Mail(row, *one) for row, one in zip(rows, let_in, strict=True) if row is not None]
+        self._state.counts.count_accepted(platform.name, len(mail))
+        for one in mail:
+            session, given = one.row.session, one.given
+            log.info("message for session %s", session, extra={"session": session})
+            if isinstance(given, GivenCommand) and given.command.name in URGENT:
+                self._spawn(self._dispatcher.run_command(session, one))  # does not wait for the turn that runs
+                continue
+            self._dispatcher.arrivals.note(one)
+            if one.is_command or not await self._control.handle_during_turn(one):
+                self._placement.wake(session)
+        for item in batch.items:
+            if not isinstance(item, Deleted):
+                continue
+            try:
+                row = await self._store.inbox.find(platform.name, platform.account, item.where.chat, item.message_id)
+                if row is not None and row.state == "new":  # else its turn has begun, and may have had effects
+                    self._dispatcher.arrivals.forget(row.session)
+                    await self._dispatcher.drop([row])
+            except StoreUnavailable as fault:
+                log.warning("%s: a message that was deleted may still be answered: %s", platform.name, fault)
+        for press, principal in presses:
+            await self._handle_press(platform, press, principal)
+        for arrival in strangers:
+            await self._offer_code(arrival)
+
+    async def _judge(
+        self, batch: Batch
+    ) -> tuple[list[tuple[Received, ParsedLine]], list[tuple[Press, Principal]], list[Arrival]]:
+        """The messages that are let in, parsed; the presses; and the messages of strangers."""
         said = [item for item in batch.items if not isinstance(item, Deleted)]
-        await self._refresh_members(said)
+        if any(self._gatekeeper.judge(item) == "stranger" for item in said):
+            # They may have been let in a moment ago. However many strangers there are, only one number is read.
+            try:
+                version = await self._store.version()
+                if version != self._members_of:
+                    await self._gatekeeper.refresh()
+                    self._members_of = version
+            except StoreUnavailable as fault:
+                log.warning("cannot read who was let in: %s", fault)
         let_in: list[tuple[Received, ParsedLine]] = []
-        strangers: list[Arrival] = []
         presses: list[tuple[Press, Principal]] = []
-        for item in await self._filter(said):
-            item, given = self._as_command(item)  # noqa: PLW2901  (that is what was said)
+        strangers: list[Arrival] = []
+        commands = self._state.host.commands
+        # Plugins may drop or rewrite messages. Nothing is on the disk yet: after a crash the platform sends them again,
+        # and plugins are asked again.
+        asked = [await self._state.host.filter_arrival(one) if isinstance(one, Arrival) else one for one in said]
+        for item in filter(None, asked):
+            given: ParsedLine | None = None
+            if isinstance(item, Arrival) and item.maybe_command:
+                # Such a text is a command only if its first word is exactly a command's.
+                maybe = commands.parse(item.maybe_command, "platform")
+                word = normalise(item.maybe_command.split(maxsplit=1)[0])
+                if isinstance(maybe, GivenCommand) and word in maybe.command.words:
+                    given, text = maybe, item.maybe_command
+                    item = msgspec.structs.replace(item, text=text, maybe_command="", is_addressed=True)  # noqa: PLW2901
             match self._gatekeeper.judge(item):
                 case Principal() as principal:
                     if isinstance(item, Press):
                         presses.append((item, principal))
                         continue
                     key = session_key(item.where, item.kind, principal.user, self._state.key_rules)
-                    given = given or self._state.host.commands.parse(item.text, "platform")
-                    let_in.append((Received(item, principal, key), given))
+                    let_in.append((Received(item, principal, key), given or commands.parse(item.text, "platform")))
                 case verdict:
                     if verdict == "stranger" or isinstance(item, Press) or item.is_addressed:  # else just talk
                         self.refusals.add(f"{item.where.platform}:{item.sender.id}", item.where)
                     strangers += [item] if verdict == "stranger" and isinstance(item, Arrival) else []
-        rows = await self._accept(platform, [received for received, _ in let_in], batch.cursor)
-        await platform.acknowledge(batch)
-        mail = [Mail(row, *one) for row, one in zip(rows, let_in, strict=True) if row is not None]
-        self._state.counts.count_accepted(platform.name, len(mail))
-        for one in mail:
-            await self._pass_on(one)
-        for item in deleted:
-            await self._drop_deleted(platform, item)
-        for press, principal in presses:
-            await self._handle_press(platform, press, principal)
-        for arrival in strangers:
-            await self._offer(arrival)
-
-    async def _refresh_members(self, said: Sequence[Arrival | Press]) -> None:
-        """A stranger may have been let in a moment ago. One number is asked for, however many strangers there are."""
-        if not any(self._gatekeeper.judge(item) == "stranger" for item in said):
-            return
-        try:
-            version = await self._store.version()
-            if version != self._members_of:
-                await self._gatekeeper.refresh()
-                self._members_of = version
-        except StoreUnavailable as fault:
-            log.warning("who was let in is not known: %s", fault)
-
-    async def _filter(self, said: Sequence[Arrival | Press]) -> Sequence[Arrival | Press]:
-        """Without what plugins drop, and as they rewrite it. Nothing is on the disk yet: after a crash the platform
-        sends it again, and plugins are asked again."""
-        asked = [await self._state.host.filter_arrival(one) if isinstance(one, Arrival) else one for one in said]
-        return [one for one in asked if one is not None]
-
-    def _as_command(self, item: Arrival | Press) -> tuple[Arrival | Press, ParsedLine | None]:
-        """What only may be a command is one if its first word is exactly that of one; then it is parsed."""
-        if not isinstance(item, Arrival) or not item.maybe_command:
-            return item, None
-        given = self._state.host.commands.parse(item.maybe_command, "platform")
-        word = normalise(item.maybe_command.split(maxsplit=1)[0])
-        if not isinstance(given, GivenCommand) or word not in given.command.words:
-            return item, None
-        return msgspec.structs.replace(item, text=item.maybe_command, maybe_command="", is_addressed=True), given
+        return let_in, presses, strangers
 
     async def _accept(
         self, platform: Platform, let_in: Sequence[Received], value: str | None
@@ -163,27 +171,6 @@ class Ingress:
                 self._cursors[place] = value
             return rows
 
-    async def _pass_on(self, mail: Mail) -> None:
-        """To its conversation; what is urgent, or an answer, does not wait for the turn that runs."""
-        session = mail.row.session
-        log.info("message for session %s", session, extra={"session": session})
-        if isinstance(mail.given, GivenCommand) and mail.given.command.name in URGENT:
-            self._spawn(self._dispatcher.run_command(session, mail))
-            return
-        self._dispatcher.arrivals.note(mail)
-        if mail.is_command or not await self._control.handle_during_turn(mail):
-            self._placement.wake(session)
-
-    async def _drop_deleted(self, platform: Platform, deleted: Deleted) -> None:
-        """A message whose turn has not begun is dropped; a turn that has begun continues: it may have had effects."""
-        try:
-            row = await self._store.inbox.find(platform.name, platform.account, deleted.where.chat, deleted.message_id)
-            if row is not None and row.state == "new":
-                self._dispatcher.arrivals.forget(row.session)
-                await self._dispatcher.drop([row])
-        except StoreUnavailable as fault:
-            log.warning("%s: a message that was deleted may still be answered: %s", platform.name, fault)
-
     async def _handle_press(self, platform: Platform, press: Press, principal: Principal) -> None:
         found = parse_press(press.data)
         is_answered = found is not None and self._questions.answer(found.question, found.choice, press.where, principal)
@@ -195,24 +182,20 @@ class Ingress:
             log.debug("press not answered: %s", fault)
         except TimeoutError:
             log.debug("press not answered in time")
-        if found is not None and not is_answered and not self._questions.is_open(found.question):
-            await self._close_question(found.question)
-
-    async def _close_question(self, question: str) -> None:
-        """Its buttons are dead: a restart, or time, was quicker. The message says so."""
+        if found is None or is_answered or self._questions.is_open(found.question):
+            return
+        # The question was closed before the press, by a restart or a deadline: the message loses its buttons.
         for number in reversed(range(MOST_PARTS)):
-            row = await self._store.outbox.find(f"question:{question}:{number}")
+            row = await self._store.outbox.find(f"question:{found.question}:{number}")
             if row is None or not (body := read_body(row.body)).buttons:
                 continue
-            closed = OutgoingBody(f"{body.text}\n\n{CLOSED}")
-            await self._store.outbox.add(
-                row.session, [Outgoing(row.target, encode_body(closed), row.key, row.expires_at)]
-            )
-            self._deliver(row.target)
+            closed = encode_body(OutgoingBody(f"{body.text}\n\n{CLOSED}"))
+            await self._store.outbox.add(row.session, [Outgoing(row.target, closed, row.key, row.expires_at)])
+            self._delivery.wake(row.target)
             return
 
-    async def _offer(self, arrival: Arrival) -> None:
-        """A stranger gets a code, and nothing else."""
+    async def _offer_code(self, arrival: Arrival) -> None:
+        """A stranger gets a pairing code, and nothing else."""
         platform, sender, now = arrival.where.platform, _sender_key(arrival), self._clock.monotonic()
         if not self._state.settings.pairing or self._links.pause_s(platform) > 0:
             return
@@ -240,7 +223,7 @@ class Ingress:
         self._no_offers_until[whose] = now + NO_OFFERS_S
 
     async def _send_code(self, arrival: Arrival, code: _Code) -> None:
-        """Not by the outbox: a code is not on the disk. If it is not taken the next message is answered with it."""
+        """Not through the outbox: a code is never on the disk. If it does not arrive, it answers the next message."""
         where = arrival.where
         text = (
             f"I do not know you. If this agent is yours, run this where it is installed:\n\n"

@@ -1,5 +1,4 @@
-"""Numbers for whoever watches over the gateway, told on this machine only: `/metrics` as Prometheus reads it, and
-`/health`."""
+"""Monitoring, on this machine only: `/metrics` in the format of Prometheus, and `/health`."""
 
 import asyncio
 import logging
@@ -20,13 +19,13 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 HOST = "127.0.0.1"
 SAMPLE_S = 0.25
 SAMPLES = 120
-"""Half a minute of them."""
+"""Half a minute's worth."""
 _CLOSING_S = 1.0
 
 log = logging.getLogger(__name__)
 
 Values = Mapping[str, float]
-"""By the value of the label; under the empty one: there is no label."""
+"""By the label's value; without a label, under the empty string."""
 
 
 class Lag:
@@ -59,7 +58,7 @@ class MetricsServer:
         """Where it listens."""
 
     async def serve(self, port: int) -> None:
-        """Until cancelled; at any port if it is 0. Raises `OperatorError`."""
+        """Until cancelled; on any free port if it is 0. Raises `OperatorError`."""
         server = web.Server(self._answer, access_log=None, lingering_time=_CLOSING_S)
         try:
             sockets = await asyncio.get_running_loop().create_server(server, HOST, port)
@@ -75,51 +74,40 @@ class MetricsServer:
             await server.shutdown(_CLOSING_S)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        match request.method, request.path:
-            case "GET", "/metrics":
-                return web.Response(text=await self._metrics(), headers={"Content-Type": CONTENT_TYPE})
-            case "GET", "/health":
-                complaints = list(self._look().complaints(self._clock.now()))
-                return web.json_response(
-                    {"ok": not complaints, "complaints": complaints}, status=503 if complaints else 200
-                )
-            case _:
-                return web.Response(status=404)
-
-    async def _metrics(self) -> str:
         status, now = self._look(), self._clock.now()
-        heard = {one.name: now - one.heard_at for one in status.platforms if one.heard_at is not None}
-        return "".join(
-            (
-                *_metric("info", "gauge", "version", {status.version: 1}),
-                *_metric("start_time_seconds", "gauge", "", {"": status.since}),
-                *_metric("platform_up", "gauge", "platform", {one.name: is_up(one) for one in status.platforms}),
-                *_metric("platform_silent_seconds", "gauge", "platform", heard),
-                *_metric("messages_accepted_total", "counter", "platform", self._counts.messages),
-                *_metric("turns_running", "gauge", "", {"": status.running}),
-                *_metric("turns_total", "counter", "outcome", self._counts.turns),
-                *_metric("sessions_live", "gauge", "", {"": status.live}),
-                *_metric("outbox_rows", "gauge", "state", await self._outbox_rows()),
-                *_metric("deliveries_total", "counter", "result", self._counts.deliveries),
-                *_metric("event_loop_lag_seconds", "gauge", "", {"": self._lag.worst_s}),
+        if (request.method, request.path) == ("GET", "/health"):
+            complaints = list(status.complaints(now))
+            return web.json_response(
+                {"ok": not complaints, "complaints": complaints}, status=503 if complaints else 200
             )
-        )
-
-    async def _outbox_rows(self) -> Values:
+        if (request.method, request.path) != ("GET", "/metrics"):
+            return web.Response(status=404)
+        heard = {one.name: now - one.heard_at for one in status.platforms if one.heard_at is not None}
+        outbox: Values = {}
         try:
             due, failed = await count_due_and_failed(self._outbox)
-        except TalariaError as fault:  # the rest is known all the same
+            outbox = {"due": due, "failed": failed}
+        except TalariaError as fault:  # everything else is known all the same
             log.warning("the outbox is not counted: %s", fault)
-            return {}
-        return {"due": due, "failed": failed}
+        metrics = (
+            *_metric("info", "gauge", "version", {status.version: 1}),
+            *_metric("start_time_seconds", "gauge", "", {"": status.since}),
+            *_metric("platform_up", "gauge", "platform", {one.name: is_up(one) for one in status.platforms}),
+            *_metric("platform_silent_seconds", "gauge", "platform", heard),
+            *_metric("messages_accepted_total", "counter", "platform", self._counts.messages),
+            *_metric("turns_running", "gauge", "", {"": status.running}),
+            *_metric("turns_total", "counter", "outcome", self._counts.turns),
+            *_metric("sessions_live", "gauge", "", {"": status.live}),
+            *_metric("outbox_rows", "gauge", "state", outbox),
+            *_metric("deliveries_total", "counter", "result", self._counts.deliveries),
+            *_metric("event_loop_lag_seconds", "gauge", "", {"": self._lag.worst_s}),
+        )
+        return web.Response(text="".join(metrics), headers={"Content-Type": CONTENT_TYPE})
 
 
 def _metric(name: str, type: str, label: str, values: Values) -> Iterator[str]:
     yield f"# TYPE talaria_{name} {type}\n"
     for value, number in values.items():
-        labelled = f'{{{label}="{_escape(value)}"}}' if label else ""
+        escaped = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+        labelled = f'{{{label}="{escaped}"}}' if label else ""
         yield f"talaria_{name}{labelled} {float(number)!r}\n"
-
-
-def _escape(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

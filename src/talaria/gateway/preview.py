@@ -1,4 +1,4 @@
-"""What people see of a turn while it runs: that somebody types, what is being done, and the answer as it grows."""
+"""What people see of a turn while it runs: the typing sign, the step being done, and the answer as it grows."""
 
 import asyncio
 import logging
@@ -24,14 +24,14 @@ from talaria.platforms.splitting import split
 log = logging.getLogger(__name__)
 
 SHOWN_AFTER_S = 1.0
-"""A quick answer is simply there."""
+"""A quick answer needs no preview."""
 TICK_S = 0.5
 TYPING_S = 4.0
 WORDS_CHARS = 60
 
 
 class LivePreview:
-    """One turn in one chat. It is the observer of that turn."""
+    """One turn in one chat. It is that turn's observer."""
 
     def __init__(self, where: Address, session: SessionId, reply_to: str, began_at: float) -> None:
         self.where = where
@@ -65,11 +65,19 @@ class LivePreview:
                 pass
 
     def draft(self, now: float, wall: float, platform: Platform) -> Draft | None:
-        """What is to be shown now; None: nothing new, or not yet."""
+        """What to show now; None: nothing yet."""
         if now < self._next_at or self._turn is None or not platform.capabilities.can_edit:
             return None
-        text = self._words(now, platform)
-        if not text:
+        text = without_files("".join(self._text))
+        if text and not may_be_silent(text):
+            limit = platform.capabilities.max_chars - MARK_CHARS
+            parts = split(text, limit, platform.capabilities.length)
+            text = parts[0] if len(parts) == 1 else f"{parts[0]} …"
+        elif self._tools:
+            doing = f": {self._doing}" if self._doing else ""
+            calls = "1 step" if self._tools == 1 else f"{self._tools} steps"
+            text = f"⚙ {calls}, {now - self._began_at:.0f} s{doing}"
+        else:
             return None
         self._next_at = now + platform.capabilities.edit_every_s
         return Draft(self._session, f"{self._turn}:0", text, self._reply_to, wall + EXPIRES_AFTER_S)
@@ -80,21 +88,9 @@ class LivePreview:
         self._typing_at = now + TYPING_S
         return True
 
-    def _words(self, now: float, platform: Platform) -> str:
-        text = without_files("".join(self._text))
-        if text and not may_be_silent(text):
-            limit = platform.capabilities.max_chars - MARK_CHARS
-            parts = split(text, limit, platform.capabilities.length)
-            return parts[0] if len(parts) == 1 else f"{parts[0]} …"
-        if not self._tools:
-            return ""
-        doing = f": {self._doing}" if self._doing else ""
-        calls = "1 step" if self._tools == 1 else f"{self._tools} steps"
-        return f"⚙ {calls}, {now - self._began_at:.0f} s{doing}"
-
 
 class PreviewUpdater:
-    """All turns that run, looked at twice a second."""
+    """Updates the previews of all running turns twice a second."""
 
     def __init__(self, delivery: Delivery, links: PlatformLinks, clock: Clock) -> None:
         self._delivery = delivery
@@ -108,7 +104,7 @@ class PreviewUpdater:
         return preview
 
     def end(self, preview: LivePreview) -> bool:
-        """Show nothing more of this turn. False: it has ended already."""
+        """Show nothing more of this turn. False: that was done already."""
         is_shown = preview in self._previews
         self._previews.discard(preview)
         return is_shown
@@ -131,13 +127,13 @@ class PreviewUpdater:
         if self._links.find(platform.name) is not platform:  # it was closed since the tick
             return
         try:
-            with self._links.call(platform):  # it is not closed meanwhile
+            with self._links.call(platform):  # keeps it from being closed meanwhile
                 async with asyncio.timeout(TYPING_S):
                     await platform.show_typing(where)
         except PlatformFailure as fault:
             await self._links.note_pause(platform.name, fault)
-            log.debug("no typing at %s: %s", where, fault)
+            log.debug("no typing sign in %s: %s", where, fault)
         except TimeoutError:
-            log.debug("no typing at %s: it took too long", where)
+            log.debug("no typing sign in %s: it took too long", where)
         except Exception:  # one platform must not take the others down
-            log.exception("typing at %s broke", where)
+            log.exception("the typing sign in %s broke", where)

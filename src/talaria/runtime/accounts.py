@@ -1,4 +1,4 @@
-"""What model calls have used and cost, in words."""
+"""What model calls used and cost, in words."""
 
 import math
 import time
@@ -10,21 +10,21 @@ from talaria.store.base import Spending, UsageRow
 
 
 async def summary(spending: Spending, session: SessionId, now: float) -> str:
-    """Of one conversation and of today, a line each."""
+    """One conversation and today, a line each."""
     ours = [row for row in await spending.usage("session") if row.key == session]
     today = await spending.usage("day", midnight(now))
     return f"This conversation: {phrase(total(ours))}\nToday: {phrase(total(today))}"
 
 
 def dollars(cost_usd: float) -> str:
-    """What costs something never looks as if it were free."""
+    """A small cost never looks like none."""
     if 0 < cost_usd < 0.0001:
         return "<$0.0001"
     return f"${cost_usd:.4f}" if 0 < cost_usd < 1 else f"${cost_usd:,.2f}"
 
 
 def midnight(now: float, days_before: int = 0) -> float:
-    """Where the day began, in local time."""
+    """When the day began, in local time."""
     day = time.localtime(now)
     return time.mktime((day.tm_year, day.tm_mon, day.tm_mday - days_before, 0, 0, 0, 0, 0, -1))
 

@@ -1,8 +1,5 @@
-"""Small work beside the conversation (a title, a summary, a verdict): one question, no tools, nothing journaled but its
-cost. It walks a route of its own, whose last resort is the conversation's.
-
-A name for a conversation, from what was said at its beginning.
-"""
+"""Small work beside the conversation (a title, a summary, a verdict): one question, no tools, and only its cost is
+recorded. It has a route of its own, whose last resort is the conversation's."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -30,7 +27,7 @@ MAX_SECONDS = 120.0
 USUAL_WINDOW = 32_000
 ROOM_SHARE = 0.6
 THINKING_STRETCH = 4
-"""Some models think before they write, and their thoughts count as output."""
+"""Some models think before they write, and that counts as output."""
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +53,7 @@ class Auxiliary(msgspec.Struct, frozen=True):
         max_output: int | None = None,
         seconds: float | None = None,
     ) -> Assistant:
-        """Raises `LimitReached`, `ProviderFailure`. What it costs is the session's and the person's."""
+        """The session and the person pay for it. Raises `LimitReached`, `ProviderFailure`."""
         account = Account(self.spending, session, self.owner, person, self.purpose)
         allowed_s = MAX_SECONDS if seconds is None else min(seconds, MAX_SECONDS)
         limits = msgspec.structs.replace(self.limits, max_seconds=allowed_s, max_wait_s=allowed_s)
@@ -76,15 +73,15 @@ class Auxiliary(msgspec.Struct, frozen=True):
         try:
             return await ask_model(turn, request, _NullSink(self.purpose))
         finally:
-            # An answer is not thrown away because its cost could not be written down.
+            # An answer is not discarded because its cost could not be recorded.
             try:
                 await budget.book()
             except StoreUnavailable as fault:
-                log.warning("%s not booked: %s", self.purpose, fault)
+                log.warning("cost of a %s not recorded: %s", self.purpose, fault)
 
 
 class SessionSummariser(msgspec.Struct, frozen=True):
-    """Summarises one conversation, at its cost."""
+    """Summarises one conversation, which pays for it."""
 
     auxiliary: Auxiliary
     session: SessionId
@@ -92,7 +89,7 @@ class SessionSummariser(msgspec.Struct, frozen=True):
 
     @property
     def room_tokens(self) -> int:
-        """Any endpoint of the route may have to read it."""
+        """What the smallest endpoint of the route can read."""
         windows = [endpoint.window for endpoint in self.auxiliary.route.endpoints if endpoint.window is not None]
         return int(min(windows, default=USUAL_WINDOW) * ROOM_SHARE)
 
@@ -109,7 +106,7 @@ class SessionSummariser(msgspec.Struct, frozen=True):
 
 
 class _NullSink:
-    """Shows nothing and records nothing but a line in the log."""
+    """Shows nothing, and records only in the log."""
 
     def __init__(self, purpose: str) -> None:
         self._purpose = purpose
@@ -119,7 +116,7 @@ class _NullSink:
             log.info("%s: %s", self._purpose, write)
 
     def emit(self, event: Event) -> None:
-        """Shown to nobody."""
+        """Nobody watches."""
 
 
 MAX_TITLE_CHARS = 60
@@ -136,10 +133,13 @@ _SYSTEM = (
 
 async def title_for(session: SessionId, messages: Iterable[Message], auxiliary: Auxiliary) -> str:
     """Raises `BadInput` when nothing was said yet, and what `Auxiliary.ask` raises."""
-    said = [_line(message) for message in messages if isinstance(message, User | Assistant) and message.text]
+    said = [message for message in messages if isinstance(message, User | Assistant) and message.text]
     if not said:
         raise BadInput("There is nothing to name yet: say something first.")
-    excerpt = "\n".join(said[:_READ_MESSAGES])
+    excerpt = "\n".join(
+        f"{'Person' if isinstance(one, User) else 'Assistant'}: {shorten(one.text, _READ_CHARS, placeholder=' …')}"
+        for one in said[:_READ_MESSAGES]
+    )
     answer = await auxiliary.ask(
         f"<conversation>\n{excerpt}\n</conversation>", system=_SYSTEM, session=session, max_output=MAX_TOKENS
     )
@@ -150,8 +150,3 @@ def clean_title(written: str) -> str:
     """One short line, whatever the model wrote around it."""
     lines = [line.strip(" \t\"'`*#.") for line in written.splitlines()]
     return shorten(next((line for line in lines if line), "Conversation"), MAX_TITLE_CHARS, placeholder="…")
-
-
-def _line(message: User | Assistant) -> str:
-    who = "Person" if isinstance(message, User) else "Assistant"
-    return f"{who}: {shorten(message.text, _READ_CHARS, placeholder=' …')}"

@@ -1,11 +1,7 @@
-"""The slash commands of every surface: who answers to which word, and all that is derived from that.
+"""The table of slash commands: which word means which command, and what follows from that: help, completion, menus.
 
-No two commands answer to one word. Pure but for `obey`, which a surface calls with each line.
-
-The slash commands that only one surface has, as data. A surface makes its commands from these and adds the code.
-
-They are declared here because their words are reserved before plugins register, on every surface: a plugin must not
-have a command in the terminal whose word means something else in a chat.
+The commands that only one surface has are declared here, without their code, so that their words are reserved on every
+surface before plugins register: the same word must not mean different things at the terminal and in a chat.
 """
 
 import re
@@ -31,7 +27,7 @@ class Say(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Run a turn with this message of the person."""
+    """Run a turn with this as the person's message."""
 
     text: str
 
@@ -44,7 +40,7 @@ class Leave(msgspec.Struct, frozen=True):
 
 
 Outcome = Say | Ask | Leave | None
-"""What the surface does about a line. None: nothing more."""
+"""What the surface does after a command. None: nothing."""
 Run = Callable[["Chat", str], Awaitable[Outcome]]
 
 MAX_MENU_DESCRIPTION_CHARS = 256
@@ -66,7 +62,7 @@ _FOOTERS: dict[Surface, str] = {
 
 
 class NameTaken(OperatorError):
-    """Another command answers to this word."""
+    """Another command has this word."""
 
 
 class UnfitName(OperatorError):
@@ -83,11 +79,11 @@ class Command(msgspec.Struct, frozen=True):
     cli_only: bool = False
     gateway_only: bool = False
     is_for_admins: bool = False
-    """In a chat on a platform: only for those who may do all that the person at the terminal may."""
+    """In a chat on a platform: only for admins, who may do all that the person at the terminal may."""
     in_chats: str = ""
-    """What it does in a chat on a platform, if that is less: there it takes no argument."""
+    """What it does in a chat on a platform, if that is less. It takes no argument there."""
     owner: str = ""
-    """`plugin:NAME`, `context-engine:NAME`; empty for those that are built in."""
+    """`plugin:NAME`, `context-engine:NAME`; empty for built-in commands."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -114,34 +110,22 @@ class CommandSpec(msgspec.Struct, frozen=True):
         return (self.name, *self.aliases)
 
     def command(self, run: Run) -> Command:
-        return Command(
-            self.name,
-            self.description,
-            self.category,
-            run,
-            self.aliases,
-            self.args_hint,
-            self.cli_only,
-            self.gateway_only,
-            self.is_for_admins,
-        )
+        return Command(run=run, **msgspec.structs.asdict(self))
 
 
 class GivenCommand(msgspec.Struct, frozen=True):
-    """A command was given."""
-
     command: Command
     argument: str
 
 
 class PlainMessage(msgspec.Struct, frozen=True):
-    """No command: words for the model."""
+    """Not a command: a message for the model."""
 
     text: str
 
 
 class Unclear(msgspec.Struct, frozen=True):
-    """No command answers to this word, or several might; `str()` of it is one clear sentence."""
+    """No command has this word, or several could be meant; `str()` of it is one clear sentence."""
 
     word: str
     candidates: tuple[str, ...]
@@ -159,7 +143,7 @@ ParsedLine = GivenCommand | PlainMessage | Unclear
 
 
 def normalise(word: str) -> str:
-    """As commands are called: lower case, no slash, hyphens where people also write spaces and underscores."""
+    """A command's name: lower case, no slash, and hyphens for spaces and underscores."""
     return _fold(word).strip("/-")
 
 
@@ -169,14 +153,14 @@ def _fold(word: str) -> str:
 
 class Commands:
     def __init__(self, commands: Iterable[Command] = (), *, reserved: Iterable[CommandSpec] = ()) -> None:
-        """The words of `reserved` are only for built-in commands, whether or not those are added later."""
+        """The words of `reserved` are kept for built-in commands, whether or not those are added later."""
         self._reserved = {word: spec for spec in reserved for word in spec.words}
         self._by_word: dict[str, Command] = {}
         for command in commands:
             self.add(command)
 
     def add(self, command: Command) -> None:
-        """All of its words or, if one is taken, none: no help text promises a word of another command.
+        """Add all of its words or, if one is taken, none, so that no help text promises another command's word.
 
         Raises `NameTaken`, `UnfitName`.
         """
@@ -184,7 +168,7 @@ class Commands:
         aliases = tuple(dict.fromkeys(alias for word in command.aliases if (alias := normalise(word)) != name))
         for word in (name, *aliases):
             if not _NAME.fullmatch(word):
-                raise UnfitName(f"No command can be called {word!r}: only a to z, digits and hyphens are fit for one.")
+                raise UnfitName(f"No command can be called {word!r}: use only a to z, digits and hyphens.")
         added = msgspec.structs.replace(
             command, name=name, aliases=aliases, description=" ".join(command.description.split())
         )
@@ -197,9 +181,9 @@ class Commands:
         self._by_word |= dict.fromkeys(added.words, added)
 
     def remove(self, owner: str) -> None:
-        """All that this owner has added."""
+        """Remove all that this owner has added."""
         if not owner:
-            raise ValueError("what is built in stays")
+            raise ValueError("commands that are built in cannot be removed")
         self._by_word = {word: command for word, command in self._by_word.items() if command.owner != owner}
 
     def visible(self, surface: Surface) -> tuple[Command, ...]:
@@ -207,21 +191,22 @@ class Commands:
         return tuple(one for word, one in self._by_word.items() if word == one.name and one.is_for(surface))
 
     def find(self, word: str, surface: Surface) -> Command | Unclear:
-        """By one of its words, or by a beginning that fits no other command of this surface."""
+        """By one of its words, or by the beginning of one that fits no other command of this surface."""
         typed, wanted = word.strip().removeprefix("/"), normalise(word)
         exact = self._by_word.get(wanted)
         if exact is not None:
             return exact if exact.is_for(surface) else Unclear(typed, ())
         match list(self._find_by_prefix(wanted, surface)) if wanted else []:
             case []:
-                return Unclear(typed, self._suggest(wanted, surface))
+                words = [word for command in self.visible(surface) for word in command.words]
+                return Unclear(typed, tuple(get_close_matches(wanted, words)))
             case [(_, command)]:
                 return command
             case several:
                 return Unclear(typed, tuple(candidate for candidate, _ in several), is_ambiguous=True)
 
     def parse(self, line: str, surface: Surface) -> ParsedLine:
-        """`//text` is the message `/text`, and a first word with another slash in it is a path."""
+        """`//text` means the message `/text`. If the first word contains another slash, it is a path."""
         if not line.startswith("/"):
             return PlainMessage(line)
         if line.startswith("//"):
@@ -233,14 +218,14 @@ class Commands:
         return found if isinstance(found, Unclear) else GivenCommand(found, rest[0].strip() if rest else "")
 
     def completions(self, prefix: str) -> list[tuple[str, str]]:
-        """At the terminal: each command that may be meant, under the word that begins so, with its description."""
+        """At the terminal: each command that may be meant, by its word with this beginning, and its description."""
         begun = self._find_by_prefix(_fold(prefix).lstrip("/"), "terminal")
         return [(word, command.description) for word, command in begun]
 
     def menu(self, limit: int) -> list[tuple[str, str]]:
-        """Of a platform: names as Telegram wants them, which `find` understands, with their descriptions.
+        """For a platform: names as Telegram wants them, which `find` understands, with their descriptions.
 
-        Everybody has the same menu, so commands for admins are not in it.
+        Everybody gets the same menu, so commands for admins are left out.
         """
         offered = [one for one in self.visible("platform") if not one.is_for_admins]
         named = [(one.name.replace("-", "_"), one.in_chats or one.description or one.name) for one in offered]
@@ -253,13 +238,9 @@ class Commands:
             if word is not None:
                 yield word, command
 
-    def _suggest(self, wanted: str, surface: Surface) -> tuple[str, ...]:
-        words = [word for command in self.visible(surface) for word in command.words]
-        return tuple(get_close_matches(wanted, words))
-
 
 async def run_command(given: ParsedLine, chat: "Chat") -> Outcome:
-    """Do what a line says; words for the model come back as `Ask`. Raises what the command raises."""
+    """Run the command in a line; a message for the model comes back as `Ask`. Raises what the command raises."""
     match given:
         case GivenCommand(command, argument):
             return await command.run(chat, argument)
@@ -270,7 +251,7 @@ async def run_command(given: ParsedLine, chat: "Chat") -> Outcome:
 
 
 def help_text(commands: Commands, surface: Surface, *, is_admin: bool = True) -> str:
-    """What can be given there, by an admin or by somebody else."""
+    """The commands of a surface, for an admin or for somebody else."""
     visible = [one for one in commands.visible(surface) if is_admin or not one.is_for_admins]
     groups = [
         "\n".join([f"{heading}:", *(_help_line(one, surface) for one in visible if one.category == category)])
@@ -284,11 +265,11 @@ def _help_line(command: Command, surface: Surface) -> str:
     is_less = surface == "platform" and bool(command.in_chats)
     use = f"/{command.name} {'' if is_less else command.args_hint}".rstrip()
     also = f" (also {', '.join(f'/{alias}' for alias in command.aliases)})" if command.aliases else ""
-    told = f"{command.in_chats if is_less else command.description}{also}".strip()
+    text = f"{command.in_chats if is_less else command.description}{also}".strip()
     if surface == "platform":  # letters of different widths: columns would not align
-        return f"{use} · {told}" if told else use
+        return f"{use} · {text}" if text else use
     gap = f"\n{' ' * _WIDEST_USE}" if len(use) >= _WIDEST_USE else " " * (_WIDEST_USE - len(use))
-    return f"{use}{gap}{told}".rstrip()
+    return f"{use}{gap}{text}".rstrip()
 
 
 def _whose(command: Command) -> str:

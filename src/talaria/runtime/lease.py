@@ -1,6 +1,6 @@
-"""The hold on a session: its row, the epoch under which this owner may write, and the recorder that writes under it.
+"""The lease of a session: its row, the epoch under which this owner may write, and the recorder that writes under it.
 
-The recorder is a turn's sink: it waits while the store is unavailable, shows events, and lets no known secret pass.
+The recorder is a turn's sink: it waits while the store is unavailable, shows events, and redacts known secrets.
 """
 
 import asyncio
@@ -35,19 +35,19 @@ log = logging.getLogger(__name__)
 
 
 class SessionLease:
-    """What is taken is known here at once: a cancelled caller never loses an epoch or a row."""
+    """A cancelled caller never loses an epoch or a row: what the store grants is noted here at once."""
 
     def __init__(
         self, session: SessionId, store: Store, owner: OwnerId, row: Session | None, *, leaves_mail: bool = True
     ) -> None:
-        """`leaves_mail`: the session is released even if mail has come; another process answers that."""
+        """With `leaves_mail`, the session is released even if mail has come, which another process answers."""
         self.session = session
         self._store = store
         self._owner = owner
         self._leaves_mail = leaves_mail
         self._epoch: Epoch | None = None
         self.last: Epoch | None = None
-        """The epoch that is held, or was held last."""
+        """The epoch that is held now, or was held last."""
         self.row = row
         """None: the session is not in the store yet."""
 
@@ -57,16 +57,16 @@ class SessionLease:
 
     @property
     def seizing_write(self) -> SessionSeized:
-        """Written first, it seizes a session that nobody holds."""
+        """As the first write, it seizes a session that nobody holds."""
         return SessionSeized(self._owner)
 
     @property
     def releasing_write(self) -> SessionReleased:
-        """Written last, it makes `release` unnecessary."""
+        """As the last write, it makes `release` unnecessary."""
         return SessionReleased(self._leaves_mail)
 
     async def create(self, new: Callable[[], NewSession]) -> bool:
-        """Whether the session's row was created now, by us: then nobody has ever held the session."""
+        """True: we have just created the session's row, so nobody has ever held the session."""
         return self.row is None and await complete(self._create(new))
 
     async def _create(self, new: Callable[[], NewSession]) -> bool:
@@ -93,7 +93,7 @@ class SessionLease:
                 return epoch
 
     async def record(self, epoch: Epoch, writes: Sequence[Write]) -> None:
-        """Raises `Fenced`. What is seized or released with the writes is known here at once."""
+        """Raises `Fenced`. If the writes seize or release the session, that is noted here at once."""
         try:
             is_released = await self._store.journal.record(self.session, epoch, writes)
         except asyncio.CancelledError:
@@ -102,7 +102,7 @@ class SessionLease:
         self._epoch, self.last = None if is_released else epoch, epoch
 
     async def release(self, *, leaves_mail: bool = False) -> None:
-        """If it fails, the next turn still has the epoch, and the end of this owner releases the session."""
+        """If it fails, the next turn still has the epoch, and the session is released when this owner ends."""
         if self._epoch is not None:
             await complete(self._release(self._epoch, leaves_mail=leaves_mail or self._leaves_mail))
 
@@ -117,17 +117,17 @@ class SessionLease:
 
 
 class SessionState:
-    """The transcript of a session, as far as it is known here, and the lease under which it grows."""
+    """The transcript of a session as far as this process knows it, and the lease under which it grows."""
 
     def __init__(self, lease: SessionLease, journal: Journal) -> None:
         self.lease = lease
         self.transcript = Transcript()
         self._journal = journal
         self._known_until: Epoch | None = None
-        """The epoch of the last turn, after which the transcript was complete; None: that is not known."""
+        """The epoch of the last turn, after which the transcript was complete; None: unknown."""
 
     def enter(self) -> Epoch | None:
-        """The epoch up to which everything is known. Without `leave` after it, nothing is known the next time."""
+        """The epoch up to which the transcript is complete. Unless `leave` follows, the next call returns None."""
         known, self._known_until = self._known_until, None
         return known
 
@@ -137,7 +137,7 @@ class SessionState:
     async def seize(self, known: Epoch | None) -> Epoch:
         """`known` is what `enter` returned. The transcript is up to date afterwards."""
         epoch = await self.lease.seize()
-        if known is None or epoch > known + 1:  # else nobody else had it: it would have grown by more
+        if known is None or epoch > known + 1:  # else nobody else had the session: each owner adds one
             await self.read_new_entries()
         return epoch
 
@@ -210,7 +210,7 @@ class Recorder:
         await complete(self.with_retries(lambda: self._write(redacted)))
 
     async def begin(self, *writes: Write) -> bool:
-        """Seize the session and record, in one commit. False: somebody has had it meanwhile, and nothing is written.
+        """Seize the session and record, in one commit. False: somebody else has had it meanwhile; nothing is written.
 
         Like `seize`, it does not wait out a store outage. Raises `StoreUnavailable`.
         """
@@ -224,11 +224,11 @@ class Recorder:
         return True
 
     def on_commit(self, settle: Callable[[Sequence[Write]], None]) -> None:
-        """Call this with the writes of each record, once they survive a crash, also if the record was cancelled."""
+        """Call this with the writes of each record once they are durable, even if the record was cancelled."""
         self._settle = settle
 
     def close(self) -> None:
-        """Write nothing more: the turn is resumed elsewhere, or later, from what is on the disk."""
+        """Write nothing more: the turn will be resumed from the disk, elsewhere or later."""
         self._is_closed = True
         self.hurry()
 
@@ -237,7 +237,7 @@ class Recorder:
         self._hurried.set()
 
     async def with_retries(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Work on the store; retried while it is unavailable. Raises `StoreUnavailable` when it stays so."""
+        """Retry work on the store while that is unavailable. Raises `StoreUnavailable` if it stays so."""
         wait_s = FIRST_WAIT_S
         deadline = self._clock.monotonic() + PATIENCE_S
         while True:
@@ -292,5 +292,5 @@ class Recorder:
 
     @property
     def partial_text(self) -> str:
-        """What people have seen of an answer that is not recorded."""
+        """What people have seen of an answer that is not recorded yet."""
         return "".join(self._shown)

@@ -1,7 +1,7 @@
-"""Who runs a session now. Here: a task of this process for each session that has something to do, so many at once.
+"""Decides who runs a session. Here: one task of this process for each session with work, up to a number at once.
 
-The contract is weak on purpose (a woken session is looked at, at least once and by one task): safety rests on the
-epoch in the journal alone.
+The contract is weak on purpose (a woken session is handled at least once, by one task at a time): safety rests only on
+the epoch in the journal.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ Activate = Callable[[SessionId], Awaitable[None]]
 
 class Placement(Protocol):
     async def serve(self, activate: Activate) -> None:
-        """Run what is woken, until cancelled."""
+        """Run woken sessions, until cancelled."""
         ...
 
     def wake(self, session: SessionId) -> None: ...
     async def drain(self, grace_s: float) -> bool:
-        """Begin nothing more, and wait for what does not wait for a person. False: something still runs."""
+        """Begin nothing more, and wait for all that do not wait for a person. False: some still run."""
         ...
 
 
 class _Slot:
-    """Held by a task while it works; free for others while it waits for a person."""
+    """Held by a task while it works, and free for others while the task waits for a person."""
 
     def __init__(self, slots: asyncio.Semaphore, has_changed: asyncio.Event) -> None:
         self._slots = slots
@@ -74,7 +74,7 @@ _slot: ContextVar[_Slot | None] = ContextVar("slot", default=None)
 
 @asynccontextmanager
 async def park() -> AsyncGenerator[None]:
-    """The turn that runs waits for a person, and leaves its slot to others."""
+    """The running turn waits for a person, and leaves its slot to others."""
     slot = _slot.get()
     if slot is None:
         yield
@@ -122,7 +122,7 @@ class LocalPlacement:
         return not self._running
 
     async def wait_until_idle(self, grace_s: float) -> None:
-        """Until nothing runs any more, for that long at most."""
+        """Wait until nothing runs, for at most `grace_s`."""
         if self._running:
             await asyncio.wait(self._running.values(), timeout=grace_s)
 

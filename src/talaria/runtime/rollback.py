@@ -1,4 +1,4 @@
-"""What turns changed in files, and how to get back: as `/rollback`, `/diff` and `/undo` tell it."""
+"""The texts of `/rollback`, `/diff` and `/undo`: what turns changed in files, and how to put that back."""
 
 import time
 from collections import Counter
@@ -31,7 +31,7 @@ def roll_back(kept: Checkpoints, number: int | None, *, everything: bool = False
 
 
 def describe_differences(kept: Checkpoints, number: int | None, redactor: Redactor) -> str:
-    """What `/diff` says: what has changed since a checkpoint, or since the latest. Blocks."""
+    """What `/diff` says: the changes since a checkpoint, or since the latest. Blocks."""
     if number is None:
         found = read_checkpoints(kept.list)
         if not found:
@@ -44,7 +44,7 @@ def describe_differences(kept: Checkpoints, number: int | None, redactor: Redact
 
 
 def describe_changes(changes: Sequence[FileChange]) -> Iterator[str]:
-    """As plain text. What git keeps for itself is only counted."""
+    """As plain text. Git's internal files are only counted."""
     for change in changes:
         if is_git_internal(change.path):
             continue
@@ -64,7 +64,7 @@ def is_git_internal(path: str | Path) -> bool:
 
 
 def describe_undone(kept: Checkpoints, turn: str) -> str:
-    """What `/undo` adds: what the turn did to files stays done. Blocks."""
+    """What `/undo` adds: it does not undo changes to files. Blocks."""
     try:
         made = kept.of_turn(turn)
     except (OSError, StoreUnavailable):
@@ -75,7 +75,7 @@ def describe_undone(kept: Checkpoints, turn: str) -> str:
 
 
 def _names(one: Checkpoint, *, short: bool = False) -> str:
-    """The first few files; folders and git's own only where there is nothing else."""
+    """The first few files; folders and git's internal files only if there is nothing else."""
     files = sorted(one.files, key=lambda kept: (kept.is_folder, is_git_internal(kept.path)))
     telling = [kept for kept in files if not kept.is_folder and not is_git_internal(kept.path)] or files
     names = ", ".join(replace_surrogates(kept.path.name if short else str(kept.path)) for kept in telling[:_NAMED])
@@ -94,7 +94,7 @@ def list_checkpoints(found: Sequence[Checkpoint]) -> Iterator[str]:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.at))
         yield f"{one.number:>4}  {when}  {_names(one)}{f'  ({one.why})' if one.why else ''}"
     if len(found) > LISTED:
-        yield f"[{len(found) - LISTED} older ones are there, too]"
+        yield f"[and {len(found) - LISTED} older ones]"
 
 
 def describe_restored(restored: RestoreReport, again: str, everything: str = "all") -> Iterator[str]:
@@ -126,9 +126,9 @@ _COUNTED = {"restored": "restored", "removed": "removed", "same": "as they were"
 
 
 def _describe_unrecorded(restored: RestoreReport) -> Iterator[str]:
-    """What cannot be restored, because it was never recorded."""
+    """What cannot be restored because it was never recorded."""
     if restored.unrecorded:
-        yield f"What commands changed here is not recorded: {restored.unrecorded}."
+        yield f"What commands changed here was not recorded: {restored.unrecorded}."
     by_reason: dict[str, Counter[str]] = {}
     for path, reason in restored.left_out.items():
         by_reason.setdefault(reason, Counter())[path.rpartition("/")[2]] += 1
@@ -152,13 +152,13 @@ def _describe_result(one: RestoreResult) -> str:
         case "same":
             return f"{path} is as it was"
         case "left":
-            return f"{path} left alone: it was changed by you or somebody else since"
+            return f"{path} left alone: you or somebody else changed it since"
         case "failed":
             return f"{path} NOT restored: {one.reason}{changed}"
 
 
 def parse_number(word: str) -> int | None:
-    """Of a checkpoint; None: nothing was said. Raises `BadInput`."""
+    """The number of a checkpoint; None: none was given. Raises `BadInput`."""
     number = word.removeprefix("#")
     if number and not (number.isascii() and number.isdecimal() and len(number) < 10):
         raise BadInput(f"{word[:40]!r} is not the number of a checkpoint; /rollback lists them.")

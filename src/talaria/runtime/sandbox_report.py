@@ -1,4 +1,4 @@
-"""`/sandbox`: how commands are confined here, what was allowed and blocked, and taking a yes back."""
+"""`/sandbox`: how commands are confined here, what was allowed and blocked, and how to revoke a permission."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ MOST_NAMED = 3
 """Of each kind; `/sandbox all` names every one."""
 MAX_WHAT_CHARS = 100
 LEAST_CACHE_BYTES = 1 << 20
-"""Smaller caches are not named: they are not used yet."""
+"""Smaller caches count as unused and are not named."""
 NO_BUBBLEWRAP = (
     "At this level there is no network, no service of this machine and no multiprocessing, and none can be allowed. "
     "With bubblewrap there is: install it (apt install bubblewrap, dnf install bubblewrap) and start again."
@@ -29,18 +29,21 @@ _OPEN: dict[Level, str] = {
     "container": "Commands reach what the container does: the project, and what terminal.docker gives it. Nothing more "
     "can be allowed while it runs.",
 }
-"""Where nothing is opened by a yes."""
+"""Levels at which nothing can be allowed."""
 
 
 async def describe_sandbox(
     state: SandboxState, grants: Grants, session: SessionId, now: float, person: str | None, *, is_whole: bool
 ) -> str:
-    """For a person, line by line. `person`: whose grants are shown; None: everybody's. `is_whole`: nothing is left out
-    because it is long."""
-    valid = [grant for grant in await _grants_of(grants, person) if _is_for(grant, state.project, session)]
+    """For people. `person`: whose grants are shown; None: everybody's. With `is_whole`, no list is shortened."""
+    valid = [
+        grant
+        for grant in await _grants_of(grants, person)
+        if (grant.session == session if grant.session is not None else grant.cwd in (str(state.project), EVERYWHERE))
+    ]
     shown, whole = ("\n".join(_lines(state, valid, now, most, whose=person)) for most in (MOST_NAMED, None))
     hints = ["/sandbox revoke ID takes a permission back."] if valid else []
-    hints += ["/sandbox all leaves nothing out."] if shown != whole and not is_whole else []
+    hints += ["/sandbox all shows everything."] if shown != whole and not is_whole else []
     return "\n".join(filter(None, (whole if is_whole else shown, " ".join(hints))))
 
 
@@ -56,7 +59,7 @@ async def revoke_grant(grants: Grants, begun: str, person: str | None) -> Grant:
 
 
 def describe_grant(grant: Grant) -> str:
-    """What it allows, as an infinitive in one line."""
+    """What it allows, as an infinitive on one line."""
     if grant.tool == SANDBOX:
         permission = read_grant(grant.what)
         return (permission.description if permission is not None else grant.what).replace("\n", "\\n")
@@ -70,7 +73,7 @@ def describe_grant(grant: Grant) -> str:
 
 
 def place_of(grant: Grant) -> str:
-    """Where it holds."""
+    """Where it applies."""
     if grant.session is not None:
         return "in this conversation"
     return "in every project" if grant.cwd == EVERYWHERE and grant.tool == SANDBOX else f"in {grant.cwd}"
@@ -78,10 +81,6 @@ def place_of(grant: Grant) -> str:
 
 async def _grants_of(grants: Grants, person: str | None) -> list[Grant]:
     return [grant for grant in await grants.list() if person in (None, grant.person)]
-
-
-def _is_for(grant: Grant, project: Path, session: SessionId) -> bool:
-    return grant.session == session if grant.session is not None else grant.cwd in (str(project), EVERYWHERE)
 
 
 def _lines(
@@ -106,7 +105,7 @@ def _lines(
     blocked = [*dict.fromkeys(state.blocked)]
     probably = [_with_home(one, state.home) for one in dict.fromkeys(state.probably_blocked)]
     if blocked:
-        yield f"Blocked lately: {_join_names(blocked[::-1], most)}"
+        yield f"Recently blocked: {_join_names(blocked[::-1], most)}"
     if probably:
         yield f"Probably blocked: {_join_names(probably[::-1], most)}"
 
@@ -125,7 +124,7 @@ def _describe_reach(state: SandboxState, most: int | None) -> Iterator[str]:
     if state.toolchains:
         yield f"Toolchains: {join_some(paths(state.toolchains))}"
     if state.level != "landlock":
-        yield f"Hosts that are not asked about: {join_some(state.hosts) if state.hosts else 'none'}"
+        yield f"Hosts allowed without asking: {join_some(state.hosts) if state.hosts else 'none'}"
     if state.ports:
         yield f"Ports of this machine: {join_some([*map(str, state.ports)])}"
     if state.sockets:

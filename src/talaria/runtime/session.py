@@ -31,7 +31,7 @@ from talaria.tools.executor import Executor
 
 
 def ignore(_: Event) -> None:
-    """The observer of those who do not watch."""
+    """For callers who do not watch the turn."""
 
 
 class LiveSession:
@@ -49,12 +49,12 @@ class LiveSession:
     ) -> None:
         """`row` is None for a conversation that has not begun: it is written with the first message.
 
-        `options` are those of turns that bring none of their own.
+        `options` are the defaults for turns that bring none.
         """
         self.id = services.session
         self.services = services
         self.running: RunningTurn | None = None
-        """The turn that runs: to steer or stop it."""
+        """The turn that runs now: steer or stop it here."""
         self.is_busy = False
         """In the middle of a turn, or of another change of the conversation."""
         self._options = options or TurnOptions()
@@ -71,7 +71,7 @@ class LiveSession:
 
     @property
     def is_in_use(self) -> bool:
-        """Busy, or holding the lease because mail for the next turn is there."""
+        """Busy, or holding the lease because mail waits for the next turn."""
         return self.is_busy or self._state.lease.is_held
 
     @property
@@ -85,18 +85,33 @@ class LiveSession:
         mail: TurnMail | None = None,
         options: TurnOptions | None = None,
     ) -> Report:
-        """Take a message as a turn and run it to its end. A turn that a crash left open is closed first.
+        """Answer a message in a turn. If a crash left a turn open, that is closed first.
 
-        Raises `SessionBusy` when another turn or another process has the session; the message is then not taken.
+        Raises `SessionBusy` if another turn or another process has the session; the message is then not taken.
         """
-        async with self._work() as known:
-            running = await self._begin(known, message, observer, mail, options or self._options)
+        async with self._work() as known_until:
+            turns, lease = self._factory, self._state.lease
+            options, news = options or self._options, list[str]()
+            running: RunningTurn | None = None
+            known = NEVER_HELD if await lease.create(turns.new_session) else known_until
+            if known is not None and not lease.is_held and self.services.hooks.is_empty:
+                # Nobody can have had the session since `known`: seize it in the turn's first commit.
+                recorder = turns.recorder(Epoch(known + 1), observer)
+                begun, writes = await turns.begin(message, recorder, options, mail, news)
+                if await begun.begin(recorder.begin(*writes)):
+                    running = begun
+            if running is None:
+                recorder = turns.recorder(await self._state.seize(known), observer)
+                if (open_turn := self._state.transcript.open_turn) is not None:
+                    await turns.give_up(open_turn, recorder)
+                running, writes = await turns.begin(message, recorder, options, mail, news)
+                await running.begin(recorder.record(*writes))
             return await self._run(running, running.answer, message.text)
 
     async def resume(
         self, observer: Observer = ignore, mail: TurnMail | None = None, options: TurnOptions | None = None
     ) -> Report | None:
-        """Finish the turn that a crash left open; None if there is none. `mail` is what that turn had taken."""
+        """Finish the turn that a crash left open; None if there is none. `mail` is what that turn answers."""
         if self._state.lease.row is None:
             return None
         async with self._change(observer) as recorder:
@@ -106,25 +121,6 @@ class LiveSession:
             running = self._factory.prepare(transcript.open_turn, recorder, options or self._options, mail)
             running.turn.budget.add_usage(transcript.usage, self.config.route.primary)
             return await self._run(running, running.resume, self._state.last_question)
-
-    async def _begin(
-        self, known: Epoch | None, message: User, observer: Observer, mail: TurnMail | None, options: TurnOptions
-    ) -> RunningTurn:
-        """A turn that is on the disk; seized in the same commit if nobody can have had the session since `known`."""
-        turns, lease, news = self._factory, self._state.lease, list[str]()
-        if await lease.create(turns.new_session):
-            known = NEVER_HELD
-        if known is not None and not lease.is_held and self.services.hooks.is_empty:
-            recorder = turns.recorder(Epoch(known + 1), observer)
-            running, writes = await turns.begin(message, recorder, options, mail, news)
-            if await running.begin(recorder.begin(*writes)):
-                return running
-        recorder = turns.recorder(await self._state.seize(known), observer)
-        if self._state.transcript.open_turn is not None:
-            await turns.give_up(self._state.transcript.open_turn, recorder)
-        running, writes = await turns.begin(message, recorder, options, mail, news)
-        await running.begin(recorder.record(*writes))
-        return running
 
     async def _run(
         self, running: RunningTurn, work: Callable[[Executor], Awaitable[Assistant]], question: str
@@ -145,9 +141,9 @@ class LiveSession:
         keep_last: int | None = None,
         options: TurnOptions | None = None,
     ) -> str:
-        """Make the conversation shorter for the model, as the person wishes.
+        """Make the conversation shorter for the model, as the person asked.
 
-        What was done, in a sentence; empty: there is nothing to leave out.
+        Returns what was done, in a sentence; empty if there was nothing to leave out.
         """
         if self._state.lease.row is None:
             return ""
@@ -159,14 +155,14 @@ class LiveSession:
             return await compact(turn, request, recorder)
 
     async def last_turn(self) -> TurnId | None:
-        """The last that was not undone."""
+        """The last turn that was not undone."""
         await self.catch_up()
         return self._state.transcript.last_turn
 
     async def undo(self, only: TurnId | None = None) -> str | None:
-        """Undo the last turn; the person's words in it, or None if there is no turn left.
+        """Undo the last turn. Returns the person's words in it, or None if there is no turn left.
 
-        `only` this one: None, and nothing happens, if another came after it.
+        With `only`, nothing happens, and None is returned, if that is not the last turn.
         """
         if self._state.lease.row is None:
             return None
@@ -181,11 +177,11 @@ class LiveSession:
             return question
 
     async def _undo(self, turn: TurnId, recorder: Recorder) -> None:
-        """Nothing may come between the record and the transcript without that turn."""
+        """Nothing may come between recording this and reading the transcript without the turn."""
         await recorder.record(Undone(turn))
         await self._state.reload()
         if self.services.keeper is not None:
-            await self.services.keeper.reset()  # what it has counted is not there any more
+            await self.services.keeper.reset()  # what it has counted is gone
 
     async def read_effort(self) -> Effort | None:
         """How hard the model thinks in this conversation; None: as the settings say."""
@@ -193,7 +189,7 @@ class LiveSession:
         return self._state.transcript.effort
 
     async def set_effort(self, effort: Effort | None) -> None:
-        """From the next turn on, also in another process. A conversation that has not begun begins with this."""
+        """From the next turn on, in other processes too. A conversation that has not begun, begins with this."""
         async with self._change() as recorder:
             await recorder.record(EffortChanged(effort))
 
@@ -206,32 +202,32 @@ class LiveSession:
         await self._state.read_new_entries()
 
     async def leave_for(self, successor: "LiveSession", *, carry_over: bool = False) -> None:
-        """Leave this conversation for another: what keeps the context ends here and begins there.
+        """Leave this conversation for another: the context keeper ends here and begins there.
 
-        `carry_over`: it is the same conversation that goes on.
+        With `carry_over`, that is the same conversation, which continues.
         """
         async with self._leave():
             history = tuple(self._state.transcript.history)
             await self.services.leave_for(successor.services, history, carry_over=carry_over)
 
     async def close(self, reason: LeaveReason = "end") -> None:
-        """The conversation is left; it can be opened again."""
+        """Leave the conversation; it can be opened again."""
         async with self._leave():
             await self.services.close(tuple(self._state.transcript.history), reason)
 
     def unload(self) -> None:
-        """Free what costs memory or a connection; the shell, processes and browser stay. Not used again afterwards."""
+        """Free memory and connections; the shell, processes and browser stay. The object is not used again."""
         self.check_idle()
         self._turns = None
         self._state.unload()
 
     def take_over(self, predecessor: "LiveSession") -> None:
-        """Replace it, with the lease that it has; it is unloaded."""
+        """Unload it, and replace it with its lease."""
         predecessor.unload()
         self._state.lease = predecessor._state.lease  # noqa: SLF001  (of its own kind)
 
     async def release_lease(self) -> None:
-        """Another process may run the conversation now."""
+        """Let another process run the conversation."""
         if not self.is_busy:
             await self._state.lease.release()
 
@@ -242,10 +238,10 @@ class LiveSession:
 
     @contextmanager
     def as_current(self, asker: Asker | None = None) -> Generator[None]:
-        """So that code which is called meanwhile knows for whom: for `asker`, or for whose turn it is."""
+        """Tells code that is called meanwhile for whom it runs: for `asker`, or else for the person of the turn."""
 
         def executor() -> Executor:
-            """Of calls that are part of the turn that runs."""
+            """For calls that are part of the running turn."""
             running = self.running
             if running is not None and asker is None:
                 return running.executor()
@@ -267,7 +263,7 @@ class LiveSession:
 
     @asynccontextmanager
     async def _work(self) -> AsyncGenerator[Epoch | None]:
-        """One at a time; the lease is released at the end. Yields the epoch up to which the transcript is known."""
+        """One at a time; releases the lease at the end. Yields the epoch up to which the transcript is known."""
         self.check_idle()
         self.is_busy = True
         known = self._state.enter()
@@ -286,14 +282,14 @@ class LiveSession:
 
     @asynccontextmanager
     async def _change(self, observer: Observer = ignore) -> AsyncGenerator[Recorder]:
-        """The session is seized, and its transcript up to date with what other processes wrote."""
+        """Seizes the session, and brings its transcript up to date with what other processes wrote."""
         async with self._work() as known:
             await self._state.lease.create(self._factory.new_session)
             yield self._factory.recorder(await self._state.seize(known), observer)
 
     @asynccontextmanager
     async def _leave(self) -> AsyncGenerator[None]:
-        """Not in the middle of a turn; the lease is released at the end."""
+        """Not in the middle of a turn; releases the lease at the end."""
         self.check_idle()
         try:
             with self.as_current():

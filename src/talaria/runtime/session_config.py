@@ -1,4 +1,4 @@
-"""What a live session and each of its turns are made from: settings, options, and the mail that a turn answers."""
+"""What live sessions and turns are made from: settings, options, and the mail that a turn answers."""
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -19,60 +19,60 @@ from talaria.tools.person import Person
 
 
 def spill_folder(home: Path, session: SessionId) -> Path:
-    """Where a session's long output is kept."""
+    """The folder for a session's long output."""
     return home / "spill" / safe_file_name(session)
 
 
 class SessionConfig(msgspec.Struct, frozen=True):
-    """A live session is used again for as long as this is the same."""
+    """A live session is reused for as long as this stays the same."""
 
     route: Route
     cwd: Path
     home: Path
     origin: TurnOrigin = "terminal"
     platform: str = "cli"
-    """Where the person is, as plugins know it."""
+    """Where the person is, by the name that plugins know."""
     conversation: str = ""
-    """The key under which a chat finds its conversation; empty: the session's id is that."""
+    """The key under which a chat finds its conversation; empty: the session's id."""
     person: str = "local"
-    """Who asks, and whose spending is counted together."""
+    """Who asks, and whose spending is added up."""
     instructions: str = ""
-    """Of the embedding program, in place of the person's SOUL.md."""
+    """From the embedding program, in place of the person's SOUL.md."""
     tools: tuple[str, ...] = ()
-    """The names of those that the model may use."""
+    """The names of the tools that the model may use."""
     spill_limits: SpillLimits = SpillLimits()
     settings: str = ""
     """A digest of all other settings that shape a conversation."""
 
 
 class TurnOptions(msgspec.Struct, frozen=True):
-    """What may differ from turn to turn of one live session."""
+    """What may differ between turns of one live session."""
 
     limits: Limits = Limits()
     max_attempts: int = 3
-    """At one endpoint, before another is asked."""
+    """At one endpoint, before another is tried."""
     effort: Effort | None = None
-    """Where the conversation has none of its own; None: as hard as the model does by itself."""
+    """If the conversation has none of its own; None: the model decides."""
     is_streaming: bool = True
 
 
 class CurrentSession(msgspec.Struct, frozen=True):
-    """For which conversation, and for whom, code runs."""
+    """The conversation and person for which code runs."""
 
     session: SessionId
     conversation: str
     platform: str
     person: str
     tools: Callable[[], Executor]
-    """As they are now."""
+    """Makes an executor with the tools as they are now."""
 
 
 current_session: ContextVar[CurrentSession | None] = ContextVar("current_session", default=None)
-"""Known to everything that a turn calls, in whatever thread."""
+"""Set for everything that a turn calls, in any thread."""
 
 
 class TurnResult(msgspec.Struct, frozen=True):
-    """What a reply can tell of its turn."""
+    """What a reply can say about its turn."""
 
     turn: TurnId
     outcome: TurnOutcome
@@ -81,16 +81,16 @@ class TurnResult(msgspec.Struct, frozen=True):
 
 
 class Asker(msgspec.Struct, frozen=True):
-    """For whom tools are called."""
+    """The person for whom tools are called."""
 
     id: str
     person: Person | None = None
-    """Who can be asked; None: nobody."""
+    """Answers questions; None: nobody can be asked."""
 
 
 class TurnMail(msgspec.Struct, frozen=True):
-    """The messages that a turn answers: taken in the commit that starts it, done in the one that ends it, together
-    with the replies."""
+    """The messages that a turn answers: taken in the commit that starts it, and done in the commit that ends it, which
+    also writes the replies."""
 
     ids: tuple[InboxId, ...]
     """Empty: nobody has written, but somebody gets an answer."""
@@ -98,9 +98,9 @@ class TurnMail(msgspec.Struct, frozen=True):
     on_end: Callable[[], None] = lambda: None
     """Called when the turn's last commit is done: the replies can be sent."""
     asker: Asker | None = None
-    """Who wrote; None: for whom the session was made."""
+    """Who wrote; None: the person of the session."""
     turn: TurnId | None = None
-    """The id under which the turn is to run, so that it is found again after a crash; None: any."""
+    """The turn's id, so that it is found again after a crash; None: any."""
 
     def first_writes(self, turn: TurnId) -> tuple[Write, ...]:
         return (InboxTaken(turn, self.ids),) if self.ids else ()

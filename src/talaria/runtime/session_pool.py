@@ -1,5 +1,5 @@
-"""The live sessions that are kept between messages, the least recently used first. Leaving the pool is soft: what a
-session owns beside its conversation stays, and who wants it next makes a new one. It does no I/O, so it is instant."""
+"""The live sessions that are kept between messages, least recently used first. Evicting one does no I/O: its shell,
+processes and browser stay, and the next message builds a new live session."""
 
 import logging
 from collections import OrderedDict
@@ -33,10 +33,10 @@ class SessionPool:
         self._idle_s = idle_s
         self._entries: OrderedDict[SessionId, _PoolEntry] = OrderedDict()
         self._has_warned = False
-        """That the cap does not hold."""
+        """The log says that the cap cannot be kept."""
 
     def set_bounds(self, *, cap: int, idle_s: float) -> None:
-        """From now on: a lower cap at once, another idle time at the next sweep."""
+        """A lower cap applies at once, another idle time at the next sweep."""
         self._cap = cap
         self._idle_s = idle_s
         self._keep_within_cap()
@@ -49,7 +49,7 @@ class SessionPool:
         return iter(tuple(self._entries))
 
     def get(self, session: SessionId, config: SessionConfig, build: Callable[[], LiveSession]) -> LiveSession:
-        """The one that is there if its config is the same, else a new one in its place."""
+        """The kept session if its config is the same, else a new one in its place."""
         kept = self._entries.get(session)
         if kept is not None and (kept.live.is_busy or kept.live.config == config):
             self._entries.move_to_end(session)
@@ -67,14 +67,14 @@ class SessionPool:
         return kept.live if kept else None
 
     def touch(self, session: SessionId) -> None:
-        """A turn of it has ended: it is the latest that was used, and others may have to go for it."""
+        """One of its turns has ended: it counts as used last, and others may be evicted for it."""
         if (kept := self._entries.get(session)) is not None:
             kept.used_at = self._clock.monotonic()
             self._entries.move_to_end(session)
             self._keep_within_cap()
 
     def evict(self, session: SessionId) -> bool:
-        """Softly. False: it stays, because it is in a turn or holds the conversation for the next one."""
+        """False: it stays, because it is in a turn or holds the lease for the next one."""
         kept = self._entries.get(session)
         if kept is None or kept.live.is_in_use:
             return False
@@ -92,7 +92,7 @@ class SessionPool:
         await kept.live.close(reason)
 
     def sweep(self) -> int:
-        """Release those that have been idle for too long; how many."""
+        """Evict sessions that have been idle for too long; how many."""
         oldest = self._clock.monotonic() - self._idle_s
         idle = [
             session for session, kept in self._entries.items() if kept.used_at is not None and kept.used_at < oldest
@@ -100,13 +100,15 @@ class SessionPool:
         return sum(self.evict(session) for session in idle)
 
     def _keep_within_cap(self) -> None:
-        """Only the oldest beyond the cap may go; no younger one goes in the place of one that is in a turn."""
+        """Evict only the oldest, as many as are over the cap; if one is in a turn, no newer one goes in its place."""
         beyond = max(0, len(self._entries) - self._cap)
         for session in tuple(islice(self._entries, beyond)):
             self.evict(session)
         left = len(self._entries) - self._cap
         if 0 < left == beyond and not self._has_warned:
-            log.warning("%d live sessions, %d over the cap: all that could go are mid-turn", len(self._entries), left)
+            log.warning(
+                "%d live sessions, %d over the cap: all that could be evicted are mid-turn", len(self._entries), left
+            )
             self._has_warned = True
         elif left <= 0:
             self._has_warned = False

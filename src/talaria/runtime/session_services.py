@@ -1,5 +1,5 @@
-"""What works for one live session beside its turns: context keeper, hooks, tools, and the session's own resources
-(a shell, background processes, a browser)."""
+"""What one live session uses besides its turns: context keeper, hooks, tools, and its own resources (a shell,
+background processes, a browser)."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -26,46 +26,34 @@ if TYPE_CHECKING:
 
 
 class SessionResources(Protocol):
-    """Shells, background processes and browsers, by session."""
+    """Shells, background processes and browsers, by session. What the methods here do is what happens without any."""
 
     @property
     def recorder(self) -> "ChangeRecorder | None":
-        """What makes changes of files undoable; None: nothing does."""
-        ...
-
-    def take_news(self, session: SessionId) -> Sequence[str]:
-        """What has happened there since the last call."""
-        ...
-
-    def has_shell(self, session: SessionId) -> bool: ...
-    async def close(self, session: SessionId) -> None:
-        """Nothing of it is left running."""
-        ...
-
-
-class NoResources:
-    recorder = None
+        """Records changes to files so that they can be undone; None: nothing does."""
+        return None
 
     def take_news(self, session: SessionId) -> Sequence[str]:  # noqa: ARG002
+        """What has happened in the background since the last call."""
         return ()
 
     def has_shell(self, session: SessionId) -> bool:  # noqa: ARG002
         return False
 
     async def close(self, session: SessionId) -> None:  # noqa: ARG002
-        return None
+        """Stop everything that the session has started."""
+        return
 
 
-SHELL_GONE = "[Your shell and its background processes of before are gone; files are not.]"
+class NoResources(SessionResources):
+    """The session's tools own nothing."""
+
+
+SHELL_GONE = "[Your earlier shell and its background processes are gone; files are not.]"
 SHELL_TOOLS = frozenset({"terminal", "process", "execute_code"})
 
 _encode_specs = msgspec.json.Encoder().encode
-_decode_specs = msgspec.json.Decoder(tuple[ToolSpec, ...]).decode
-
-
-@lru_cache(maxsize=16)
-def _specs(encoded: str) -> tuple[ToolSpec, ...]:
-    return _decode_specs(encoded)
+_decode_specs = lru_cache(maxsize=16)(msgspec.json.Decoder(tuple[ToolSpec, ...]).decode)
 
 
 class SessionServices:
@@ -82,11 +70,11 @@ class SessionServices:
         resources: SessionResources | None = None,
         redactor: Redactor | None = None,
     ) -> None:
-        """`person` is asked what the gate wants to know, unless a turn is somebody else's."""
+        """`person` answers the gate's questions, unless a turn is somebody else's."""
         self.session = session
         self.config = config
         self.toolbox = toolbox
-        """With the tools of hooks and context engine, once they were asked."""
+        """Includes the tools of hooks and context engine after `equip`."""
         self.keeper = keeper
         self.hooks = hooks or NoHooks()
         self.resources = resources or NoResources()
@@ -99,7 +87,7 @@ class SessionServices:
         self._equipment: Equipment | None = None
 
     async def equip(self) -> None:
-        """Ask hooks and context engine for their tools: once, until the conversation is left."""
+        """Ask hooks and context engine for their tools, once until the conversation is left."""
         if self._equipment is not None:
             return
         equipment = await self.hooks.equip(self.context())
@@ -109,7 +97,7 @@ class SessionServices:
         self._equipment = equipment
 
     def executor(self, transcript: Transcript, turn: str = "", asker: Asker | None = None) -> Executor:
-        """Of the tools as they are now. Without an `asker`, for whom the session was made."""
+        """For the tools as they are now. Without an `asker`, it runs for the person of the session."""
         config, asker = self.config, asker or Asker(self.config.person, self._person)
         scope = Scope(
             self.session,
@@ -126,7 +114,7 @@ class SessionServices:
         return Executor(self.toolbox, self._gate, scope, self.resources.recorder)
 
     def take_news(self, history: History) -> Sequence[str]:
-        """What the model should know that no message tells it yet."""
+        """What no message tells the model yet."""
         news = self.resources.take_news(self.session)
         if self._has_checked_shell:
             return news
@@ -141,12 +129,12 @@ class SessionServices:
         return self._equipment.prompt if self._equipment else ""
 
     def encode_specs(self) -> str:
-        """Of all tools, as the session's row keeps them."""
+        """The specs of all tools, as the session's row stores them."""
         return _encode_specs(self.toolbox.specs).decode()
 
     def specs(self, encoded: str) -> tuple[ToolSpec, ...]:
-        """As they were when the conversation began, byte for byte; then those of hooks and engine that are new."""
-        before = _specs(encoded)
+        """As they were when the conversation began, byte for byte; then new ones of hooks and engine."""
+        before = _decode_specs(encoded)
         if self.toolbox is self._own:
             return before
         known = {*(spec.name for spec in before), *self._own.names}
@@ -181,7 +169,7 @@ class SessionServices:
             await self.keeper.close(previous)
 
     async def _leave(self, previous: Sequence[Message], successor: SessionId | None, reason: LeaveReason) -> None:
-        """Hooks may still need the shell; if they fail, nothing is left running either."""
+        """Resources close last, because hooks may need the shell, and even if hooks fail."""
         self._equipment = None
         try:
             if previous:

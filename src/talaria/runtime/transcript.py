@@ -1,4 +1,4 @@
-"""What a session's journal amounts to: the messages the model reads and the state of the open turn, if one is."""
+"""What a session's journal amounts to: the messages that the model reads, and the state of the open turn, if any."""
 
 from collections.abc import Iterable, Sequence
 
@@ -25,8 +25,7 @@ from talaria.store.base import Journal
 
 
 class Transcript:
-    """Grows entry by entry, from the disk at first and then with each record. A turn that is taken back ends it: what
-    is left is told by a new view."""
+    """Grows entry by entry, first from the disk and then with each record. After an undo it is read anew."""
 
     def __init__(self, entries: Sequence[Recorded] = ()) -> None:
         self.history = History()
@@ -34,22 +33,22 @@ class Transcript:
         self.last_at = 0.0
         self.open_turn: TurnId | None = None
         self.last_turn: TurnId | None = None
-        """The last that was not taken back."""
+        """The last turn that was not undone."""
         self.last_outcome: TurnOutcome | None = None
         """How the last ended turn ended."""
         self.rounds = 0
         """Answers with calls in the open turn."""
         self.usage = NO_USAGE
-        """Of all answers in the open turn."""
+        """By all answers in the open turn."""
         self.effort: Effort | None = None
-        """Of this conversation; None: as the settings say."""
+        """In this conversation; None: as the settings say."""
         self.has_private_data = False
-        """Something was read outside the project. A summary may repeat it, so this ends only with the conversation."""
+        """Something outside the project was read. A summary may repeat it: this holds until the conversation ends."""
         self.named: tuple[str, ...] = ()
         """Files and folders outside the project that the person named."""
         self.compactions = CompactionHistory()
         self._overhead = 0
-        """Tokens of what is sent besides the messages, as far as the last compaction tells."""
+        """Tokens of what is sent besides the messages, as of the last compaction."""
         self.extend(without_undone(entries))
         self.last_seq = entries[-1].seq if entries else 0
 
@@ -95,11 +94,11 @@ class Transcript:
 
 
 MOST_RECALLED_ENTRIES = 400
-"""Of a conversation that somebody comes back to: some dozens of turns, or one with hundreds of calls."""
+"""Of a conversation that somebody returns to: some dozens of turns, or one with hundreds of calls."""
 
 
 async def read_latest_turns(journal: Journal, session: SessionId) -> list[Recorded]:
-    """The end of a journal, from the start of a turn if one starts there, without the turns that were taken back."""
+    """The end of a journal, from the start of a turn if one starts there, without undone turns."""
     entries = await journal.latest(session, MOST_RECALLED_ENTRIES)
     starts = [place for place, one in enumerate(entries) if isinstance(one.entry, TurnStarted)]
     is_cut = bool(entries) and entries[0].seq > 1
@@ -111,7 +110,7 @@ def contains_undo(entries: Iterable[Recorded]) -> bool:
 
 
 def without_undone(entries: Iterable[Recorded]) -> list[Recorded]:
-    """Without the turns that were taken back. What was chosen for the conversation meanwhile stays chosen."""
+    """Without undone turns. A setting that was chosen for the conversation during one stays chosen."""
     kept: list[Recorded] = []
     starts: dict[TurnId, int] = {}
     for recorded in entries:

@@ -1,5 +1,5 @@
-"""A turn of a live session, from its first commit to its last. However it ends, its end is on the disk, and the
-transcript is legal: the answer, or a result for every open call and last words in the assistant's place."""
+"""A turn of a live session, from its first commit to its last. However it ends, its end is on the disk and the
+transcript is legal: there is an answer, or a result for every open call and last words in the assistant's place."""
 
 import asyncio
 import logging
@@ -63,10 +63,10 @@ class Report(msgspec.Struct, frozen=True):
     text: str
     usage: Usage
     model: str
-    """`provider:model` that answered, or was asked last."""
+    """The `provider:model` that answered, or was asked last."""
     error: TalariaError | None = None
     cost_usd: float | None = None
-    """None: not known."""
+    """None: unknown."""
 
 
 def final_writes(
@@ -81,7 +81,7 @@ def final_writes(
 ) -> list[Write]:
     """How a turn without an answer ends, in one transaction: results in call order, last words, the turn's end. Pure.
 
-    `rows` are the turn's calls, `shown` is what people saw of an answer that did not come to its end.
+    `rows` are the turn's calls; `shown` is what people saw of an incomplete answer.
     """
     verdicts = interrupted.close(rows)
 
@@ -98,7 +98,7 @@ def final_writes(
 
 
 class PatientSpending(msgspec.Struct, frozen=True):
-    """A turn's access to the ledger: it waits while the store is unavailable, as the turn's recorder does."""
+    """A turn's access to the ledger. Like the turn's recorder, it waits while the store is unavailable."""
 
     spending: Spending
     recorder: Recorder
@@ -114,7 +114,7 @@ class PatientSpending(msgspec.Struct, frozen=True):
 
 
 class TurnFactory:
-    """What a conversation and each of its turns begin with."""
+    """Makes the row of a new conversation, and its turns."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class TurnFactory:
         self._clock = clock
 
     def new_session(self) -> NewSession:
-        """Reads files: not for the event loop."""
+        """Blocks: it reads files."""
         config, services = self._services.config, self._services
         row = NewSession(
             services.session,
@@ -187,7 +187,7 @@ class TurnFactory:
     async def begin(
         self, message: User, recorder: Recorder, options: TurnOptions, mail: TurnMail | None, news: list[str]
     ) -> tuple["RunningTurn", Sequence[Write]]:
-        """A turn, and what is written first for it. `news` grows by what the model has to be told."""
+        """A turn, and its first writes. `news` collects what the model has to be told."""
         transcript = self._state.transcript
         news += self._services.take_news(transcript.history)
         id = (mail.turn if mail else None) or new_turn_id()
@@ -196,7 +196,7 @@ class TurnFactory:
         added = await turn.hooks.before_turn(turn.context, message.text, history, recorder.notify)
         today = datetime.fromtimestamp(self._clock.now()).astimezone()
         last_at = datetime.fromtimestamp(transcript.last_at).astimezone()
-        # The date is told whenever it is news to the model; the system prompt itself never changes.
+        # The model is told the date whenever that is news; the system prompt itself never changes.
         date = (Context(f"[Today is {today:%A, %Y-%m-%d}.]"),) if today.date() != last_at.date() else ()
         parts = (*date, *message.parts, *map(Context, (*added, *news)))
         return running, (
@@ -214,7 +214,7 @@ class TurnFactory:
 
 
 class RunningTurn:
-    """One turn under one epoch, in a task of its own, so that it can be stopped without stopping whoever asked."""
+    """One turn under one epoch, in a task of its own, so that it can be stopped without stopping its caller."""
 
     def __init__(
         self,
@@ -246,9 +246,9 @@ class RunningTurn:
         return self._services.executor(self._transcript, self.turn.id, self._mail.asker if self._mail else None)
 
     def steer(self, text: str, mail: InboxId | None = None) -> bool:
-        """Put a note before the model at the next round; False: the model has said its last word.
+        """Show the model a note in its next round. False: there is none, the answer is complete.
 
-        `mail` is the message with that note: done when the model reads it, and still to be answered if it never does.
+        `mail` is the message with that note: it is done when the model reads it, and answered later if it never does.
         """
         turn = self.turn
         return turn.steer(text, () if mail is None else (InboxTaken(turn.id, (mail,)), InboxDone((mail,))))
@@ -259,7 +259,7 @@ class RunningTurn:
         return self._task is not None and self._task.cancel()
 
     def abandon(self) -> bool:
-        """Leave the turn as it is on the disk, to be resumed later. False if it has ended."""
+        """Stop, but leave the turn open on the disk, to be resumed later. False if it has ended."""
         self._recorder.close()
         return self._task is not None and self._task.cancel()
 
@@ -315,7 +315,7 @@ class RunningTurn:
         return await self.answer(executor)
 
     async def after(self, question: str, report: Report) -> None:
-        """Tell hooks that the turn has ended. A cancellation meanwhile only stops waiting for them."""
+        """Tell hooks that the turn has ended. A cancellation only stops waiting for them."""
         turn = self.turn
         with suppress(asyncio.CancelledError):
             await turn.report_answers()
@@ -326,7 +326,16 @@ class RunningTurn:
     async def _run(self, work: Callable[[Executor], Awaitable[Assistant]], executor: Executor) -> Report:
         turn = self.turn
         try:
-            answer = await self._revise(await work(executor))
+            answer = await work(executor)
+            text = answer.text
+            with suppress(asyncio.CancelledError):  # it is complete: a person who stops now will not wait for hooks
+                text = await turn.hooks.revise(turn.context, answer.text)
+            if text != answer.text:
+                text = turn.redactor.text(text)
+                self._recorder.emit(AnswerRestarted("A plugin changed the answer."))
+                self._recorder.emit(TextDelta(text))
+                others = tuple(part for part in answer.parts if not isinstance(part, Text))
+                answer = msgspec.structs.replace(answer, parts=(*others, Text(text)))
             await self._commit(
                 [MessageAdded(answer), TurnEnded(turn.id, "completed", turn.budget.usage)],
                 TurnResult(turn.id, "completed", answer.text),
@@ -335,7 +344,7 @@ class RunningTurn:
         except asyncio.CancelledError:
             return await self._close_interrupted()
         except (Fenced, StoreUnavailable) as fault:
-            return self._report("failed", "", fault)  # not ours to close, or no way to: it stays open on the disk
+            return self._report("failed", "", fault)  # not ours to close, or impossible: it stays open on the disk
         except TalariaError as fault:
             return await self._close("failed", fault)
         except Exception as fault:
@@ -353,23 +362,10 @@ class RunningTurn:
             if self._mail is not None:  # a cancelled commit is done, too
                 self._mail.on_end()
 
-    async def _revise(self, answer: Assistant) -> Assistant:
-        """As hooks want it to read; shown again, if that is not what was shown."""
-        text = answer.text
-        with suppress(asyncio.CancelledError):  # it is complete: who stops now does not want to wait for hooks
-            text = await self.turn.hooks.revise(self.turn.context, answer.text)
-        if text == answer.text:
-            return answer
-        text = self.turn.redactor.text(text)
-        self._recorder.emit(AnswerRestarted("A plugin changed the answer."))
-        self._recorder.emit(TextDelta(text))
-        others = tuple(part for part in answer.parts if not isinstance(part, Text))
-        return msgspec.structs.replace(answer, parts=(*others, Text(text)))
-
     async def _close_interrupted(self) -> Report:
         if self._transcript.open_turn is not None:
             return await self._close("interrupted", None)
-        last = self._transcript.history.last  # it came while the turn's end was being committed
+        last = self._transcript.history.last  # the turn was interrupted during its last commit
         text = last.text if isinstance(last, Assistant) else ""
         return self._report(self._transcript.last_outcome or "completed", text, self._fault)
 
@@ -393,7 +389,7 @@ class RunningTurn:
         await self._commit(writes, TurnResult(turn.id, outcome, shown, error))
         arguments = {row.call.id: row.call.arguments for row in rows if row.state == "intent"}
         for result in (write.result for write in writes if isinstance(write, CallEnded)):
-            if result.call_id in arguments:  # people have not heard of it yet
+            if result.call_id in arguments:  # people have not been shown this call yet
                 self._recorder.emit(ToolBegan(result.call_id, result.name, arguments[result.call_id]))
             self._recorder.emit(ToolEnded(result, 0.0))
 

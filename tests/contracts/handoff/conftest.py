@@ -10,8 +10,7 @@ from tests.scenarios.gateway.conftest import house, run_folder
 from talaria.app.build import Application, open_application
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
-from talaria.gateway.handoff_receiver import EVERY_S
-from talaria.runtime.handoff import hand_off
+from talaria.gateway.handoffs import EVERY_S, hand_off
 from talaria.store.chat_ports import HandoffState
 from talaria.testing import Reply
 from talaria.testing.harness import OWNER, Harness

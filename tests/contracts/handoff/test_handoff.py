@@ -14,10 +14,10 @@ from talaria.core.entries import MessageAdded, TurnStarted
 from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId
 from talaria.core.messages import User
+from talaria.gateway.handoffs import GIVEN_UP, NOBODY, HandoffFailed, hand_off
 from talaria.gateway.service import Gateway
 from talaria.runtime.builtin_commands import BUILTIN
 from talaria.runtime.commands import Commands
-from talaria.runtime.handoff import GIVEN_UP, NOBODY, HandoffFailed, hand_off
 from talaria.store.base import NewSession, Store
 from talaria.store.chat_ports import HandoffState
 from talaria.store.memory import MemoryStore
@@ -140,7 +140,7 @@ async def test_one_that_is_on_its_way_is_not_sent_again() -> None:
     async with MemoryStore(clock) as store:
         await a_session(store)
         await store.handoffs.request(S1, "discord")
-        with pytest.raises(HandoffFailed, match="being handed over already"):
+        with pytest.raises(HandoffFailed, match="already being handed over"):
             await hand_off(store, clock, S1, "telegram")
         assert await store.handoffs.state(S1) == HandoffState("pending", "discord", None)
 

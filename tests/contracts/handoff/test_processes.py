@@ -82,7 +82,7 @@ async def test_over_to_a_thread_and_back_to_the_terminal(station: Station, sit_d
     await person.types("the cat is white", "Noted.")
     await gateway
     station.model.say("We spoke of the cat.")
-    assert "Waiting for the gateway" in await person.types("/handoff telegram", "The conversation goes on in telegram.")
+    assert "Waiting for the gateway" in await person.types("/handoff telegram", "continues in telegram.")
     await person.sees(f"talaria -r {session}")
     assert await person.leaves() == 0
     assert await state(station, session) == HandoffState("completed", "telegram", None)

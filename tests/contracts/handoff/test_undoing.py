@@ -15,9 +15,8 @@ from talaria.cli.gateway import log as gateway_log
 from talaria.core.entries import MessageAdded
 from talaria.core.ids import SessionId
 from talaria.core.redaction import Redactor
-from talaria.gateway.handoff_receiver import EVERY_S
+from talaria.gateway.handoffs import EVERY_S, TOO_SLOW, HandoffFailed
 from talaria.platforms.base import Address, ChatInfo, Platform, Sender
-from talaria.runtime.handoff import TOO_SLOW, HandoffFailed
 from talaria.runtime.transcript import without_undone
 from talaria.store.chat_ports import HandoffState
 from talaria.testing.harness import OWNER

@@ -141,7 +141,7 @@ async def test_the_next_message_begins_a_new_conversation_and_says_how_to_go_bac
         assert said[1:] == [said[1], "Two."]
         assert "\n" not in said[1]
         assert said[1].startswith("(A new conversation begins")
-        assert said[1].endswith(f"Back: /resume {old})")
+        assert said[1].endswith(f"Go back: /resume {old})")
         assert len(user_texts(house.model)) == 1
         new = await house.session_of(KEY)
         assert new != old

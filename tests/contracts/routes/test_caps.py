@@ -146,7 +146,7 @@ async def test_the_next_day_is_free_again_but_the_conversation_is_not(
     async with harness(**settings(primary, day={"tokens": 4_500}, session={"tokens": 9_000})) as here:
         primary.say(said(4_000), said(4_000))
         assert (await here.ask()).text == "fine"
-        assert "this day has used" in str((await here.ask()).error)
+        assert "all work today has used" in str((await here.ask()).error)
         here.clock.advance(24 * 3600)
         assert (await here.ask()).text == "fine"
         here.clock.advance(24 * 3600)

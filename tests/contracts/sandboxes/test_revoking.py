@@ -111,7 +111,7 @@ async def test_everyone_sees_and_takes_back_their_own(desktop: Desktop, store: S
     assert "by telegram:2" in everything
     assert (f"everything in {beside}" in first, "pypi.org" in first) == (True, False)
     assert (f"everything in {beside}" in second, "pypi.org and files.pythonhosted.org" in second) == (False, True)
-    assert "Blocked lately: example.net:80" in everything
+    assert "Recently blocked: example.net:80" in everything
     assert f"Probably blocked: {desktop.folder}/person/x" in everything
     theirs = next(grant for grant in await store.grants.list() if grant.person == "telegram:1")
     with pytest.raises(BadInput, match="No permission of yours"):

@@ -39,7 +39,9 @@ class Closed(OpenGate):
 
 
 class Objecting(NoHooks):
-    is_empty = False
+    @property
+    def is_empty(self) -> bool:
+        return False
 
     async def before_call(self, context: SessionContext, call: ToolCall) -> Objection | None:
         return Block("Not on a Sunday. Wait.")

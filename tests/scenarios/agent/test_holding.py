@@ -157,7 +157,9 @@ async def test_those_who_hear_of_turns_are_called_while_the_conversation_is_held
     held: list[bool] = []
 
     class Looking(NoHooks):
-        is_empty = False
+        @property
+        def is_empty(self) -> bool:
+            return False
 
         async def look(self) -> None:
             rival = await scene.store.owners.join("test")

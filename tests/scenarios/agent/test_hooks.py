@@ -30,9 +30,13 @@ DONE = Assistant((Text("done"),))
 class Slow(NoHooks):
     """Stops where it is told to until it is let go, and takes a look at the store meanwhile."""
 
-    is_empty = False
+    @property
+    def is_empty(self) -> bool:
+        return False
 
-    wants_results = True
+    @property
+    def wants_results(self) -> bool:
+        return True
 
     def __init__(self, scene: "Scene", where: str) -> None:
         self._scene = scene
@@ -125,7 +129,9 @@ async def test_the_report_comes_to_one_who_does_not_wait_for_those_that_hear_of_
 
 
 class Changing(NoHooks):
-    is_empty = False
+    @property
+    def is_empty(self) -> bool:
+        return False
 
     async def before_call(self, context: SessionContext, call: ToolCall) -> Objection | None:
         return Change('{"amount": 7}')

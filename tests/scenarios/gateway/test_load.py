@@ -12,7 +12,8 @@ from talaria.app.build import Application, open_application
 from talaria.app.settings import Settings
 from talaria.config.schema import Config, ModelConfig
 from talaria.gateway.gateway_settings import GatewaySettings
-from talaria.gateway.service import Gateway, PlatformSpec
+from talaria.gateway.gateway_state import PlatformSpec
+from talaria.gateway.service import Gateway
 from talaria.platforms.base import (
     Address,
     Arrival,

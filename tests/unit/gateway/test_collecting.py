@@ -2,13 +2,13 @@
 
 import gc
 
-from talaria.gateway.retention import THRESHOLDS, infrequent_collection
+from talaria.gateway.service import GC_THRESHOLDS, infrequent_collection
 
 
 def test_the_collector_is_as_it_was_afterwards() -> None:
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     with infrequent_collection():
-        assert gc.get_threshold() == THRESHOLDS
+        assert gc.get_threshold() == GC_THRESHOLDS
         assert gc.get_freeze_count() > frozen
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() <= frozen

@@ -91,7 +91,7 @@ async def test_where_no_files_can_be_sent_what_is_too_long_is_refused_with_a_sen
     assert await ann.store.outbox.find("question:q1:file") is None
     row = await ann.store.outbox.find("question:q1:0")
     assert row is not None
-    assert "could not be shown here as a whole (terminal); it was not done." in row.body
+    assert "could not be shown here in full (terminal); it was not done." in row.body
 
 
 async def test_a_file_that_nobody_waits_for_any_more_is_taken_back(ann: Ann) -> None:

@@ -30,7 +30,7 @@ def put(file: Path, at: float) -> Path:
 
 
 async def cleared(home: Path, workspace: Path) -> int:
-    return await delete_old_files(home, workspace, 30, NOW, ["telegram", "slack"])
+    return delete_old_files(home, workspace, 30, NOW, ["telegram", "slack"])
 
 
 async def test_old_attachments_of_people_go(home: Path, workspace: Path) -> None:

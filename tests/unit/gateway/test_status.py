@@ -49,7 +49,7 @@ def test_all_is_well() -> None:
         ({"platforms": ()}, "No platform is set up any more."),
         ({"store_trouble": "The disk is full."}, "The disk is full."),
         ({"is_stopping": True}, "The gateway is being stopped."),
-        ({"written_at": 99.0 - SILENT_S}, "The gateway has not moved for 16 s."),
+        ({"written_at": 99.0 - SILENT_S}, "The gateway has not responded for 16 s."),
     ],
 )
 def test_what_is_not_well_is_told(changes: dict[str, object], complaint: str) -> None:

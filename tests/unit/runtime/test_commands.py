@@ -306,4 +306,7 @@ async def test_retry_asks_only_what_has_words(words: str | None, outcome: Outcom
         async def undo(self) -> str | None:
             return words
 
-    assert await run_command(Commands(BUILTIN).parse("/retry", "platform"), cast("Chat", LastTurn())) == outcome
+    class ChatInUse:
+        live = LastTurn()
+
+    assert await run_command(Commands(BUILTIN).parse("/retry", "platform"), cast("Chat", ChatInUse())) == outcome
