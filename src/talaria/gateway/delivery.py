@@ -283,10 +283,12 @@ class ChatSender:
         body = OutgoingBody(draft.text, draft.reply_to, is_draft=True)
         row: OutboxRow | None = None
         try:
-            if self._shown is not None and self._shown.key == draft.key:
-                if self._shown.text != draft.text:
-                    await platform.edit(self._shown.sent, body.outbound(self._where, draft.key))
-                    self._shown = msgspec.structs.replace(self._shown, text=draft.text)
+            shown = self._shown
+            if shown is not None and shown.key == draft.key:
+                if shown.text != draft.text:
+                    await platform.edit(shown.sent, body.outbound(self._where, draft.key))
+                    if self._shown is shown:  # else the answer was sent meanwhile
+                        self._shown = msgspec.structs.replace(shown, text=draft.text)
                 return
             first = Outgoing(str(self._where), encode_body(body), draft.key, draft.expires_at)
             row = await self._outbox.begin(draft.session, first)

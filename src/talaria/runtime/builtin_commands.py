@@ -84,8 +84,10 @@ async def _undo(chat: "Chat", _: str) -> Outcome:
     asked = await chat.live.undo()
     if asked is None or turn is None:
         return Say("There is nothing to undo.")
-    checkpoints = _checkpoints(chat)
-    files = await in_thread(lambda: describe_undone(checkpoints, turn))
+    recorder = chat.live.services.resources.recorder
+    if recorder is None:
+        return Say(f"Undone: {_short(asked)}")
+    files = await in_thread(lambda: describe_undone(recorder.checkpoints(chat.session), turn))
     return Say("\n".join(filter(None, (f"Undone: {_short(asked)}", files))))
 
 

@@ -123,7 +123,7 @@ async def test_a_handoff_that_fails_says_why_and_the_conversation_stays(station:
     await person.types("the cat is white", "Noted.")
     for given, answer in [
         ("/handoff", "needs a platform"),
-        ("/handoff pigeon", "'pigeon' is not among the platforms"),
+        ("/handoff pigeon", "'pigeon' is not set up here"),
         ("/handoff telegram", "telegram has no home channel"),
     ]:
         await person.sees(PROMPT)

@@ -75,7 +75,10 @@ async def _check_route(app: Application) -> list[Finding]:
             found.append(Finding("fallback", "warn", str(failure), _remedy(failure)))
         else:
             found.append(Finding("fallback", "ok", f"{endpoint.label} answers at {endpoint.base_url}"))
+    reported = {problem.sentence for problem in app.settings.problems}
     for sentence in app.left_out:
+        if sentence in reported:  # as a finding about the settings
+            continue
         found.append(Finding("left out", "warn", sentence, "add what is missing, or remove it from config.yaml"))
     date = None
     if primary.provider != DEMO and error is None:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from talaria.testing.servers.scripted_replies import Faults
 
 _HEAD_LIMIT_BYTES = 2**20
+_HELD_POLL_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,8 @@ async def send(response: HttpResponse, reader: asyncio.StreamReader, writer: asy
         _prepare_cut(writer, faults)
         return False
     await asyncio.sleep(faults.first_byte_delay_s)
+    while faults.held_by is not None and not faults.held_by.is_set():  # noqa: ASYNC110  (tests set it from any thread)
+        await asyncio.sleep(_HELD_POLL_S)
     await _write(writer, response.head)
     parts = response.parts
     if faults.drip:

@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from threading import Event
 from typing import Literal, TypeAlias, cast
 
 JsonObject: TypeAlias = Mapping[str, object]
@@ -51,6 +52,8 @@ class Faults:
     hang_up: bool = False
     """Read the request and close the connection without a word."""
     first_byte_delay_s: float = 0
+    held_by: Event | None = None
+    """Send nothing before this is set: until then the model thinks."""
     chunk_delay_s: float = 0
     drip: bool = False
     """Send every byte of the body as a chunk of its own."""

@@ -286,13 +286,15 @@ class CommandLoop:
     def _collect(self) -> None:
         """Report the commands whose minder has ended, once their output has ended, too."""
         minders = {running.minder: running for running in self._commands.values() if running.code is None}
-        for pid, code in reap().items():
+        ended = reap()
+        while ended:
+            pid, code = ended.popitem()
             running = minders.pop(pid, None)
             if running is not None:
                 running.code = code
                 running.ended_at = time.monotonic()
                 if code < 0:  # the command ended its own minder: what it left behind is ours now
-                    sweep(spared=minders)
+                    ended.update(sweep(spared=minders))
         for running in tuple(self._commands.values()):
             is_late = time.monotonic() - running.ended_at > LEFTOVER_S and len(self._outgoing) < FULL_BYTES
             if running.code is None or not (running.output is None or is_late):

@@ -83,22 +83,26 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def sweep(spared: Collection[int] = ()) -> None:
-    """End all our descendants except those `spared` and theirs. They are stopped first, so that none can fork away."""
+def sweep(spared: Collection[int] = ()) -> dict[int, int]:
+    """End all our descendants except those `spared` and theirs. They are stopped first, so that none can fork away.
+
+    Returns the exit codes of children that ended meanwhile: those `spared` may be among them."""
+    ended: dict[int, int] = {}
     if not os.path.isdir("/proc/self"):
-        return
+        return ended
     deadline = time.monotonic() + LONGEST_S
     while time.monotonic() < deadline:
         kept = {below for pid in spared for below in (pid, *descendants(pid))}
         left = [pid for pid in descendants(os.getpid()) if pid not in kept]
         if not left:
-            return
+            break
         for sign in (signal.SIGSTOP, signal.SIGKILL):
             for pid in left:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, sign)
-        reap()
+        ended.update(reap())
         time.sleep(PAUSE_S)
+    return ended
 
 
 def reap(*awaited: int) -> dict[int, int]:

@@ -11,14 +11,17 @@ import os
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import TypeAlias  # Python 3.8, which some containers have, has no such name
 
 ALLOW = 0
 NOTIFY = -1
 """The process that listens to the filter decides (`metadata.py`), or notes the call (`connection_notes.py`)."""
-Condition = tuple[int, int, int]
+Condition: "TypeAlias" = "tuple[int, int, int]"
 """An argument (from 0), a mask, and the value that it must have under the mask. Only its lower half is compared."""
-Rule = tuple[str, int, Sequence[Condition]]
+Rule: "TypeAlias" = "tuple[str, int, Sequence[Condition]]"
 """A call; its error, `ALLOW` or `NOTIFY`; the conditions, which must all hold. The first rule that fits decides."""
 
 _REFUSED = {
