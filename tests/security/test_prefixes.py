@@ -267,6 +267,23 @@ def test_a_yes_from_before_runs_no_hook_which_could_run_what_commands_have_chang
     assert not any(find_risk(command.split(), str(project), project) for command in commands)
 
 
+@pytest.mark.parametrize("named", ["~/hooks", ".githooks"])
+def test_a_yes_from_before_runs_no_hook_that_the_persons_own_settings_name(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    """Such as one that runs whatever `.pre-commit-config.yaml` says."""
+    home = tmp_path / "home"
+    hooks = home / "hooks" if named.startswith("~") else project / named
+    hooks.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    (home / ".gitconfig").parent.mkdir(exist_ok=True)
+    (home / ".gitconfig").write_text(f"[core]\n\thooksPath = {named}\n")
+    assert find_risk(["git", "push"], str(project), project) == ""
+    (hooks / "pre-push").write_text("#!/bin/sh\npre-commit run\n")
+    (hooks / "pre-push").chmod(0o755)
+    assert "would run the hook" in find_risk(["git", "push"], str(project), project)
+
+
 @pytest.mark.parametrize(
     ("address", "is_here"),
     [

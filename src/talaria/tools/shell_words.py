@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from talaria.core.trees import Root, read_file
 from talaria.tools import git_config
+from talaria.tools.git_program import read_person_settings
 from talaria.tools.protected import Protected
 from talaria.tools.repositories import HOOKS, RepositoryScan, find_enclosing_repository, is_repository
 
@@ -213,7 +214,7 @@ def runs_anything(word: str) -> bool:
 
 def find_risk(words: Sequence[str], place: str, project: Path) -> str:
     """Why an earlier yes does not cover a command that begins with the same words: the rest of a sentence. Empty: it
-    does. Looks at the disk, and runs nothing."""
+    does. Looks at the disk, and runs nothing of the project."""
     try:
         here = Path(place).resolve()
         if not here.is_relative_to(project):
@@ -240,7 +241,8 @@ def _find_risk_of_git(subcommand: str, here: Path, project: Path) -> str:
         found = RepositoryScan(opened)
         found.add(f"{top}/.git")
     wanted = _HOOKS_OF.get(subcommand, frozenset(HOOKS))
-    for place in map(Path, found.policy):
+    of_person = read_person_settings(top).get("core.hookspath", ())[-1:]  # hooks of theirs, which may run the project's
+    for place in (*map(Path, found.policy), *(top / Path(named).expanduser() for named in of_person)):
         for hook in [place / name for name in sorted(wanted)] if place.is_dir() else [place]:
             if hook.name in wanted and hook.is_file() and os.access(hook, os.X_OK):
                 return f"git would run the hook {hook}, and with it what commands may have changed in the project"
