@@ -52,4 +52,4 @@ def command(
         return run_screen(ctx.find_root().obj, options)
     from talaria.cli.plain import run_without_screen  # noqa: PLC0415  (not needed with a screen)
 
-    return run_without_screen(ctx, options, query, images)
+    return run_without_screen(ctx.find_root().obj, options, query, images)

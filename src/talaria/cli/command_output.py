@@ -5,7 +5,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-import click
 import msgspec
 
 from talaria.cli import exits
@@ -45,14 +44,21 @@ def json_option(work: Callable[P, T]) -> Callable[P, T]:
                 print_failure(error)
             raise
 
+    import click  # noqa: PLC0415  (a question in `-q` does without it)
+
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(run)
 
 
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+def yes_option(work: Callable[P, T]) -> Callable[P, T]:
+    import click  # noqa: PLC0415
+
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(work)
 
 
 def confirm(question: str, what: str, *, as_json: bool = False) -> bool:
     """Raises `BadInput` if nobody can be asked; `what` completes "Nobody can be asked whether"."""
     if as_json or sys.stdin is None or not sys.stdin.isatty():
         raise BadInput(f"Nobody can be asked whether {what}: add --yes.")
+    import click  # noqa: PLC0415
+
     return click.confirm(visible(question), err=True)

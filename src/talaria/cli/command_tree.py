@@ -6,16 +6,14 @@ Every error becomes one sentence on stderr and an exit code; nobody sees a trace
 import importlib
 import logging
 import shlex
-import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
-from io import TextIOWrapper
 
 import click
 
 from talaria import __version__
 from talaria.cli import command_name
 from talaria.cli.exits import BAD_INPUT, BUG, DONE, INTERRUPTED, code_for
-from talaria.cli.notices import complain, discard_output
+from talaria.cli.notices import complain, discard_output, replace_unencodable
 from talaria.core.errors import BadConfig, BadInput, TalariaError
 
 log = logging.getLogger(__name__)
@@ -153,9 +151,7 @@ def talaria(ctx: click.Context, profile: str | None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Returns the exit code."""
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a character that the terminal cannot encode must not end a turn
-            stream.reconfigure(errors="replace")
+    replace_unencodable()
     try:  # without click's `main`, which would swallow a broken pipe
         with talaria.make_context(command_name.name(), add_default_command(arguments, _COMMANDS)) as ctx:
             result = talaria.invoke(ctx)

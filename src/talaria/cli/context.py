@@ -6,11 +6,8 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeVar
-
-import click
+from typing import TYPE_CHECKING, TypeVar
 
 from talaria.app.build import open_store
 from talaria.app.settings import Settings, read_settings, read_settings_leniently
@@ -23,10 +20,13 @@ from talaria.store.sqlite.store import SqliteStore
 from talaria.tools.sandbox.base import Sandbox
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 
+if TYPE_CHECKING:
+    import click
+
 T = TypeVar("T")
 
 
-def home(ctx: click.Context) -> Path:
+def home(ctx: "click.Context") -> Path:
     return _enter_home(ctx.find_root().obj)
 
 
@@ -40,6 +40,8 @@ def _enter_home(profile: str | None) -> Path:
 def home_of(profile: str | None) -> Path:
     found = paths.home(profile)
     if profile is not None and found != paths.home() and not found.is_dir():
+        from difflib import get_close_matches  # noqa: PLC0415  (only needed after a mistake)
+
         near = get_close_matches(profile, profiles(), 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise BadInput(f"There is no profile {profile!r}; {hint}`talaria profiles create {profile}` creates it.")
@@ -53,7 +55,7 @@ def profiles() -> Sequence[str]:
         return ()
 
 
-def settings(ctx: click.Context) -> Settings:
+def settings(ctx: "click.Context") -> Settings:
     return settings_of(ctx.find_root().obj)
 
 
@@ -70,7 +72,7 @@ def settings_of(profile: str | None) -> Settings:
     return found
 
 
-def lenient_settings(ctx: click.Context) -> Settings:
+def lenient_settings(ctx: "click.Context") -> Settings:
     """For commands that repair settings: each mistake is reported once, and everything else applies."""
     found = read_settings_leniently(home(ctx))
     _redact_log(found.redactor)

@@ -21,14 +21,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ours = os.path.abspath(f"{__file__}/../../..")  # noqa: PTH100
     if sys.path and sys.path[0] in ("", here) and here != ours:
         del sys.path[0]  # `python -m` searches the working directory first, where a project may have modules like ours
-    gc.set_threshold(50_000, 20, 20)  # while modules load there is nothing to collect
+    gc.set_threshold(500_000, 20, 20)  # while modules load there is nothing to collect
     try:
-        if all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
-            from talaria.cli.options import read_plain_start  # noqa: PLC0415  (only a terminal can have a screen)
+        from talaria.cli.options import read_plain_start  # noqa: PLC0415
 
-            start = read_plain_start(given)
-            if start is not None and start.options.has_screen:
-                return start.run()
+        start = read_plain_start(given)
+        if start is not None and (start.options.has_screen or start.options.is_one_shot):
+            return start.run()
         from talaria.cli.command_tree import run  # noqa: PLC0415  (loads click)
 
         return run(given)

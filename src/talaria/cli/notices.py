@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from io import TextIOWrapper
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -28,6 +29,13 @@ def say(text: str) -> None:
 
 def complain(sentence: str) -> None:
     say(f"talaria: {sentence}")
+
+
+def replace_unencodable() -> None:
+    """A character that the terminal cannot encode must not end a turn."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def discard_output() -> None:

@@ -1,4 +1,5 @@
-"""The options of a chat. Simple command lines are read without click, so that the prompt appears sooner."""
+"""The options of a chat. Simple command lines are read without click, so that the prompt, or the answer to a
+question in `-q`, appears sooner."""
 
 import os
 import sys
@@ -33,20 +34,33 @@ class CliOptions(NamedTuple):
         )
 
 
-_SHORT = {"-c": "--continue", "-m": "--model", "-r": "--resume", "-p": "--profile"}
+_SHORT = {
+    "-c": "--continue",
+    "-m": "--model",
+    "-r": "--resume",
+    "-p": "--profile",
+    **dict.fromkeys(("-q", "-z", "--print"), "--query"),
+}
 _FLAGS = ("--continue", "--yolo")
-_VALUES = ("--model", "--resume", "--profile")
+_VALUES = ("--model", "--resume", "--profile", "--query")
 
 
 class PlainStart(NamedTuple):
     profile: str | None
     options: CliOptions
+    query: str | None = None
 
     def run(self) -> int:
-        from talaria.cli.screen.startup import run_screen  # noqa: PLC0415  (only needed with a screen)
-
         try:
-            return run_screen(self.profile, self.options)
+            if self.options.has_screen:
+                from talaria.cli.screen.startup import run_screen  # noqa: PLC0415  (only needed with a screen)
+
+                return run_screen(self.profile, self.options)
+            from talaria.cli.notices import replace_unencodable  # noqa: PLC0415
+            from talaria.cli.plain import run_without_screen  # noqa: PLC0415
+
+            replace_unencodable()
+            return run_without_screen(self.profile, self.options, self.query)
         except (Exception, KeyboardInterrupt) as fault:  # noqa: BLE001  (reported)
             from talaria.cli.command_tree import report_error  # noqa: PLC0415  (loads click)
 
@@ -58,6 +72,8 @@ def read_plain_start(arguments: Sequence[str]) -> PlainStart | None:
     flags: set[str] = set()
     values: dict[str, str] = {}
     left = list(arguments)
+    if left[:1] == ["chat"]:
+        del left[0]
     while left:
         word = left.pop(0)
         name = _SHORT.get(word, word)
@@ -68,9 +84,10 @@ def read_plain_start(arguments: Sequence[str]) -> PlainStart | None:
         else:
             return None
     options = CliOptions(
+        is_one_shot="--query" in values,
         model=values.get("--model"),
         resume=values.get("--resume"),
         is_continuing="--continue" in flags,
         yolo="--yolo" in flags,
     )
-    return PlainStart(values.get("--profile"), options)
+    return PlainStart(values.get("--profile"), options, values.get("--query"))

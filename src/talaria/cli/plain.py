@@ -14,13 +14,11 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
-import click
-
 from talaria.app.settings import Settings
 from talaria.cli import exits
 from talaria.cli.answer_view import AnswerView, view_for
 from talaria.cli.command_output import print_failure
-from talaria.cli.context import settings
+from talaria.cli.context import settings_of
 from talaria.cli.conversation import INTERRUPTED, Conversation, open_conversation
 from talaria.cli.notices import complain, discard_output, say
 from talaria.cli.options import CliOptions, Format
@@ -57,10 +55,12 @@ Complete = Callable[[str], Sequence[str]]
 """Completions for the start of a line."""
 
 
-def run_without_screen(ctx: click.Context, options: CliOptions, query: str | None, images: tuple[Path, ...]) -> int:
+def run_without_screen(
+    profile: str | None, options: CliOptions, query: str | None, images: tuple[Path, ...] = ()
+) -> int:
     """Ask `query`, followed by the piped input (`-` means only that input), or run the lines of standard input."""
     try:
-        found, message = settings(ctx), None
+        found, message = settings_of(profile), None
         if query is not None:
             query = query.encode("utf-8", "replace").decode()  # an argument may hold bytes that are not text
             piped = read_stdin() if query == "-" or is_piped() else ""

@@ -7,7 +7,6 @@ it are reported.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -185,6 +184,8 @@ def _explain(said: str) -> str:
             types = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
             struct = _struct_in(types[name])
     known = list(struct.__struct_fields__)
+    from difflib import get_close_matches  # noqa: PLC0415  (only needed after a mistake)
+
     near = get_close_matches(key, known, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"it may be one of: {', '.join(known)}."
     return f"there is no setting {f'{_readable(path)}.{key}'.lstrip('.')!r}; {hint}"

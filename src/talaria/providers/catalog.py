@@ -1,7 +1,7 @@
 """The providers we know, as data (`catalog.json`). Every entry can be overridden in config.yaml."""
 
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 import msgspec
 
@@ -44,5 +44,5 @@ class _Catalog(msgspec.Struct, frozen=True):
 @cache
 def catalog() -> dict[str, ProviderFacts]:
     """By name, in the order in which keys are looked for on the first run."""
-    content = (resources.files("talaria.providers") / "catalog.json").read_bytes()
+    content = Path(__file__).with_name("catalog.json").read_bytes()
     return {facts.name: facts for facts in msgspec.json.decode(content, type=_Catalog).providers}

@@ -17,20 +17,16 @@ from talaria.core.errors import BadConfig, ToolFailed
 from talaria.core.fs import safe_file_name
 from talaria.core.ids import SessionId
 from talaria.tools.base import Scope
-from talaria.tools.git_settings import GitSettings
 from talaria.tools.protected import Protected
-from talaria.tools.quarantine import Quarantine
 from talaria.tools.sandbox.base import Level, Sandbox, SandboxPolicy, ToolHost
 from talaria.tools.sandbox.chooser import SandboxChooser
-from talaria.tools.sandbox.egress_proxy import EgressProxy
-from talaria.tools.sandbox.project_reader import LEVELS, MAX_OPEN, Reader
-from talaria.tools.sandbox.sandbox_policy import NEVER, view_of
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings, project_folder
 from talaria.tools.sandbox_permissions import Permission
-from talaria.tools.workspace import Workspace
 
 if TYPE_CHECKING:
     from talaria.tools.folder_events import FolderEvents
+    from talaria.tools.sandbox.project_reader import Reader
+    from talaria.tools.workspace import Workspace
 
 
 _WITH_CACHES = ("strict", "landlock", "seatbelt")
@@ -109,6 +105,8 @@ class Workspaces:
 
     def may_be_shared(self, folder: Path) -> bool:
         """Whether a person can open it: not if it holds too much, secrets, or what runs when they log in."""
+        from talaria.tools.sandbox.sandbox_policy import NEVER  # noqa: PLC0415
+
         protected = Protected(Path.home().resolve(), self._home.resolve(), programs=self._programs)
         is_system = any(folder.is_relative_to(place) for place in NEVER)
         if self._people is not None and self._people.is_relative_to(folder):
@@ -127,7 +125,7 @@ class Workspaces:
         workspace = self._all.get(scope.session)
         return workspace.cwd if workspace else str(scope.cwd.resolve())
 
-    async def open(self, scope: Scope) -> Workspace:
+    async def open(self, scope: Scope) -> "Workspace":
         """The workspace of this session; nothing is started in it yet."""
         known = self._all.get(scope.session)
         if known is not None:
@@ -136,7 +134,12 @@ class Workspaces:
         made = await in_thread(lambda: self._make(scope))
         return self._all.setdefault(scope.session, made)  # another call may have been faster
 
-    def _make(self, scope: Scope) -> Workspace:
+    def _make(self, scope: Scope) -> "Workspace":
+        from talaria.tools.git_settings import GitSettings  # noqa: PLC0415  (only needed if commands run)
+        from talaria.tools.quarantine import Quarantine  # noqa: PLC0415
+        from talaria.tools.sandbox.egress_proxy import EgressProxy  # noqa: PLC0415
+        from talaria.tools.workspace import Workspace  # noqa: PLC0415
+
         project = scope.cwd.resolve()
         settings = self._settings_of(project)
         egress = EgressProxy(settings.network, self._private, self._clock)
@@ -174,14 +177,14 @@ class Workspaces:
         with use_caches(project_folder(self._home.resolve(), project), limit_bytes):
             yield
 
-    def _find_neighbors(self, session: SessionId) -> Sequence[Workspace]:
+    def _find_neighbors(self, session: SessionId) -> Sequence["Workspace"]:
         """Of other sessions, in the same project or repository."""
         own = self._all.get(session)
         if own is None:
             return ()
         return [one for one in tuple(self._all.values()) if one is not own and one.top == own.top]
 
-    def find(self, session: SessionId) -> Workspace | None:
+    def find(self, session: SessionId) -> "Workspace | None":
         """None: no command of this session has run here."""
         return self._all.get(session)
 
@@ -196,6 +199,8 @@ class Workspaces:
     ) -> SandboxPolicy:
         """What commands in a project see, with the settings of a session or the current ones. `shared`: what the person
         has opened in addition. Not on the loop. Raises `ToolFailed`."""
+        from talaria.tools.sandbox.sandbox_policy import view_of  # noqa: PLC0415
+
         settings = settings or self._settings_of(project)
         view = view_of(
             project,
@@ -240,6 +245,8 @@ class Workspaces:
     async def open_reader(self, scope: Scope) -> AsyncGenerator[ToolHost | None]:
         """The tool host in which our own programs read the project of a session; None: no sandbox can do that. Raises
         `ToolFailed`."""
+        from talaria.tools.sandbox.project_reader import LEVELS, MAX_OPEN, Reader  # noqa: PLC0415
+
         sandbox, project = await in_thread(lambda: (self.sandbox, scope.cwd.resolve()))
         if sandbox.level not in LEVELS:
             yield None

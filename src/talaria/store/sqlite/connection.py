@@ -6,7 +6,6 @@ Each migration is one transaction that also sets its number; a database from the
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -92,7 +91,7 @@ def unusable_folder(folder: Path, fault: OSError) -> OperatorError:
 @cache
 def steps() -> tuple[tuple[int, str], ...]:
     """(number, SQL) of every migration, ascending."""
-    folder = resources.files("talaria.store.sqlite") / "migrations"
+    folder = Path(__file__).with_name("migrations")
     files = sorted((item for item in folder.iterdir() if item.name.endswith(".sql")), key=lambda item: item.name)
     return tuple((int(item.name.split("_", 1)[0]), item.read_text("utf-8")) for item in files)
 

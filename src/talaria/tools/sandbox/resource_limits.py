@@ -8,7 +8,6 @@ and the next one that makes a group removes what dead owners have left. Imports 
 import fcntl
 import os
 import resource
-import secrets
 import signal
 import sys
 import time
@@ -152,7 +151,7 @@ def _group(parent: Path) -> Generator[Path | None]:
             _remove(left)
             os.close(lock)
     for _ in range(_ATTEMPTS):  # a process that sweeps may take it for a leftover before it is locked
-        folder = parent / f"{PREFIX}{secrets.token_hex(8)}"
+        folder = parent / f"{PREFIX}{os.urandom(8).hex()}"
         try:
             folder.mkdir()
         except OSError:
