@@ -241,7 +241,7 @@ def test_list_of_steps_outlives_the_process_and_goes_with_its_conversation(
 def test_question_is_not_asked_where_nobody_is_there(talaria: Talaria, server: ModelServer) -> None:
     server.say(Reply(calls=(call("clarify", question="Which?", choices=["a", "b"]),)), "I took a.")
     assert talaria("-q", "go").stdout == "I took a.\n"
-    assert results(server)[0].startswith("Error: Nobody is here to answer. Choose the most sensible option")
+    assert results(server)[0].startswith("Error: Nobody is available to answer. Choose the most sensible option")
 
 
 def test_toolset_whose_package_is_missing_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

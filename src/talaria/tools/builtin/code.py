@@ -143,6 +143,7 @@ class _ScriptOutput:
 
 
 async def _serve_calls(started: RunningCommand, reading: _ScriptOutput, run: Run) -> None:
+    """Calls pass the same gate as the model's own."""
     count = 0
     while True:
         line = await reading.calls.get()
@@ -150,19 +151,18 @@ async def _serve_calls(started: RunningCommand, reading: _ScriptOutput, run: Run
         if count > MAX_CALLS + MAX_REFUSED_CALLS:  # it ignores the refusals
             await started.kill()
             return
-        started.write(_encode(await _answer_call(line, count, run)) + b"\n")
-
-
-async def _answer_call(line: bytes, count: int, run: Run) -> dict[str, str]:
-    """Calls pass the same gate as the model's own."""
-    try:
-        wanted = _decode(line)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return {"error": "a call could not be read"}
-    if wanted.name not in CALLABLE_TOOLS or run.tools is None:
-        return {"error": f"{wanted.name} cannot be called from a script"}
-    if count > MAX_CALLS:
-        return {"error": f"a script can make at most {MAX_CALLS} calls"}
-    call = ToolCall(CallId(f"{run.call}-{count}"), wanted.name, _encode(wanted.arguments).decode())
-    result = await run.tools.call(call)
-    return {"error": result.text.removeprefix("Error: ")} if result.is_error else {"text": result.text}
+        try:
+            wanted = _decode(line)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError):
+            answer = {"error": "a call could not be read"}
+        else:
+            if wanted.name not in CALLABLE_TOOLS or run.tools is None:
+                answer = {"error": f"{wanted.name} cannot be called from a script"}
+            elif count > MAX_CALLS:
+                answer = {"error": f"a script can make at most {MAX_CALLS} calls"}
+            else:
+                call = ToolCall(CallId(f"{run.call}-{count}"), wanted.name, _encode(wanted.arguments).decode())
+                result = await run.tools.call(call)
+                text = result.text.removeprefix("Error: ") if result.is_error else result.text
+                answer = {"error" if result.is_error else "text": text}
+        started.write(_encode(answer) + b"\n")

@@ -3,7 +3,7 @@
 A piece is found literally, or line by line ignoring white space.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from itertools import islice
 from typing import Annotated
@@ -47,7 +47,11 @@ def apply_edits(text: str, edits: Sequence[Edit], where: str, *, flag: str = "al
 
 def _apply_edit(text: str, edit: Edit, where: str, flag: str, which: str) -> EditResult:
     old, new = (piece if "\r\n" in text else piece.replace("\r\n", "\n") for piece in (edit.old, edit.new))
-    found = list(islice(_find_occurrences(text, old), _LISTED + 1))
+    found: list[int] = []
+    at = text.find(old) if old else -1
+    while at >= 0 and len(found) <= _LISTED:
+        found.append(at)
+        at = text.find(old, at + 1)
     if len(found) > 1 and not edit.all:
         count = max(2, text.count(old))
         raise ToolFailed(
@@ -74,54 +78,45 @@ def _apply_edit(text: str, edit: Edit, where: str, flag: str, which: str) -> Edi
     raise ToolFailed(failure)
 
 
-def _find_occurrences(text: str, piece: str) -> Iterator[int]:
-    """Where each begins; they may overlap."""
-    at = text.find(piece) if piece else -1
-    while at >= 0:
-        yield at
-        at = text.find(piece, at + 1)
-
-
 def _describe_lines(text: str, starts: Sequence[int]) -> str:
     shown = ", ".join(str(text.count("\n", 0, at) + 1) for at in starts[:_LISTED])
     return f"It begins in lines {shown}{', …' if len(starts) > _LISTED else ''}."
 
 
 def _find_similar(text: str, old: str, new: str) -> list[tuple[int, int, str]]:
-    """Whole lines that differ from `old` only in trailing white space; if there are none, in any white space. For
-    each match its start, its end, and `new` indented to fit there."""
+    """Whole lines that differ from `old` only in trailing white space; if there are none, in any white space.
+
+    For each match its start, its end, and `new` indented to fit there. It ends with the last character of its last
+    line, or after that line's end if `old` has one.
+    """
     wanted = old.removesuffix("\n").split("\n")
     if not any(line.strip() for line in wanted):
         return []
     lines = text.split("\n")
-
-    def find(key: Callable[[str], str]) -> Iterator[int]:
-        keys, sought = [key(line) for line in lines], [key(line) for line in wanted]
-        for at in range(len(keys) - len(sought) + 1):
-            if keys[at] == sought[0] and keys[at : at + len(sought)] == sought:
-                yield at
-
-    for key in (str.rstrip, lambda line: " ".join(line.split())):
-        if found := list(islice(find(key), 10)):
-            return [_make_match(text, lines, at, old, new) for at in found]
-    return []
-
-
-def _make_match(text: str, lines: list[str], at: int, old: str, new: str) -> tuple[int, int, str]:
-    """From the first character of the first line to the last of the last, with its line end if `old` has one."""
-    wanted = old.removesuffix("\n").split("\n")
-    found = lines[at : at + len(wanted)]
-    start = sum(len(line) + 1 for line in lines[:at])
-    end = start + sum(len(line) + 1 for line in found) - 1
-    put = _reindent(new, wanted, found)
-    if all(line.endswith("\r") for line in found if line.strip()):
-        put = put.replace("\r\n", "\n").replace("\n", "\r\n")
-        end -= len(found[-1]) - len(found[-1].removesuffix("\r"))
-    if not old.endswith("\n"):
-        return start, end, put
-    if end == len(text):
-        return start, end, put.removesuffix("\n")
-    return start, text.index("\n", end) + 1, put
+    starts: list[int] = []
+    for is_loose in (False, True):
+        keys, sought = (
+            [" ".join(line.split()) if is_loose else line.rstrip() for line in each] for each in (lines, wanted)
+        )
+        last = len(keys) - len(sought)
+        starts = [at for at in range(last + 1) if keys[at] == sought[0] and keys[at : at + len(sought)] == sought]
+        if starts:
+            break
+    matches: list[tuple[int, int, str]] = []
+    for at in starts[:10]:
+        found = lines[at : at + len(wanted)]
+        start = sum(len(line) + 1 for line in lines[:at])
+        end = start + sum(len(line) + 1 for line in found) - 1
+        put = _reindent(new, wanted, found)
+        if all(line.endswith("\r") for line in found if line.strip()):
+            put = put.replace("\r\n", "\n").replace("\n", "\r\n")
+            end -= len(found[-1]) - len(found[-1].removesuffix("\r"))
+        if old.endswith("\n") and end == len(text):
+            put = put.removesuffix("\n")
+        elif old.endswith("\n"):
+            end = text.index("\n", end) + 1
+        matches.append((start, end, put))
+    return matches
 
 
 def _reindent(new: str, wanted: list[str], found: list[str]) -> str:

@@ -1,6 +1,6 @@
-"""What a fetched answer is for a reader: a page, a feed, text, or a thing that cannot be read here.
+"""Makes a fetched answer readable: a web page, a feed, plain text, or a note that it cannot be shown as text.
 
-RSS and Atom as a list of entries. Read as tags, so entities and document types of XML do nothing.
+RSS and Atom become a list of entries. They are read as tags, so XML entities and document types have no effect.
 """
 
 import re
@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from talaria.net.fetch import FetchedPage
-from talaria.tools.builtin import web_pages
-from talaria.tools.builtin.html_tokens import Tag, strip_tags, tokenize
-from talaria.tools.builtin.web_text import strip_invisible
+from talaria.tools.builtin.html_tokens import Tag, strip_invisible, strip_tags, tokenize
+from talaria.tools.builtin.web_pages import convert_page
 
 MAX_ENTRIES = 200
 MAX_SUMMARY_CHARS = 500
@@ -40,12 +39,6 @@ class _Entry:
         return " ".join("".join(self.texts.get(name, ())).split())
 
 
-def is_feed(text: str) -> bool:
-    """By its first element."""
-    names = (token.name for token in tokenize(text[:4_000], is_xml=True) if isinstance(token, Tag))
-    return next(names, "") in ("rss", "feed", "rdf:rdf")
-
-
 def format_feed(text: str) -> str:
     head = _Entry()
     entries: list[str] = []
@@ -53,7 +46,13 @@ def format_feed(text: str) -> str:
         if len(entries) == MAX_ENTRIES:
             entries.append(f"[only the first {MAX_ENTRIES} entries are shown]")
             break
-        entries.append(_format_entry(entry))
+        title = strip_tags(entry.get("title")) or "(untitled)"
+        link = entry.get("link") or entry.get("id")
+        heading = f"## [{title}]({link})" if link.startswith(("http://", "https://")) else f"## {title}"
+        summary = strip_tags(entry.get("summary"))
+        if len(summary) > MAX_SUMMARY_CHARS:
+            summary = f"{summary[:MAX_SUMMARY_CHARS]}…"
+        entries.append("\n".join(filter(None, (heading, entry.get("date"), summary))))
     title = strip_tags(head.get("title"))
     return "\n\n".join([*([f"# {title}"] if title else []), *entries])
 
@@ -75,7 +74,7 @@ def _parse_entries(text: str, head: _Entry) -> Iterator[_Entry]:
 
 
 def _find_field(tag: Tag, entry: _Entry, name: str) -> str:
-    """Which field the text after this tag belongs to; the first of a kind counts."""
+    """The field that the text after this tag belongs to. Only the first of each kind counts."""
     wanted = _FIELDS.get(tag.name)
     if wanted is None:
         return name
@@ -89,18 +88,9 @@ def _find_field(tag: Tag, entry: _Entry, name: str) -> str:
     return "" if tag.is_closed else wanted
 
 
-def _format_entry(entry: _Entry) -> str:
-    title = strip_tags(entry.get("title")) or "(untitled)"
-    link = entry.get("link") or entry.get("id")
-    heading = f"## [{title}]({link})" if link.startswith(("http://", "https://")) else f"## {title}"
-    summary = strip_tags(entry.get("summary"))
-    cut = f"{summary[:MAX_SUMMARY_CHARS]}…" if len(summary) > MAX_SUMMARY_CHARS else summary
-    return "\n".join(filter(None, (heading, entry.get("date"), cut)))
-
-
 _SNIFFED_BYTES = 8_192
 _HTML = ("text/html", "application/xhtml+xml")
-_UNSAID = ("", "application/octet-stream", "application/x-unknown-content-type", "unknown/unknown")
+_UNKNOWN = ("", "application/octet-stream", "application/x-unknown-content-type", "unknown/unknown")
 _TEXTUAL = re.compile(
     r"text/.+|application/(.+\+)?(json|xml|yaml|javascript|ecmascript|toml|sql|x-sh|x-ndjson|x-yaml)|.*\+(json|xml)"
 )
@@ -116,19 +106,24 @@ class ReadableText:
 
 
 def make_readable(fetched: FetchedPage) -> ReadableText:
-    """For a thread. Never raises."""
+    """Takes a while: call it in a thread. Never raises."""
     kind = _detect_kind(fetched)
     if kind == "html":
-        page = web_pages.convert_page(fetched.text(), fetched.url)
-        return ReadableText(strip_invisible(_with_title(page)), page.is_cut or fetched.is_cut)
+        page = convert_page(fetched.text(), fetched.url)
+        text = page.markdown
+        if page.title and text.partition("\n")[0].lstrip("# ") != page.title:
+            text = f"# {page.title}\n\n{text}".strip()
+        return ReadableText(strip_invisible(text), page.is_cut or fetched.is_cut)
     if kind == "text":
         text = fetched.text()
-        if fetched.media_type.endswith("xml") and is_feed(text):
-            text = format_feed(text)
+        if fetched.media_type.endswith("xml"):
+            tags = (token.name for token in tokenize(text[:4_000], is_xml=True) if isinstance(token, Tag))
+            if next(tags, "") in ("rss", "feed", "rdf:rdf"):
+                text = format_feed(text)
         return ReadableText(strip_invisible(text).strip(), fetched.is_cut)
     size = f"{'more than ' if fetched.is_cut else ''}{len(fetched.body):,} bytes"
-    what = "a PDF document" if kind == "pdf" else f"no text ({fetched.media_type or 'of unknown kind'})"
-    return ReadableText(f"[This is {what} of {size}; it cannot be shown as text.]")
+    what = "PDF document" if kind == "pdf" else fetched.media_type or "unknown type"
+    return ReadableText(f"[{what}, {size}: cannot be shown as text]")
 
 
 def _detect_kind(fetched: FetchedPage) -> str:
@@ -137,16 +132,8 @@ def _detect_kind(fetched: FetchedPage) -> str:
         return "pdf"
     if fetched.media_type in _HTML:
         return "html"
-    if fetched.media_type in _UNSAID and _LOOKS_LIKE_HTML.match(start):
+    if fetched.media_type in _UNKNOWN and _LOOKS_LIKE_HTML.match(start):
         return "html"
-    is_textual = fetched.media_type in _UNSAID or _TEXTUAL.fullmatch(fetched.media_type)
+    is_textual = fetched.media_type in _UNKNOWN or _TEXTUAL.fullmatch(fetched.media_type)
     has_nul = b"\0" in start and not fetched.charset.startswith(("utf-16", "utf-32"))
     return "text" if is_textual and not has_nul else "binary"
-
-
-def _with_title(page: web_pages.WebPage) -> str:
-    """Its title first, unless the text begins with it."""
-    first = page.markdown.partition("\n")[0].lstrip("# ")
-    if not page.title or first == page.title:
-        return page.markdown
-    return f"# {page.title}\n\n{page.markdown}".strip()
