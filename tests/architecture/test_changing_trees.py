@@ -83,7 +83,7 @@ ELSEWHERE = {
         "store/sqlite/undo",
         "tools/browser/browser_process",
         "tools/builtin/planning",
-        "tools/mcp/cache",
+        "tools/mcp/offers",
     ),
     "reads copies that we have made in our home, to send them": (
         "platforms/http_sessions",
@@ -143,7 +143,7 @@ ELSEWHERE = {
         "tools/mcp/project_servers",
         "tools/mcp/sandboxing",
         "tools/mcp/server_entries",
-        "tools/mcp/stdio",
+        "tools/mcp/transports",
         "tools/mcp/warden",
     ),
     "looks at the system, which commands cannot change": (

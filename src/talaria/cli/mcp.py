@@ -24,7 +24,8 @@ from talaria.config import edit
 from talaria.core.aio import in_thread
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, OperatorError
-from talaria.tools.mcp import cache, project_servers
+from talaria.tools.mcp import project_servers
+from talaria.tools.mcp.offers import listing_file, read_listing
 from talaria.tools.mcp.server_entries import SandboxNeeds, ServerEntry
 from talaria.tools.mcp.servers import open_servers
 
@@ -300,7 +301,7 @@ def _keep_value(home: Path, server: str, item: str) -> tuple[str, str]:
     return name, f"${{{variable}}}"
 
 
-def _choose_servers(settings: Settings) -> project_servers.Chosen:
+def _choose_servers(settings: Settings) -> project_servers.ChosenServers:
     return project_servers.choose(settings.config.all_mcp_servers, Path.cwd(), settings.home, settings.environment)
 
 
@@ -318,7 +319,7 @@ def _rows(settings: Settings, entries: Mapping[str, ServerEntry]) -> Iterator[Se
     found = find_servers(configured, settings.home, settings.environment)
     sandboxes = found.sandboxes(settings.home, SystemClock(), settings.config)
     for name, entry in entries.items():
-        listing = cache.read(cache.file_for(settings.home, name, entry))
+        listing = read_listing(listing_file(settings.home, name, entry))
         known = len(listing.offers) if listing is not None and listing.is_known else None
         source = "config.yaml" if name in configured else project_servers.FILE
         is_sandboxed = None if entry.command is None else sandboxes.confine(name, entry) is not None

@@ -159,9 +159,9 @@ def _mcp(settings: Settings) -> Iterator[Finding]:
     servers = settings.config.all_mcp_servers
     if not servers:
         return
-    from talaria.tools.mcp.cache import earlier  # noqa: PLC0415  (who has none does not wait for it)
+    from talaria.tools.mcp.project_servers import find_earlier  # noqa: PLC0415  (who has none does not wait for it)
 
-    outside = earlier(servers, settings.home)
+    outside = find_earlier(servers, settings.home)
     for name, entry in servers.items():
         if entry.enabled:
             yield asyncio.run(_server(settings, name, entry))
