@@ -40,35 +40,34 @@ def apply_edits(text: str, edits: Sequence[Edit], where: str, *, flag: str = "al
     count, is_exact = 0, True
     for number, edit in enumerate(edits, 1):
         which = f"Edit {number} of {len(edits)}, so nothing was changed: " if len(edits) > 1 else ""
-        one = _apply_edit(text, edit, where, flag, which)
-        text, count, is_exact = one.text, count + one.count, is_exact and one.is_exact
+        old, new = (piece if "\r\n" in text else piece.replace("\r\n", "\n") for piece in (edit.old, edit.new))
+        found: list[int] = []
+        at = text.find(old) if old else -1
+        while at >= 0 and len(found) <= _LISTED:
+            found.append(at)
+            at = text.find(old, at + 1)
+        if not found:
+            start, end, put = _find_one_similar(text, old, new, f"{which}The text to replace does not occur in {where}")
+            text, count, is_exact = text[:start] + put + text[end:], count + 1, False
+            continue
+        if len(found) > 1 and not edit.all:
+            raise ToolFailed(
+                f"{which}The text to replace occurs {max(2, text.count(old))} times in {where}; give more of it, or "
+                f"set {flag}. {_describe_lines(text, found)}"
+            )
+        replaced = text.count(old)
+        if len(text) + replaced * (len(new) - len(old)) > MAX_TEXT_CHARS:
+            raise ToolFailed(f"{which}{where} would become larger than {MAX_TEXT_CHARS >> 20} million characters.")
+        text, count = text.replace(old, new), count + replaced
     return EditResult(text, count, is_exact)
 
 
-def _apply_edit(text: str, edit: Edit, where: str, flag: str, which: str) -> EditResult:
-    old, new = (piece if "\r\n" in text else piece.replace("\r\n", "\n") for piece in (edit.old, edit.new))
-    found: list[int] = []
-    at = text.find(old) if old else -1
-    while at >= 0 and len(found) <= _LISTED:
-        found.append(at)
-        at = text.find(old, at + 1)
-    if len(found) > 1 and not edit.all:
-        count = max(2, text.count(old))
-        raise ToolFailed(
-            f"{which}The text to replace occurs {count} times in {where}; give more of it, or set {flag}. "
-            f"{_describe_lines(text, found)}"
-        )
-    if found:
-        count = text.count(old)
-        if len(text) + count * (len(new) - len(old)) > MAX_TEXT_CHARS:
-            raise ToolFailed(f"{which}{where} would become larger than {MAX_TEXT_CHARS >> 20} million characters.")
-        return EditResult(text.replace(old, new), count, is_exact=True)
-
+def _find_one_similar(text: str, old: str, new: str, failure: str) -> tuple[int, int, str]:
+    """Raises `ToolFailed`, with `failure` as its beginning, if there is not exactly one match."""
     matches = _find_similar(text, old, new)
     if len(matches) == 1:
-        start, end, put = matches[0]
-        return EditResult(text[:start] + put + text[end:], 1, is_exact=False)
-    failure = f"{which}The text to replace does not occur in {where}; read the file again."
+        return matches[0]
+    failure += "; read the file again."
     if matches:
         lines = _describe_lines(text, [start for start, _, _ in matches])
         raise ToolFailed(f"{failure} Ignoring white space, it occurs more than once. {lines}")

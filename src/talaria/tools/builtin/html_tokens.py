@@ -69,35 +69,29 @@ def strip_invisible(text: str) -> str:
 
 def tokenize(html: str, *, is_xml: bool = False) -> Iterator[Tag | str]:
     """Tags, and text with character references replaced. The content of scripts and styles is left out."""
-    at = 0
-    while (start := _find_markup(html, at)) < len(html):
-        yield from _split_text(html, at, start)
-        tag, at = _read_markup(html, start, is_xml=is_xml)
-        if isinstance(tag, str):
+    at = searched = 0
+    while searched < len(html):
+        markup = _MARKUP.search(html, searched, searched + CHUNK_CHARS + 1)
+        if markup is None:
+            searched += CHUNK_CHARS
+            continue
+        yield from _split_text(html, at, markup.start())
+        tag, at = _read_markup(html, markup.start(), is_xml=is_xml)
+        if tag is not None:
             yield tag
-        elif tag is not None:
-            yield tag
-            if tag.name in _RAW and not tag.is_end and not is_xml:
-                content = at
-                found = _RAW[tag.name].search(html, at)
-                at = found.start() if found else len(html)
-                if tag.name in _SHOWN:
-                    yield from _split_text(html, content, at)
+        if isinstance(tag, Tag) and tag.name in _RAW and not tag.is_end and not is_xml:
+            content = at
+            found = _RAW[tag.name].search(html, at)
+            at = found.start() if found else len(html)
+            if tag.name in _SHOWN:
+                yield from _split_text(html, content, at)
+        searched = at
     yield from _split_text(html, at, len(html))
 
 
 def strip_tags(html: str) -> str:
     """The text on one line."""
     return " ".join("".join(token for token in tokenize(html) if isinstance(token, str)).split())
-
-
-def _find_markup(html: str, at: int) -> int:
-    while at < len(html):
-        found = _MARKUP.search(html, at, at + CHUNK_CHARS + 1)
-        if found:
-            return found.start()
-        at += CHUNK_CHARS
-    return len(html)
 
 
 def _read_markup(html: str, start: int, *, is_xml: bool) -> tuple[Tag | str | None, int]:

@@ -1,7 +1,7 @@
 """Tools that search earlier messages: of this conversation, including compacted parts, and of other conversations."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import msgspec
@@ -114,12 +114,20 @@ class _FoundMessage(msgspec.Struct, frozen=True):
 
 def _format_messages(entries: Sequence[Recorded], words: Sequence[str], before: int, limit: int) -> str:
     folded = [_fold_case(word) for word in words]
+    undone = _find_undone(entries)
     excerpts: list[str] = []
     last = 0
-    for found in _newest_first(entries, before):
+    for recorded in reversed(entries):
+        if 0 < before <= recorded.seq or not isinstance(recorded.entry, MessageAdded):
+            continue
+        message = recorded.entry.message
+        if isinstance(message, ToolResult) and message.name == _RECALL:  # it only repeats other messages
+            continue
+        author = _describe_author(message, is_undone=recorded.seq in undone)
+        found = _FoundMessage(recorded.seq, recorded.at, author, _show_message(message))
         text = _fold_case(found.text)
         places = [text.find(word) for word in folded]
-        if -1 in places:
+        if not text or -1 in places:
             continue
         if len(excerpts) == limit:
             more = f"[there are older messages; continue with before={last}]"
@@ -134,22 +142,6 @@ def _format_messages(entries: Sequence[Recorded], words: Sequence[str], before: 
         return "\n\n".join([*excerpts, _READ_WHOLE])
     where = f" before #{before}" if before > 0 else ""
     return f"[no message{where} contains all these words]" if words else f"[there is no message{where}]"
-
-
-def _newest_first(entries: Sequence[Recorded], before: int) -> Iterator[_FoundMessage]:
-    """Leaves out answers of `recall` itself, which only repeat other messages."""
-    undone = _find_undone(entries)
-    for recorded in reversed(entries):
-        if 0 < before <= recorded.seq:
-            continue
-        match recorded.entry:
-            case MessageAdded(ToolResult(name=name)) if name == _RECALL:
-                continue
-            case MessageAdded(message) if text := _show_message(message):
-                author = _describe_author(message, is_undone=recorded.seq in undone)
-                yield _FoundMessage(recorded.seq, recorded.at, author, text)
-            case _:
-                continue
 
 
 def _find_undone(entries: Sequence[Recorded]) -> set[int]:

@@ -58,8 +58,9 @@ def format_feed(text: str) -> str:
 
 
 def _parse_entries(text: str, head: _Entry) -> Iterator[_Entry]:
+    """Fills `head` on the way. Only the first field of each kind counts."""
     entry = head
-    name = ""
+    name = ""  # the field that text belongs to
     for token in tokenize(text, is_xml=True):
         if isinstance(token, str):
             if name:
@@ -69,23 +70,15 @@ def _parse_entries(text: str, head: _Entry) -> Iterator[_Entry]:
                 yield entry
             entry = head if token.is_end else _Entry()
             name = ""
-        else:
-            name = _find_field(token, entry, name)
-
-
-def _find_field(tag: Tag, entry: _Entry, name: str) -> str:
-    """The field that the text after this tag belongs to. Only the first of each kind counts."""
-    wanted = _FIELDS.get(tag.name)
-    if wanted is None:
-        return name
-    if tag.is_end or wanted in entry.texts:
-        return ""
-    if "href" in tag.attributes:
-        if tag.attributes.get("rel", "alternate") == "alternate":
-            entry.texts[wanted] = [tag.attributes["href"]]
-        return ""
-    entry.texts[wanted] = []
-    return "" if tag.is_closed else wanted
+        elif (wanted := _FIELDS.get(token.name)) is not None:
+            name = ""
+            if token.is_end or wanted in entry.texts:
+                continue
+            if "href" not in token.attributes:
+                entry.texts[wanted] = []
+                name = "" if token.is_closed else wanted
+            elif token.attributes.get("rel", "alternate") == "alternate":
+                entry.texts[wanted] = [token.attributes["href"]]
 
 
 _SNIFFED_BYTES = 8_192
@@ -107,33 +100,24 @@ class ReadableText:
 
 def make_readable(fetched: FetchedPage) -> ReadableText:
     """Takes a while: call it in a thread. Never raises."""
-    kind = _detect_kind(fetched)
-    if kind == "html":
+    start, media_type = fetched.body[:_SNIFFED_BYTES], fetched.media_type
+    is_pdf = media_type == "application/pdf" or start.startswith(b"%PDF-")
+    is_html = media_type in _HTML or (media_type in _UNKNOWN and _LOOKS_LIKE_HTML.match(start))
+    is_text = media_type in _UNKNOWN or _TEXTUAL.fullmatch(media_type)
+    has_nul = b"\0" in start and not fetched.charset.startswith(("utf-16", "utf-32"))
+    if is_html and not is_pdf:
         page = convert_page(fetched.text(), fetched.url)
         text = page.markdown
         if page.title and text.partition("\n")[0].lstrip("# ") != page.title:
             text = f"# {page.title}\n\n{text}".strip()
         return ReadableText(strip_invisible(text), page.is_cut or fetched.is_cut)
-    if kind == "text":
+    if is_text and not is_pdf and not has_nul:
         text = fetched.text()
-        if fetched.media_type.endswith("xml"):
+        if media_type.endswith("xml"):
             tags = (token.name for token in tokenize(text[:4_000], is_xml=True) if isinstance(token, Tag))
             if next(tags, "") in ("rss", "feed", "rdf:rdf"):
                 text = format_feed(text)
         return ReadableText(strip_invisible(text).strip(), fetched.is_cut)
     size = f"{'more than ' if fetched.is_cut else ''}{len(fetched.body):,} bytes"
-    what = "PDF document" if kind == "pdf" else fetched.media_type or "unknown type"
+    what = "PDF document" if is_pdf else media_type or "unknown type"
     return ReadableText(f"[{what}, {size}: cannot be shown as text]")
-
-
-def _detect_kind(fetched: FetchedPage) -> str:
-    start = fetched.body[:_SNIFFED_BYTES]
-    if fetched.media_type == "application/pdf" or start.startswith(b"%PDF-"):
-        return "pdf"
-    if fetched.media_type in _HTML:
-        return "html"
-    if fetched.media_type in _UNKNOWN and _LOOKS_LIKE_HTML.match(start):
-        return "html"
-    is_textual = fetched.media_type in _UNKNOWN or _TEXTUAL.fullmatch(fetched.media_type)
-    has_nul = b"\0" in start and not fetched.charset.startswith(("utf-16", "utf-32"))
-    return "text" if is_textual and not has_nul else "binary"

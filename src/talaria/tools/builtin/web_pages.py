@@ -237,7 +237,14 @@ class _Reader:
         is_cut = False
         for token in tokenize(html):
             if isinstance(token, str):
-                self._read_text(token)
+                if self._is_in_title:
+                    self._title.append(token)
+                elif not self._outline.is_noise:
+                    self._room -= len(token)
+                    if self._pre is None:
+                        self._inline.add(token)
+                    else:
+                        self._pre.append(token)
                 is_cut = self._room < 0
             else:
                 tags += 1
@@ -249,16 +256,6 @@ class _Reader:
         self._break()
         title = " ".join("".join(self._title).split())[:MAX_TITLE_CHARS]
         return WebPage(title, _join_blocks(self._blocks)[:MAX_CHARS], is_cut)
-
-    def _read_text(self, text: str) -> None:
-        if self._is_in_title:
-            self._title.append(text)
-        elif not self._outline.is_noise:
-            self._room -= len(text)
-            if self._pre is None:
-                self._inline.add(text)
-            else:
-                self._pre.append(text)
 
     def _read_tag(self, tag: Tag) -> None:
         name = tag.name

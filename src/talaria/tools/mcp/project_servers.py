@@ -111,31 +111,29 @@ def entries(project: Project, environment: Mapping[str, str]) -> dict[str, Serve
     servers: Any = document.get("mcpServers") or document.get("servers") or {}
     if not isinstance(servers, dict):
         raise BadConfig(f"{project.file}: mcpServers must hold servers by name.")
-    return {
-        name: _read_entry(project, name, given, environment) for name, given in cast("dict[str, Any]", servers).items()
-    }
-
-
-def _read_entry(project: Project, name: str, given: Any, environment: Mapping[str, str]) -> ServerEntry:
-    if not isinstance(given, dict):
-        raise BadConfig(f"{project.file}: the server {name} is not an object.")
-    fields = cast("dict[str, Any]", given)
-    known = {key: value for key, value in fields.items() if key in _KNOWN and value is not None}
-    if fields.get("disabled") is True:
-        known["enabled"] = False
-    if known.get("sandbox") is False:
-        raise BadConfig(
-            f"{project.file}: only your config.yaml can take a server out of the sandbox; {name} says `sandbox: false`."
-        )
-    if "command" in known:
-        known["cwd"] = str(project.file.parent / str(known.get("cwd", ".")))
-    try:
-        return msgspec.convert(_expand(known, environment), ServerEntry, dec_hook=decode_secret)
-    except KeyError as fault:
-        reason = f"it uses ${{{fault.args[0]}}}, which is not set"
-        raise BadConfig(f"{project.file}: the server {name} is not valid: {reason}.") from fault
-    except msgspec.ValidationError as fault:
-        raise BadConfig(f"{project.file}: the server {name} is not valid: {fault}.") from fault
+    found: dict[str, ServerEntry] = {}
+    for name, given in cast("dict[str, Any]", servers).items():
+        if not isinstance(given, dict):
+            raise BadConfig(f"{project.file}: the server {name} is not an object.")
+        fields = cast("dict[str, Any]", given)
+        known = {key: value for key, value in fields.items() if key in _KNOWN and value is not None}
+        if fields.get("disabled") is True:
+            known["enabled"] = False
+        if known.get("sandbox") is False:
+            raise BadConfig(
+                f"{project.file}: only your config.yaml can take a server out of the sandbox; {name} says "
+                "`sandbox: false`."
+            )
+        if "command" in known:
+            known["cwd"] = str(project.file.parent / str(known.get("cwd", ".")))
+        try:
+            found[name] = msgspec.convert(_expand(known, environment), ServerEntry, dec_hook=decode_secret)
+        except KeyError as fault:
+            reason = f"it uses ${{{fault.args[0]}}}, which is not set"
+            raise BadConfig(f"{project.file}: the server {name} is not valid: {reason}.") from fault
+        except msgspec.ValidationError as fault:
+            raise BadConfig(f"{project.file}: the server {name} is not valid: {fault}.") from fault
+    return found
 
 
 def _expand(value: Any, environment: Mapping[str, str]) -> Any:

@@ -56,23 +56,20 @@ def run(lifeline: int, command: list[str]) -> int:
             os.read(woken, 4096)
         code = reap(child).get(child)
         if code is None and lifeline in ready:
-            code = _stop(child)
-    _signal_all(child, signal.SIGKILL)  # the rest has no purpose without the command
-    sweep()
-    return code
-
-
-def _stop(child: int) -> int:
-    for number, seconds in STAGES:
+            break
+    for number, seconds in STAGES if code is None else ():
         if number is not None:
             _signal_all(child, number)
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+        while code is None and time.monotonic() < deadline:
             code = reap(child).get(child)
-            if code is not None:
-                return code
-            time.sleep(POLL_S)
-    return NOT_STARTED
+            if code is None:
+                time.sleep(POLL_S)
+        if code is not None:
+            break
+    _signal_all(child, signal.SIGKILL)  # the rest has no purpose without the command
+    sweep()
+    return NOT_STARTED if code is None else code
 
 
 def _signal_all(child: int, number: signal.Signals) -> None:

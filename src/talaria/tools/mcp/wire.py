@@ -186,7 +186,15 @@ class WirePeer:
         try:
             result = await self._client.call_tool(tool, dict(arguments))
         except MCPError as fault:
-            return self._answer_error(fault, progress)
+            words = progress.describe()
+            has_no_details = fault.message == NO_DETAILS or "session" in fault.message.lower()
+            is_forgotten = progress.status in FORGOTTEN and has_no_details
+            if fault.code != CONNECTION_CLOSED and not is_forgotten:
+                return ServerAnswer(f"{fault.message} ({words})" if words else fault.message, is_error=True)
+            self._signals.end()
+            if is_forgotten or progress.never_arrived:
+                raise CallNotMade(words) from fault
+            raise ServerUnavailable(self._link.last_words or "ended") from fault
         except ValidationError as fault:
             return ServerAnswer(f"The server's answer is not valid MCP: {_shorten(fault)}.", is_error=True)
         except RuntimeError as fault:
@@ -194,19 +202,6 @@ class WirePeer:
                 raise CallNotMade("is gone") from fault
             return ServerAnswer(f"The server's answer cannot be used: {_shorten(fault)}.", is_error=True)
         return await in_thread(lambda: make_answer(result))  # images take a while
-
-    def _answer_error(self, fault: MCPError, progress: RequestProgress) -> ServerAnswer:
-        """An error as an answer. Raises as `call` does if it means that there is no answer."""
-        words = progress.describe()
-        is_forgotten = progress.status in FORGOTTEN and (
-            fault.message == NO_DETAILS or "session" in fault.message.lower()
-        )
-        if fault.code != CONNECTION_CLOSED and not is_forgotten:
-            return ServerAnswer(f"{fault.message} ({words})" if words else fault.message, is_error=True)
-        self._signals.end()
-        if is_forgotten or progress.never_arrived:
-            raise CallNotMade(words) from fault
-        raise ServerUnavailable(self._link.last_words or "ended") from fault
 
     async def wait_for_change(self) -> bool:
         """Waits until the server says that its tools have changed. False when it is gone."""

@@ -71,12 +71,16 @@ class _Search:
         self._finder = SecretFinder(wanted["secrets"]) if wanted["secrets"] else None
         self._pattern: re.Pattern[str] | None = None
         self._sieve: re.Pattern[str] | None = None
+        """A quick test of a whole text: if it finds nothing, no line matches. Only for patterns that match no more than
+        a few characters and do not look around them."""
         if not wanted["by_name"]:
             try:
                 self._pattern = re.compile(wanted["pattern"])
             except (re.error, OverflowError, RecursionError) as fault:
                 _refuse(f"{wanted['pattern']!r} is not a regular expression: {fault}.")
-            self._sieve = _make_sieve(wanted["pattern"])
+            unbounded = ("*", "+", "?", "{", "$", r"\A", r"\Z", r"\B")
+            if not any(piece in wanted["pattern"] for piece in unbounded):
+                self._sieve = re.compile(wanted["pattern"], re.MULTILINE)
 
     def hits(self, files: Iterator[FileToRead]) -> Iterator[FileHit]:
         glob, root = self._wanted["glob"], self._wanted["root"]
@@ -90,24 +94,13 @@ class _Search:
                 continue
             if self._pattern is None:
                 yield path, 0, ""
-            else:
-                yield from self._matches(file, path, self._pattern)
-
-    def _matches(self, file: FileToRead, path: str, pattern: re.Pattern[str]) -> Iterator[FileHit]:
-        content = file_tree.read_content(file, self._hidden)
-        if self._finder is not None:
-            content = self._finder.redact(content, keeps_lines=True)
-        text = content.decode("utf-8", "replace")
-        if self._sieve is not None and not self._sieve.search(text):
-            return
-        for number, line in enumerate(text.split("\n"), 1):
-            if pattern.search(line.removesuffix("\r")):
-                yield path, number, line[:MAX_LINE_CHARS].removesuffix("\r")
-
-
-def _make_sieve(pattern: str) -> re.Pattern[str] | None:
-    """A quick test of a whole text: it finds nothing only if no line matches. None for patterns that may match more
-    than a few characters, or look at what is around them."""
-    if any(piece in pattern for piece in ("*", "+", "?", "{", "$", r"\A", r"\Z", r"\B")):
-        return None
-    return re.compile(pattern, re.MULTILINE)
+                continue
+            content = file_tree.read_content(file, self._hidden)
+            if self._finder is not None:
+                content = self._finder.redact(content, keeps_lines=True)
+            text = content.decode("utf-8", "replace")
+            if self._sieve is not None and not self._sieve.search(text):
+                continue
+            for number, line in enumerate(text.split("\n"), 1):
+                if self._pattern.search(line.removesuffix("\r")):
+                    yield path, number, line[:MAX_LINE_CHARS].removesuffix("\r")
