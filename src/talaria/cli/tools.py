@@ -115,7 +115,7 @@ async def _of_servers(settings: Settings, clock: Clock) -> tuple[tuple[Tool, ...
         if entry.enabled
     ]
     for one in connections:
-        await one.recall()
+        await one.load_listing()
     unknown = [one.name for one in connections if one.listing is None or not one.listing.is_known]
     return tools_of(connections), {
         f"mcp:{name}": f"its tools are not known yet; talaria mcp test {name} asks for them" for name in unknown
