@@ -79,7 +79,7 @@ ELSEWHERE = {
         "store/sqlite/undo",
         "tools/browser/browser_process",
         "tools/builtin/planning",
-        "tools/mcp/cache",
+        "tools/mcp/offers",
     ),
     "reads copies that we have made in our home, to send them": (
         "platforms/http_sessions",
@@ -137,7 +137,7 @@ ELSEWHERE = {
         "tools/mcp/project_servers",
         "tools/mcp/sandboxing",
         "tools/mcp/server_entries",
-        "tools/mcp/stdio",
+        "tools/mcp/transports",
         "tools/mcp/warden",
     ),
     "looks at the system, which commands cannot change": (

@@ -11,8 +11,7 @@ from msgspec import structs
 from tests.scenarios.typescript import Terminal
 
 from talaria.app.settings import read_settings
-from talaria.tools.mcp import cache
-from talaria.tools.mcp.cache import Listing
+from talaria.tools.mcp.offers import Listing, listing_file, write_listing
 from talaria.tools.mcp.server_entries import SandboxNeeds, ServerEntry
 
 Talaria = Callable[..., subprocess.CompletedProcess[str]]
@@ -36,7 +35,7 @@ def earlier(home: Path, talaria: Talaria) -> ServerEntry:
     (home / "config.yaml").write_text(
         f"mcp_servers: {json.dumps({'evil': {'command': COMMAND[0], 'args': COMMAND[1:]}})}"
     )
-    cache.write(cache.file_for(home, "evil", entry(home)), Listing())
+    write_listing(listing_file(home, "evil", entry(home)), Listing())
     return entry(home)
 
 
@@ -64,7 +63,7 @@ def test_another_command_under_the_same_name_is_a_new_entry(talaria: Talaria, ho
     assert place(talaria) == {"evil": False}
     file = home / "config.yaml"
     file.write_text(file.read_text().replace('"-S", ', ""))
-    cache.write(cache.file_for(home, "evil", entry(home)), Listing())
+    write_listing(listing_file(home, "evil", entry(home)), Listing())
     assert place(talaria) == {"evil": True}
 
 

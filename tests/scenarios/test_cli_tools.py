@@ -69,7 +69,8 @@ def hands(talaria: Talaria, home: Path, server: ModelServer) -> None:
 def test_everything_is_on_and_listed_by_toolset(talaria: Talaria, home: Path, arguments: tuple[str, ...]) -> None:
     ended = talaria(*arguments)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.startswith("files\n  on   read_file  Read a text file. Each line is shown after its number.\n")
+    first = "files\n  on   read_file  Read a text file. Each line is prefixed with its number.\n"
+    assert ended.stdout.startswith(first)
     assert "\nplanning\n  on   todo  Keep a list of steps for longer work, and show it.\n" in ended.stdout
     assert "  off  " not in ended.stdout
     assert not re.search(r"^(skills|memory|context)", ended.stdout, re.MULTILINE)
@@ -83,7 +84,7 @@ def test_what_is_turned_off_and_on_goes_to_the_settings_whose_comments_stay(tala
     done = talaria("tools", "disable", "web", "patch")
     assert (done.returncode, done.stdout) == (0, "Disabled web.\nDisabled patch.\n")
     assert those_off(talaria) == {"web_fetch", "web_search", "patch"}
-    assert "  off  patch  Replace pieces" in talaria("tools").stdout
+    assert "  off  patch  Replace text" in talaria("tools").stdout
     assert "# mine\nagent: {max_turns: 7}  # few\n" in (home / "config.yaml").read_text()
 
     assert talaria("tools", "enable", "web_fetch").stdout == "Enabled web_fetch.\n"
@@ -242,7 +243,7 @@ def test_list_of_steps_outlives_the_process_and_goes_with_its_conversation(
 def test_question_is_not_asked_where_nobody_is_there(talaria: Talaria, server: ModelServer) -> None:
     server.say(Reply(calls=(call("clarify", question="Which?", choices=["a", "b"]),)), "I took a.")
     assert talaria("-q", "go").stdout == "I took a.\n"
-    assert results(server)[0].startswith("Error: Nobody is here to answer. Choose the most sensible option")
+    assert results(server)[0].startswith("Error: Nobody is available to answer. Choose the most sensible option")
 
 
 def test_toolset_whose_package_is_missing_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

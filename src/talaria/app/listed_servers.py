@@ -58,9 +58,10 @@ def find_servers(configured: Mapping[str, ServerEntry], home: Path, environment:
     project = Path.cwd()
     if not configured and not (project / _OF_PROJECT).exists():
         return ListedServers()
-    from talaria.tools.mcp.cache import earlier  # noqa: PLC0415
-    from talaria.tools.mcp.project_servers import choose  # noqa: PLC0415
+    from talaria.tools.mcp.project_servers import choose, find_earlier  # noqa: PLC0415
 
     chosen = choose(configured, project, home, environment)
     programs = tuple(path for entry in chosen.entries.values() for path in entry.programs())
-    return ListedServers(chosen.entries, chosen.notices, programs, frozenset(configured), earlier(configured, home))
+    return ListedServers(
+        chosen.entries, chosen.notices, programs, frozenset(configured), find_earlier(configured, home)
+    )

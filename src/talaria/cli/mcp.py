@@ -24,7 +24,8 @@ from talaria.config import edit
 from talaria.core.aio import in_thread
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, OperatorError
-from talaria.tools.mcp import cache, project_servers
+from talaria.tools.mcp import project_servers
+from talaria.tools.mcp.offers import listing_file, read_listing
 from talaria.tools.mcp.server_entries import SandboxNeeds, ServerEntry
 from talaria.tools.mcp.servers import open_servers
 
@@ -77,7 +78,7 @@ def list_servers(ctx: click.Context, as_json: bool) -> None:
     sandboxes = found.sandboxes(settings.home, SystemClock(), settings.config)
     rows: list[ServerRow] = []
     for name, entry in chosen.entries.items():
-        listing = cache.read(cache.file_for(settings.home, name, entry))
+        listing = read_listing(listing_file(settings.home, name, entry))
         known = len(listing.offers) if listing is not None and listing.is_known else None
         source = "config.yaml" if name in configured else project_servers.FILE
         status = "enabled" if entry.enabled else "disabled"
@@ -300,7 +301,7 @@ def _absolute(paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(path if path.startswith("~") else str(Path.cwd() / path) for path in paths)
 
 
-def _choose_servers(settings: Settings) -> project_servers.Chosen:
+def _choose_servers(settings: Settings) -> project_servers.ChosenServers:
     return project_servers.choose(settings.config.all_mcp_servers, Path.cwd(), settings.home, settings.environment)
 
 

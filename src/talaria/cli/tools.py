@@ -108,7 +108,7 @@ async def _recall_server_tools(settings: Settings, clock: Clock) -> tuple[tuple[
         if entry.enabled
     ]
     for one in connections:
-        await one.recall()
+        await one.load_listing()
     unknown = [one.name for one in connections if one.listing is None or not one.listing.is_known]
     return tools_of(connections), {
         f"mcp:{name}": f"its tools are not known yet; to ask for them: talaria mcp test {name}" for name in unknown

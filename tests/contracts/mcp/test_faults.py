@@ -174,8 +174,8 @@ async def test_one_bad_schema_costs_one_tool(opened: Open, use: Use, odd: Odd) -
         assert names(servers) == ["mcp_odd_good", "mcp_fine_work"]
         assert servers.notices == (
             (
-                "Of the MCP server odd some tools cannot be used: the schema of list is no object; "
-                "the schema of string does not describe an object; a tool is no object."
+                "Some tools of the MCP server odd cannot be used: the schema of list is not an object; "
+                "the schema of string does not describe an object; a tool is not an object."
             ),
         )
         assert not (await use(servers.tools(), "mcp_odd_good")).is_error
@@ -204,7 +204,7 @@ async def test_first_connection_is_waited_for_once(opened: Open, odd: Odd, clock
     async with opened(odd=odd("mute", connect_timeout=7)) as servers:
         assert names(servers) == []
         assert servers.notices == (
-            "The MCP server odd has not answered yet; its tools come with the next conversation.",
+            "The MCP server odd has not answered yet; its tools will be in the next conversation.",
         )
 
 
@@ -283,7 +283,7 @@ async def test_server_that_cannot_start_any_more_answers_calls_at_once(
     [
         ("failing", "Error: the well is dry"),
         ("refusing", "Error: there is no such well"),
-        ("nonsense", "Error: The server's answer is not as MCP wants it"),
+        ("nonsense", "Error: The server's answer is not valid MCP"),
     ],
 )
 async def test_what_goes_wrong_in_a_server_is_an_error_for_the_model(
@@ -329,10 +329,10 @@ async def test_effects_follow_what_the_server_says(opened: Open, odd: Odd, tmp_p
         "mcp_odd_plain": "exclusive",
         "mcp_odd_odd": "exclusive",
     }
-    given = Proposal("Let the MCP server odd do reads?", '{\n  "a": 1\n}', "arguments as JSON")
+    given = Proposal("Let the MCP server odd run reads?", '{\n  "a": 1\n}', "arguments as JSON")
     assert found["mcp_odd_reads"].question == given
     assert [found[name].claim.sends for name in ("mcp_odd_reads", "mcp_odd_plain")] == [False, True]
-    given = Proposal("Let the MCP server odd do plain?", '{\n  "a": 1\n}', "arguments as JSON")
+    given = Proposal("Let the MCP server odd run plain?", '{\n  "a": 1\n}', "arguments as JSON")
     assert found["mcp_odd_plain"].question == given
 
 

@@ -17,8 +17,8 @@ from tests.waiting import until
 
 from talaria.core.secret import Secret
 from talaria.testing.manual_clock import ManualClock
-from talaria.tools.mcp.http_transport import client_for
 from talaria.tools.mcp.server_entries import ServerEntry
+from talaria.tools.mcp.transports import make_client
 
 
 class Library:
@@ -119,7 +119,7 @@ async def test_call_that_may_have_arrived_is_not_made_again(
 async def test_body_is_not_unfolded() -> None:
     with serving(answering(bomb)) as served:
         entry = ServerEntry(url=f"http://127.0.0.1:{served.port}/mcp")
-        async with client_for(entry) as client, client.stream("GET", entry.url or "") as response:
+        async with make_client(entry) as client, client.stream("GET", entry.url or "") as response:
             assert await response.aread() == BOMB
 
 

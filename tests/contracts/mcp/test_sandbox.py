@@ -206,6 +206,6 @@ async def test_a_sandbox_that_does_not_start_is_not_waited_for(tmp_path: Path) -
         process = await asyncio.create_subprocess_exec(
             *launch.argv, pass_fds=launch.pass_fds, stderr=asyncio.subprocess.DEVNULL
         )
-        way_out = EgressProxy((), (), ManualClock())
-        async with asyncio.timeout(START_S / 2), Launched(launch, way_out, None).supervise(process.pid):
+        proxy = EgressProxy((), (), ManualClock())
+        async with asyncio.timeout(START_S / 2), Launched(launch, proxy, None).supervise(process.pid):
             assert await process.wait() != 0

@@ -14,12 +14,12 @@ from tests.contracts.pool.conftest import Closed, House, OpenHouse
 from tests.plugin_sources import RECORDER, REGISTER, write_plugin
 from tests.scripted_provider import ScriptedProvider
 
+from talaria.app import builtin_tools
 from talaria.core.errors import SessionBusy
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call
-from talaria.tools.browser.browser import is_available
 
 A = SessionId("a")
 RUNNING = "exec 9>line; (setsid sleep 1000 &); echo up >&9; sleep 1000"
@@ -116,7 +116,7 @@ async def test_an_end_leaves_nothing_running_and_a_release_of_another_is_none(wo
 
 
 @pytest.mark.xdist_group("browser")
-@pytest.mark.skipif(not is_available(), reason="there is no browser")
+@pytest.mark.skipif("browser_navigate" not in builtin_tools.names(), reason="there is no browser")
 @pytest.mark.clause("C-30")
 @pytest.mark.clause("C-32")
 async def test_a_release_keeps_the_browser_and_an_end_does_not(worker: Worker) -> None:

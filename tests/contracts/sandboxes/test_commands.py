@@ -87,11 +87,11 @@ async def test_working_directory_that_is_none_is_told(use: Use, cwd: Path, workd
 
 
 async def test_command_with_a_nul_is_told(use: Use) -> None:
-    assert "cannot hold a NUL" in (await use("terminal", command="echo \0")).text
+    assert "cannot contain a NUL" in (await use("terminal", command="echo \0")).text
 
 
 async def test_command_that_is_too_long_is_told(use: Use) -> None:
-    assert "write it into a file" in (await use("terminal", command="true " + "x" * 100_000)).text
+    assert "write it to a file" in (await use("terminal", command="true " + "x" * 100_000)).text
 
 
 @pytest.mark.everywhere

@@ -79,7 +79,7 @@ async def test_calls_are_counted(script: Script, cwd: Path) -> None:
         "    except ToolError as refusal:\n"
         "        print(number, refusal)"
     )
-    assert (await script(code)).text.startswith(f"{MAX_CALLS} a script makes at most {MAX_CALLS} calls\n")
+    assert (await script(code)).text.startswith(f"{MAX_CALLS} a script can make at most {MAX_CALLS} calls\n")
 
 
 async def test_it_is_stopped_in_time(script: Script) -> None:

@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from talaria.app import builtin_tools
 from talaria.core.clock import SystemClock
 from talaria.core.errors import ToolFailed
 from talaria.core.ids import CallId, SessionId
@@ -23,7 +24,7 @@ from talaria.testing.manual_clock import ManualClock
 from talaria.testing.patience import PATIENCE_S
 from talaria.tools.base import RichResult, Run, Scope, Tool
 from talaria.tools.browser import browser_process
-from talaria.tools.browser.browser import Browser, is_available
+from talaria.tools.browser.browser import Browser
 from talaria.tools.browser.browser_tools import browser_tools
 
 PUBLIC = "127.0.0.2"
@@ -187,7 +188,7 @@ def command(pid: int) -> str:
 
 @pytest.fixture(scope="session")
 def needs_chromium() -> None:
-    if not is_available():
+    if "browser_navigate" not in builtin_tools.names():
         pytest.skip("needs Chromium and the playwright package")
 
 

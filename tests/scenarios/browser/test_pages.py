@@ -121,7 +121,7 @@ async def test_page_is_scrolled(visitor: Visitor, site: Site) -> None:
     )
     await visitor.open(site.url())
     assert await visitor.call("scroll", direction="down") == (
-        f"Scrolled down: 640 to 1440 of 3000 are in view. The page is {site.url()}"
+        f"Scrolled down: pixels 640 to 1440 of 3000 are visible. The page is {site.url()}"
     )
     assert "0 to 800 of 3000" in await visitor.call("scroll", direction="up")
 
@@ -193,10 +193,10 @@ async def test_reference_that_is_gone_is_told(visitor: Visitor, site: Site) -> N
     once = ref(opened, "Once")
     await visitor.call("click", ref=once)
     for _ in range(2):
-        with pytest.raises(ToolFailed, match=f"{once} is not on the page any more; look at it again"):
+        with pytest.raises(ToolFailed, match=f"{once} is no longer on the page; look at it again"):
             await visitor.call("click", ref=once)
         await visitor.open(site.url("/b"))
-    with pytest.raises(ToolFailed, match="is no reference"):
+    with pytest.raises(ToolFailed, match="is not a reference"):
         await visitor.call("click", ref="css=button")
 
 

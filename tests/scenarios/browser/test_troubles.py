@@ -46,7 +46,7 @@ async def test_page_that_asks_without_end_is_closed(visitor: Visitor, site: Site
     assert (await visitor.call("click", ref=ref(opened, "Ask"))).splitlines() == [
         f"Clicked {ref(opened, 'Ask')}. No page is open; open one with browser_navigate.",
         "[alert was dismissed: 1]",
-        f"[the page asked more than {MAX_DIALOGS} times and was closed]",
+        f"[the page opened more than {MAX_DIALOGS} dialogs and was closed]",
     ]
     await works(visitor, site)
 
@@ -58,7 +58,7 @@ async def test_new_tab_is_looked_at_and_the_old_one_when_it_closes(visitor: Visi
     }
     opened = await visitor.open(site.url())
     said = await visitor.seen("page two", await visitor.call("click", ref=ref(opened, "Tab")))
-    assert "[a new tab was opened, and is looked at now]" in said
+    assert "[a new tab was opened and is now the current one]" in said
     await visitor.call("click", ref=ref(said, "Close"))
     await visitor.seen("page one")
 
@@ -118,7 +118,7 @@ async def test_browser_that_breaks_down_is_told_and_starts_anew(visitor: Visitor
         with suppress(ProcessLookupError):  # it may go with another of them
             os.kill(pid, signal.SIGKILL)
     await until(lambda: not any(is_alive(pid) for pid in broken))
-    with pytest.raises(ToolFailed, match="The browser broke down, and what was open is lost"):
+    with pytest.raises(ToolFailed, match="The browser crashed, and its pages are lost"):
         await visitor.call("snapshot")
     await works(visitor, site)
 
@@ -128,7 +128,7 @@ async def test_host_that_cannot_be_reached_is_told(visitor: Visitor, names: Name
     with socket.socket() as closed:
         closed.bind((PUBLIC, 0))
         place = f"closed.example:{closed.getsockname()[1]}"
-        with pytest.raises(ToolFailed, match=r"closed\.example is not known, or cannot be reached"):
+        with pytest.raises(ToolFailed, match=r"closed\.example is unknown or cannot be reached"):
             await visitor.open(f"https://{place}/")
         opened = await visitor.open(f"http://{place}/")
     assert "(HTTP 502)" in opened

@@ -263,7 +263,7 @@ def test_questions_of_the_model_are_answered_by_choice_or_in_own_words(
     for keys, answer in (
         (f"{DOWN}{ENTER}", "The person answered: blue"),
         (f"rather mauve{ENTER}", "The person answered: rather mauve"),
-        (ESCAPE, "The person gave no answer."),
+        (ESCAPE, "The person did not answer."),
     ):
         asking = call("clarify", question="Which colour\x1b[2J?", choices=["red", "blue"])
         server.say(Reply(calls=(asking,)), f"Heard: {answer}")

@@ -13,7 +13,7 @@ from talaria.tools.executor import Executor
 from talaria.tools.person import Answer, Question
 from talaria.tools.registry import Toolbox
 
-ADVICE = "Choose the most sensible option, continue, and say in your answer what you assumed."
+ADVICE = "Choose the most sensible option, continue, and state your assumption in your answer."
 
 
 class Somebody:
@@ -62,12 +62,12 @@ async def test_question_may_have_no_choices(scope: Scope) -> None:
 
 async def test_without_an_answer_the_model_decides_and_says_so(scope: Scope) -> None:
     result = await called(scope, Somebody(None), question="Why?")
-    assert (result.text, result.is_error) == (f"The person gave no answer. {ADVICE}", False)
+    assert (result.text, result.is_error) == (f"The person did not answer. {ADVICE}", False)
 
 
 async def test_where_nobody_is_there_the_model_decides_and_says_so(scope: Scope) -> None:
     result = await called(scope, None, question="Why?", choices=["a", "b"])
-    assert (result.text, result.is_error) == (f"Error: Nobody is here to answer. {ADVICE}", True)
+    assert (result.text, result.is_error) == (f"Error: Nobody is available to answer. {ADVICE}", True)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ async def test_where_nobody_is_there_the_model_decides_and_says_so(scope: Scope)
     [
         (" \n", [], f"The question must have 1 to {MAX_QUESTION_CHARS} characters."),
         ("x" * (MAX_QUESTION_CHARS + 1), [], f"The question must have 1 to {MAX_QUESTION_CHARS} characters."),
-        ("Why?", ["x"] * (MAX_CHOICES + 1), "There may be 6 choices, of 1 to 120 characters each."),
-        ("Why?", ["x", " "], "There may be 6 choices, of 1 to 120 characters each."),
-        ("Why?", ["x" * (MAX_CHOICE_CHARS + 1)], "There may be 6 choices, of 1 to 120 characters each."),
+        ("Why?", ["x"] * (MAX_CHOICES + 1), "There can be 6 choices, of 1 to 120 characters each."),
+        ("Why?", ["x", " "], "There can be 6 choices, of 1 to 120 characters each."),
+        ("Why?", ["x" * (MAX_CHOICE_CHARS + 1)], "There can be 6 choices, of 1 to 120 characters each."),
     ],
 )
 async def test_question_that_is_too_long_is_not_asked(

@@ -94,7 +94,7 @@ async def test_message_is_shown_with_number_speaker_time_and_text(say: Say, look
     await say(user("the red fox"))
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(clock.now()))
     assert await look("recall", query="fox") == (
-        f"#1 · person · {when}\nthe red fox\n\n[read one whole with message=NUMBER]"
+        f"#1 · person · {when}\nthe red fox\n\n[read one in full with message=NUMBER]"
     )
 
 
@@ -128,9 +128,9 @@ async def test_all_words_must_be_there(say: Say, look: Look) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"query": "wolf"}, "[no message here has all these words]"),
-        ({"query": "fox", "before": 1}, "[no message here before #1 has all these words]"),
-        ({"before": 1}, "[no message here before #1]"),
+        ({"query": "wolf"}, "[no message contains all these words]"),
+        ({"query": "fox", "before": 1}, "[no message before #1 contains all these words]"),
+        ({"before": 1}, "[there is no message before #1]"),
     ],
 )
 async def test_no_hit_is_told(say: Say, look: Look, arguments: dict[str, object], sentence: str) -> None:
@@ -139,7 +139,7 @@ async def test_no_hit_is_told(say: Say, look: Look, arguments: dict[str, object]
 
 
 async def test_conversation_without_messages_says_so(look: Look) -> None:
-    assert await look("recall") == "[no message here]"
+    assert await look("recall") == "[there is no message]"
 
 
 async def test_newest_come_first_and_the_older_ones_follow_with_before(say: Say, look: Look) -> None:
@@ -150,7 +150,7 @@ async def test_newest_come_first_and_the_older_ones_follow_with_before(say: Say,
     oldest = await look("recall", query="fox", limit=2, before=2)
 
     assert [numbers(page) for page in (newest, older, oldest)] == [[5, 4], [3, 2], [1]]
-    assert newest.endswith("[there are older ones; continue with before=4]")
+    assert newest.endswith("[there are older messages; continue with before=4]")
     assert "older ones" not in oldest
 
 
@@ -188,7 +188,7 @@ async def test_message_left_out_by_a_compaction_is_found_and_read_again(say: Say
 async def test_messages_of_another_conversation_are_not_found(say: Say, look: Look) -> None:
     await say(user("a red fox"), user("another fox"), session=OTHER)
     await say(user("a hen"))
-    assert await look("recall", query="fox") == "[no message here has all these words]"
+    assert await look("recall", query="fox") == "[no message contains all these words]"
     with pytest.raises(ToolFailed):
         await look("recall", message=2)
 
@@ -225,7 +225,7 @@ async def test_calls_are_shown_and_found_by_their_arguments(say: Say, look: Look
 async def test_recall_does_not_find_itself(say: Say, look: Look) -> None:
     await say(user("hen"), Assistant((ToolCall(CallId("c"), "recall", '{"query": "fox"}'),), "calls"))
     await say(output("#1 · a fox", name="recall"))
-    assert await look("recall", query="fox") == "[no message here has all these words]"
+    assert await look("recall", query="fox") == "[no message contains all these words]"
     assert numbers(await look("recall")) == [1]
     assert without_heading(await look("recall", message=2)) == "[nothing to show]"
     assert without_heading(await look("recall", message=3)) == "#1 · a fox"
@@ -234,8 +234,8 @@ async def test_recall_does_not_find_itself(say: Say, look: Look) -> None:
 async def test_thinking_and_surroundings_are_not_shown_and_images_only_named(say: Say, look: Look) -> None:
     await say(User((Context("[Today is fox.]"), Text("look"), Image("image/png", "Zm94Cg=="))))
     await say(Assistant((Thinking("fox", sealed='{"fox": 1}'), Text("seen"))))
-    assert await look("recall", query="fox") == "[no message here has all these words]"
-    assert await look("recall", query="Zm94Cg") == "[no message here has all these words]"
+    assert await look("recall", query="fox") == "[no message contains all these words]"
+    assert await look("recall", query="Zm94Cg") == "[no message contains all these words]"
     assert without_heading(await look("recall", message=1)) == "look\n[image: image/png]"
     assert without_heading(await look("recall", message=2)) == "seen"
 
@@ -299,7 +299,7 @@ async def test_other_conversations_are_searched_and_this_one_is_not(say: Say, lo
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(clock.now()))
     assert await look("session_search", query="fox red") == await look("session_search", query="fox", limit=1)
     assert await look("session_search", query="fox") == (
-        f"session-2 · Of animals · {when} · user\na red fox\n\n[a person opens a conversation with `talaria -r ID`]"
+        f"session-2 · Of animals · {when} · user\na red fox\n\n[a person can open a conversation with `talaria -r ID`]"
     )
 
 
@@ -326,7 +326,7 @@ async def test_person_at_the_machine_finds_the_conversations_of_all(say: Say, lo
 async def test_conversation_that_is_not_on_the_disk_finds_nothing(say: Say, look: Look) -> None:
     await say(user("fox"), session=OTHER)
 
-    assert await look("session_search", query="fox") == "[no other conversation has a message with all these words]"
+    assert await look("session_search", query="fox") == "[no message in other conversations contains all these words]"
 
 
 async def test_more_hits_than_wanted_are_told(say: Say, look: Look) -> None:
@@ -343,7 +343,7 @@ async def test_more_hits_than_wanted_are_told(say: Say, look: Look) -> None:
 
 async def test_no_hit_in_other_conversations_is_told(say: Say, look: Look) -> None:
     await say(user("fox"))
-    assert await look("session_search", query="fox") == "[no other conversation has a message with all these words]"
+    assert await look("session_search", query="fox") == "[no message in other conversations contains all these words]"
 
 
 @pytest.mark.parametrize("name", ["recall", "session_search"])

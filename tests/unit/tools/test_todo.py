@@ -100,7 +100,7 @@ async def test_of_two_steps_with_one_id_the_last_counts(keep: Todo) -> None:
         ([step("i" * (MAX_ID_CHARS + 1), "x")], f"The id of a step must have 1 to {MAX_ID_CHARS} characters."),
         (
             [step(str(number), "x") for number in range(MAX_STEPS + 1)],
-            f"A list has at most {MAX_STEPS} steps; combine some of them.",
+            f"A list can have at most {MAX_STEPS} steps; combine some of them.",
         ),
     ],
 )

@@ -13,7 +13,7 @@ from talaria.core.secret import Secret
 from talaria.net.fetch import Fetch
 from talaria.net.web_settings import WebSettings
 from talaria.tools.base import Run, Scope
-from talaria.tools.builtin.web_services import (
+from talaria.tools.builtin.web_tools import (
     MAX_HITS,
     MAX_QUERY_CHARS,
     Brave,
@@ -23,8 +23,8 @@ from talaria.tools.builtin.web_services import (
     Tavily,
     WebHit,
     choose_service,
+    web_tools,
 )
-from talaria.tools.builtin.web_tools import web_tools
 
 KEY = "key-very-secret"
 QUERY = "cats & dogs ü"
@@ -189,7 +189,7 @@ async def test_answer_that_is_none_is_told(name: str, body: bytes, fetch: Fetch,
 )
 async def test_duckduckgo_that_doubts_us_is_told(page: bytes, fetch: Fetch, api: Site) -> None:
     api.pages["*"] = page
-    with pytest.raises(ToolFailed, match="wants to be sure that a person is searching"):
+    with pytest.raises(ToolFailed, match="wants proof that a person is searching"):
         await service("duckduckgo", fetch, api).search(QUERY, 5)
 
 

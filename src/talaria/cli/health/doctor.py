@@ -131,9 +131,9 @@ def _check_servers(settings: Settings) -> Iterator[Finding]:
     if not servers:
         return
     from talaria.cli.mcp import try_server  # noqa: PLC0415
-    from talaria.tools.mcp.cache import earlier  # noqa: PLC0415
+    from talaria.tools.mcp.project_servers import find_earlier  # noqa: PLC0415
 
-    outside = earlier(servers, settings.home)
+    outside = find_earlier(servers, settings.home)
     for name, entry in servers.items():
         subject, remedy = f"mcp {name}", f"fix it, then run `talaria mcp test {name}`"
         try:

@@ -1,4 +1,4 @@
-"""The browser as tools. Names and arguments are the ones that people know from Hermes."""
+"""The browser's tools. Their names and arguments are those of Hermes."""
 
 from typing import Annotated, Any, Literal
 
@@ -13,25 +13,25 @@ NAMES = (
     *("browser_back", "browser_screenshot", "browser_console"),
 )
 TIMEOUT_S = 180.0
-"""Every step has its own limit; this is for all of them together."""
+"""For all steps together; each step also has its own limit."""
 LOOKING = Claim(is_untrusted=True)
 
 Ref = Annotated[str, "The reference of an element in the last snapshot, for example e12."]
 
 
 def browser_tools(browser: Browser) -> tuple[Tool, ...]:
-    return *_looking(browser), *_acting(browser)
-
-
-def _looking(browser: Browser) -> tuple[Tool, ...]:
     def moving(_: Any, scope: Scope) -> Claim:
-        """The page notices, and can count."""
+        """The page can notice and count these calls."""
         host = browser.host(scope.session)
         return Claim(hosts=(host,) if host else (), reveals=True, is_untrusted=True)
 
+    def acting(_: Any, scope: Scope) -> Claim:
+        host = browser.host(scope.session)
+        return Claim(hosts=(host,) if host else (), sends=True, is_untrusted=True)
+
     @tool(after_crash="repeat", claim=claim_host, timeout_s=TIMEOUT_S)
-    async def browser_navigate(url: Annotated[str, "The address, with https:// or http://."], run: Run) -> str:
-        """Open a page in a real browser and show it as a tree of its elements, each with a reference to act on.
+    async def browser_navigate(url: Annotated[str, "The address, starting with https:// or http://."], run: Run) -> str:
+        """Open a page in a real browser and show it as a tree of elements, with references for the other browser tools.
 
         For pages that need scripts, logins or clicks; web_fetch is quicker for reading. Addresses that are not on the
         public internet are refused.
@@ -42,7 +42,7 @@ def _looking(browser: Browser) -> tuple[Tool, ...]:
 
     @tool(after_crash="repeat", claim=LOOKING, timeout_s=TIMEOUT_S)
     async def browser_snapshot(
-        run: Run, offset: Annotated[int, "Where to begin, in lines, to read on in a long page."] = 0
+        run: Run, offset: Annotated[int, "The line to start at, to continue a long page."] = 0
     ) -> str:
         """Show the open page as it is now: a tree of its elements with references such as [ref=e12]."""
         async with browser.visiting(run.scope.session) as window:
@@ -50,35 +50,27 @@ def _looking(browser: Browser) -> tuple[Tool, ...]:
 
     @tool(claim=moving, timeout_s=TIMEOUT_S)
     async def browser_scroll(direction: Literal["up", "down"], run: Run) -> str:
-        """Scroll the open page by most of its height, so that it loads more or a screenshot shows another part."""
+        """Scroll the open page by most of the window's height, to load more or to take a screenshot of another part."""
         async with browser.visiting(run.scope.session) as window:
             return await window.scroll(direction)
 
     @tool(claim=moving, timeout_s=TIMEOUT_S)
     async def browser_back(run: Run) -> str:
-        """Go back to the page before."""
+        """Go back to the previous page."""
         async with browser.visiting(run.scope.session) as window:
             return await window.back()
 
     @tool(after_crash="repeat", claim=LOOKING, timeout_s=TIMEOUT_S)
     async def browser_screenshot(run: Run) -> RichResult:
-        """Look at the part of the open page that is in view, as a picture."""
+        """Take a screenshot of the visible part of the open page."""
         async with browser.visiting(run.scope.session) as window:
             return await window.screenshot()
 
     @tool(after_crash="repeat", claim=LOOKING, timeout_s=TIMEOUT_S)
     async def browser_console(run: Run) -> str:
-        """Show what the open page wrote to its console, and its errors."""
+        """Show the console messages and errors of the open page."""
         async with browser.visiting(run.scope.session) as window:
             return await window.console()
-
-    return browser_navigate, browser_snapshot, browser_scroll, browser_back, browser_screenshot, browser_console
-
-
-def _acting(browser: Browser) -> tuple[Tool, ...]:
-    def acting(_: Any, scope: Scope) -> Claim:
-        host = browser.host(scope.session)
-        return Claim(hosts=(host,) if host else (), sends=True, is_untrusted=True)
 
     @tool(claim=acting, timeout_s=TIMEOUT_S)
     async def browser_click(ref: Ref, run: Run) -> str:
@@ -89,11 +81,11 @@ def _acting(browser: Browser) -> tuple[Tool, ...]:
     @tool(claim=acting, timeout_s=TIMEOUT_S)
     async def browser_type(
         ref: Ref,
-        text: Annotated[str, "What to enter in place of what is there; of a list, the choice."],
+        text: Annotated[str, "The text that replaces the field's content; for a list, the option to choose."],
         run: Run,
         submit: Annotated[bool, "Press Enter afterwards."] = False,
     ) -> str:
-        """Enter text in a field of the open page, or choose from a list."""
+        """Enter text in a field of the open page, or choose an option from a list."""
         async with browser.visiting(run.scope.session) as window:
             return await window.enter(ref, text, submits=submit)
 
@@ -105,4 +97,7 @@ def _acting(browser: Browser) -> tuple[Tool, ...]:
         async with browser.visiting(run.scope.session) as window:
             return await window.press(key)
 
-    return browser_click, browser_type, browser_press
+    return (
+        *(browser_navigate, browser_snapshot, browser_scroll, browser_back, browser_screenshot, browser_console),
+        *(browser_click, browser_type, browser_press),
+    )

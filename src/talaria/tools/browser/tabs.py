@@ -1,8 +1,7 @@
-"""The tabs of one session, and all that can go wrong with one: it hangs, it crashes, it asks without end. That becomes
-a sentence, and the next call works again.
+"""The tabs of one session, and what the model sees of a page: a tree of the elements to read and use, short enough.
 
-What we run inside pages. A page can make it lie, so nothing depends on it but the page's own picture.
-What a page looks like to the model: the tree of what can be read and used, short enough to be read.
+A tab may hang, crash or ask questions without end. That becomes a sentence, and the next call works again. A page can
+tamper with the scripts that we run in it, so only what is shown of that page depends on them.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from playwright.async_api import BrowserContext, Dialog, Download, Error, Frame,
 from playwright.async_api import TimeoutError as Overdue
 
 from talaria.core.errors import ToolFailed
-from talaria.tools.browser.browser_process import NO_PAGE, Notes, answers, try_to_end
+from talaria.tools.browser.browser_process import NO_PAGE, is_responding, try_to_end
 
 SIZE = "() => [document.getElementsByTagName('*').length, (document.documentElement?.textContent ?? '').length]"
 
@@ -33,31 +32,58 @@ sign => {
   return [box.scrollTop, box.clientHeight, box.scrollHeight];
 }
 """
-"""What stands in the middle is moved by most of its height; answers where it is now, its height, and all there is."""
-
+"""Scrolls what is in the middle by most of its height. Returns its position, visible height and total height."""
 
 T = TypeVar("T")
 
 MAX_TABS = 5
-"""Of more the oldest is closed."""
+"""If there are more, the oldest is closed."""
 MAX_DIALOGS = 20
-"""In one call; a page that asks more often is closed."""
+"""In one call; a page that opens more is closed."""
 ANSWER_S = 2.0
-"""A page that takes longer to add nothing to nothing hangs."""
+"""A page that needs longer for a trivial script hangs."""
 GRACE_S = 3.0
-"""The driver keeps the limits itself; only if that fails we do."""
-LOST = "The browser broke down, and what was open is lost. The next browser_navigate starts it anew."
+"""The driver enforces the limits; we do only if it fails to."""
+LOST = "The browser crashed, and its pages are lost. The next browser_navigate restarts it."
 _MOVED = re.compile(
     r"Execution context was destroyed|interrupted by another navigation|frame was detached", re.IGNORECASE
 )
 _WHY = re.compile(r"element is (?:not \w+|outside of the viewport)|<[^\n]{1,200} intercepts pointer events")
 
 
+MAX_NOTES = 10
+MAX_NOTE_CHARS = 300
+
+
+class Notes:
+    """What happened besides the calls of a session: dialogs, tabs, downloads, refused hosts."""
+
+    def __init__(self) -> None:
+        self._notes: list[str] = []
+        self.refused: list[str] = []
+        """Hosts, since the last `take`."""
+
+    def add(self, text: str) -> None:
+        self._notes.append(f"[{' '.join(text.split())[:MAX_NOTE_CHARS]}]")
+
+    def refuse(self, host: str, port: int, _: str) -> None:
+        self.refused.append(host)
+        self.add(f"network: {host}:{port} was refused")
+
+    def take(self) -> list[str]:
+        """Without duplicates, and each of them only once."""
+        notes = list(dict.fromkeys(self._notes))
+        self._notes.clear()
+        self.refused.clear()
+        more = len(notes) - MAX_NOTES
+        return [*notes[:MAX_NOTES], f"[and {more:,} more]"] if more > 0 else notes
+
+
 class PageChanged(ToolFailed):
-    """The page became another one meanwhile."""
+    """The page was replaced by another one meanwhile."""
 
 
-class Closed(ToolFailed):
+class PageClosed(ToolFailed):
     """The page was closed meanwhile."""
 
 
@@ -69,7 +95,7 @@ class Tabs:
         self._crashed: set[Page] = set()
         self._dialogs = 0
         context.set_default_timeout(limit_s * 1000)
-        context.on("dialog", self._answer)
+        context.on("dialog", self._answer_dialog)
         context.on("page", self._watch_page)
 
     @property
@@ -97,9 +123,10 @@ class Tabs:
             raise await self._explain(page, fault) from fault
 
     async def do(
-        self, page: Page, work: Coroutine[Any, Any, T], limit_s: float | None = None, told: str = "It was not done"
+        self, page: Page, work: Coroutine[Any, Any, T], limit_s: float | None = None, failure: str = "It was not done"
     ) -> T:
-        """Raises `ToolFailed`, with `PageChanged` and `Closed`; `told` is said of what takes too long."""
+        """Raises `ToolFailed`, which includes `PageChanged` and `PageClosed`; `failure` begins the sentence if it takes
+        too long."""
         self._dialogs = 0
         limit_s = limit_s or self._limit_s
         try:
@@ -108,19 +135,16 @@ class Tabs:
         except (Overdue, TimeoutError) as fault:
             reasons = _WHY.findall(str(fault))
             why = f": {reasons[-1]}" if reasons else ""
-            raise await self._give_up(page, f"{told} within {limit_s:g} s{why}.") from fault
+            if not await self._stop_loading(page):
+                url = page.url
+                await try_to_end(page.close())
+                raise ToolFailed(f"{url} hangs; it was closed. {NO_PAGE}") from fault
+            raise ToolFailed(f"{failure} within {limit_s:g} s{why}.") from fault
         except Error as fault:
             raise await self._explain(page, fault) from fault
 
-    async def _give_up(self, page: Page, sentence: str) -> ToolFailed:
-        if await self._answers(page):
-            return ToolFailed(sentence)
-        url = page.url
-        await try_to_end(page.close())
-        return ToolFailed(f"{url} hangs; it was closed. {NO_PAGE}")
-
-    async def _answers(self, page: Page) -> bool:
-        """Once it does not wait for anything any more."""
+    async def _stop_loading(self, page: Page) -> bool:
+        """False: it hangs."""
         try:
             async with asyncio.timeout(ANSWER_S):
                 session = await self._context.new_cdp_session(page)
@@ -132,7 +156,7 @@ class Tabs:
         return True
 
     async def _is_running(self) -> bool:
-        return self._context.browser is not None and await answers(self._context.browser)
+        return self._context.browser is not None and await is_responding(self._context.browser)
 
     async def _explain(self, page: Page | None, fault: Error) -> ToolFailed:
         if not await self._is_running():
@@ -140,33 +164,33 @@ class Tabs:
         if page in self._crashed:
             return ToolFailed(f"The page crashed. {NO_PAGE}")
         if page is not None and page.is_closed():
-            return Closed("The page was closed meanwhile.")
+            return PageClosed("The page was closed meanwhile.")
         if _MOVED.search(fault.message):
-            return PageChanged("The page became another one meanwhile; look at it again with browser_snapshot.")
+            return PageChanged("The page has changed to another one; look at it again with browser_snapshot.")
         return ToolFailed(fault.message.partition("\n")[0].partition(": ")[2] or fault.message)
 
     async def _watch_page(self, page: Page) -> None:
-        page.on("crash", self._crash)
-        page.on("download", self._download)
+        def note_crash(page: Page) -> None:
+            self._crashed.add(page)
+
+        def note_download(download: Download) -> None:
+            self._notes.add(f"a download was refused: {download.url}")
+
+        page.on("crash", note_crash)
+        page.on("download", note_download)
         tabs = self._context.pages
         if len(tabs) > 1:
-            self._notes.add("a new tab was opened, and is looked at now")
+            self._notes.add("a new tab was opened and is now the current one")
         if len(tabs) > MAX_TABS:
             await try_to_end(tabs[0].close())
 
-    def _crash(self, page: Page) -> None:
-        self._crashed.add(page)
-
-    def _download(self, download: Download) -> None:
-        self._notes.add(f"a download was refused: {download.url}")
-
-    async def _answer(self, dialog: Dialog) -> None:
-        """No, except to the question whether one wants to leave."""
+    async def _answer_dialog(self, dialog: Dialog) -> None:
+        """No, except to the question whether to leave the page."""
         self._dialogs += 1
         is_leaving = dialog.type == "beforeunload"
         self._notes.add(f"{dialog.type} was {'accepted' if is_leaving else 'dismissed'}: {dialog.message}")
         if self._dialogs > MAX_DIALOGS and dialog.page is not None:
-            self._notes.add(f"the page asked more than {MAX_DIALOGS} times and was closed")
+            self._notes.add(f"the page opened more than {MAX_DIALOGS} dialogs and was closed")
             await try_to_end(dialog.page.close())
         else:
             await try_to_end(dialog.accept() if is_leaving else dialog.dismiss())
@@ -176,39 +200,49 @@ PAGE_CHARS = 16_000
 MAX_LINE_CHARS = 300
 MAX_ELEMENTS = 20_000
 MAX_CHARS = 1_000_000
-"""A page with more is not made a tree of: it would hold up everybody."""
+"""For a larger page no tree is built: it would block everybody."""
 MAX_FRAMES = 50
 FRAME_S = 0.5
 SILENT_MS = 2_000
-"""How long a frame that does not answer is waited for; the tree is then made without it."""
+"""The wait for frames that do not respond; the tree is then built without them."""
 _NOISE = re.compile(r" \[cursor=pointer\]")
 
 
 async def snapshot(tabs: Tabs, page: Page, offset: int) -> str:
     """From line `offset` on. Raises `ToolFailed`."""
     size = await evaluate_script(tabs, page, SIZE, None, tuple[int, int])
-    sizes = [size, *await asyncio.gather(*(_size(frame) for frame in page.frames[1:MAX_FRAMES]))]
+    sizes = [size, *await asyncio.gather(*(_measure_frame(frame) for frame in page.frames[1:MAX_FRAMES]))]
     elements, chars = (sum(size[column] for size in sizes if size) for column in (0, 1))
     if elements > MAX_ELEMENTS or chars > MAX_CHARS:
         text = await evaluate_script(tabs, page, BEGINNING, PAGE_CHARS, str)
-        return f"[too large to be shown as a tree: {elements:,} elements; its text begins so:]\n{text}"
+        return f"[too large to be shown as a tree: {elements:,} elements; its text begins:]\n{text}"
     title = await evaluate_script(tabs, page, TITLE, MAX_LINE_CHARS, str)
     limit_ms = None if all(sizes) else SILENT_MS
-    tree = _piece(await tabs.do(page, page.aria_snapshot(mode="ai", timeout=limit_ms)), offset)
-    return f"Title: {title}\n{tree}" if title else tree
+    tree = await tabs.do(page, page.aria_snapshot(mode="ai", timeout=limit_ms))
+    lines = [shorten_line(_NOISE.sub("", line)) for line in tree.splitlines()]
+    end, length = offset, 0
+    while end < len(lines) and length + len(lines[end]) < PAGE_CHARS:
+        length += len(lines[end]) + 1
+        end += 1
+    shown = lines[offset:end]
+    if not shown:
+        shown = [f"[it ends at offset={len(lines)}]" if lines else "[nothing]"]
+    elif left := len(lines) - end:
+        shown.append(f"[… {left:,} more lines; continue with browser_snapshot, offset={end}]")
+    return "\n".join([*([f"Title: {title}"] if title else []), *shown])
 
 
 async def evaluate_script(tabs: Tabs, page: Page, script: str, argument: object, kind: type[T]) -> T:
-    """What a script of ours answers; a page can make it answer anything. Raises `ToolFailed`."""
+    """The result of a script of ours; a page can make it anything. Raises `ToolFailed`."""
     answer = await tabs.do(page, page.evaluate(script, argument))
     try:
         return msgspec.convert(answer, kind)
     except msgspec.ValidationError as fault:
-        raise ToolFailed("The page does not let itself be looked at.") from fault
+        raise ToolFailed("The page cannot be examined: it interferes with scripts.") from fault
 
 
-async def _size(frame: Frame) -> tuple[int, int] | None:
-    """Elements and characters; None of a frame that does not answer."""
+async def _measure_frame(frame: Frame) -> tuple[int, int] | None:
+    """Elements and characters; None for a frame that does not respond."""
     try:
         async with asyncio.timeout(FRAME_S):
             return msgspec.convert(await frame.evaluate(SIZE), tuple[int, int])
@@ -216,18 +250,5 @@ async def _size(frame: Frame) -> tuple[int, int] | None:
         return None
 
 
-def _piece(tree: str, offset: int) -> str:
-    lines = [short(_NOISE.sub("", line)) for line in tree.splitlines()]
-    end, size = offset, 0
-    while end < len(lines) and size + len(lines[end]) < PAGE_CHARS:
-        size += len(lines[end]) + 1
-        end += 1
-    left = len(lines) - end
-    if not lines[offset:end]:
-        return "[nothing]" if not lines else f"[it ends at offset={len(lines)}]"
-    more = [f"[… {left:,} more lines; continue with browser_snapshot, offset={end}]"] if left else []
-    return "\n".join([*lines[offset:end], *more])
-
-
-def short(line: str) -> str:
+def shorten_line(line: str) -> str:
     return line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}…"

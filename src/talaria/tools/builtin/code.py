@@ -1,4 +1,4 @@
-"""Python that the model writes, run in its workspace: it can call those of the agent's tools that only read."""
+"""Runs Python scripts that the model writes. They run in its workspace and can call those tools that only read."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ MAX_TIMEOUT_S = 600
 MAX_CALLS = 100
 MAX_CALL_BYTES = 1 << 20
 MAX_REFUSED_CALLS = 20
-"""Calls over the limit that are answered with a refusal; then the script is ended."""
+"""Calls over the limit get a refusal this many times; then the script is killed."""
 MAX_CODE_BYTES = 400_000
 CALLABLE_TOOLS = ("read_file", "search_files", "web_fetch", "web_search", "recall", "session_search")
 
@@ -38,8 +38,6 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ScriptCall(msgspec.Struct):
-    """A call that a script makes."""
-
     name: str
     arguments: dict[str, Any] = {}
 
@@ -58,23 +56,26 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             is_untrusted=workspaces.reads_untrusted(scope),
         )
 
-    @tool(effect=EXCLUSIVE, question=_question, timeout_s=None, claim=claim)
+    def question(arguments: Any) -> Proposal:
+        return Proposal("Run this script?", arguments.code, "script")
+
+    @tool(effect=EXCLUSIVE, question=question, timeout_s=None, claim=claim)
     async def execute_code(
         code: Annotated[str, "The script."],
         run: Run,
-        timeout_s: Annotated[int, f"Seconds until it is stopped, at most {MAX_TIMEOUT_S}."] = 300,
+        timeout_s: Annotated[int, f"Time limit in seconds, at most {MAX_TIMEOUT_S}."] = 300,
     ) -> RichResult:
-        """Run a Python script where `terminal` runs commands, and return what it prints.
+        """Run a Python script in the same place as `terminal` commands, and return what it prints.
 
-        For work with many steps. These functions are available; they take the parameters of the tools by name and
-        return their text: read_file, search_files, web_fetch, web_search, recall, session_search. They raise ToolError.
+        For work with many steps. The script can call these tools as functions, with the tools' parameters as keyword
+        arguments: read_file, search_files, web_fetch, web_search, recall, session_search. They return text and raise
+        ToolError on failure.
         """
         if len(code.encode("utf-8", "replace")) > MAX_CODE_BYTES:
-            raise BadArguments(f"A script has at most {MAX_CODE_BYTES:,} bytes.")
+            raise BadArguments(f"A script can have at most {MAX_CODE_BYTES:,} bytes.")
         workspace = await workspaces.open(run.scope)
-        reading = _ScriptOutput(
-            CapturedOutput(run.spill_file("output"), run.scope.redactor, run.scope.spill_limits), os.urandom(16).hex()
-        )
+        captured = CapturedOutput(run.spill_file("output"), run.scope.redactor, run.scope.spill_limits)
+        reading = _ScriptOutput(captured, os.urandom(16).hex())
         command = SandboxCommand(command=f"exec python3 -c '{_BOOT}'", is_kept=False, has_input=True)
         limit_s = max(1, min(timeout_s, MAX_TIMEOUT_S))
         async with AsyncExitStack() as around:
@@ -95,45 +96,40 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
                 reading.finish()
                 await workspace.quarantine_changes()
         held = await ask_about_held(workspace, run)
-        text = reading.output.text()
+        text = captured.text()
         blocked = describe_blocked(workspace, text, end)
         return make_result(text, end, limit_s, f"{blocked}{held}")
 
     return (execute_code,)
 
 
-def _question(arguments: Any) -> Proposal:
-    return Proposal("Run this script?", arguments.code, "script")
-
-
 class _ScriptOutput:
-    """The output of a script, without the lines that are calls. Also a command's `Sink`."""
+    """The output of a script, without the lines that are calls; an `OutputSink`."""
 
     def __init__(self, output: CapturedOutput, mark: str) -> None:
         self.output = output
         self.mark = mark
         self.calls: asyncio.Queue[bytes] = asyncio.Queue()
-        self._sign = f"\n{mark}".encode()
+        self._prefix = f"\n{mark}".encode()
         self._pending = bytearray()
 
     def add(self, chunk: bytes) -> None:
         self._pending += chunk
-        while (start := self._pending.find(self._sign)) >= 0:
+        while (start := self._pending.find(self._prefix)) >= 0:
             end = self._pending.find(b"\n", start + 1)
             if end < 0 and len(self._pending) - start < MAX_CALL_BYTES:
                 break
-            if end < 0 or end - start > MAX_CALL_BYTES:  # that is no call
-                self.output.add(bytes(self._pending[: start + len(self._sign)]))
-                del self._pending[: start + len(self._sign)]
+            if end < 0 or end - start > MAX_CALL_BYTES:  # too long to be a call
+                self.output.add(bytes(self._pending[: start + len(self._prefix)]))
+                del self._pending[: start + len(self._prefix)]
                 continue
             self.output.add(bytes(self._pending[:start]))
-            self.calls.put_nowait(bytes(self._pending[start + len(self._sign) : end]))
+            self.calls.put_nowait(bytes(self._pending[start + len(self._prefix) : end]))
             del self._pending[: end + 1]
         if start < 0:
-            # All but what may be the beginning of a call.
-            kept = next(
-                (size for size in range(len(self._sign) - 1, 0, -1) if self._pending.endswith(self._sign[:size])), 0
-            )
+            # Hold back what may be the start of a call.
+            sizes = range(len(self._prefix) - 1, 0, -1)
+            kept = next((size for size in sizes if self._pending.endswith(self._prefix[:size])), 0)
             cut = len(self._pending) - kept
             self.output.add(bytes(self._pending[:cut]))
             del self._pending[:cut]
@@ -147,28 +143,26 @@ class _ScriptOutput:
 
 
 async def _serve_calls(started: RunningCommand, reading: _ScriptOutput, run: Run) -> None:
+    """Calls pass the same gate as the model's own."""
     count = 0
     while True:
         line = await reading.calls.get()
         count += 1
-        if count > MAX_CALLS + MAX_REFUSED_CALLS:  # it does not listen
+        if count > MAX_CALLS + MAX_REFUSED_CALLS:  # it ignores the refusals
             await started.kill()
             return
-        started.write(_encode(await _answer_call(line, count, run)) + b"\n")
-
-
-async def _answer_call(line: bytes, count: int, run: Run) -> dict[str, str]:
-    """By the same gate as the model's own calls."""
-    try:
-        wanted = _decode(line)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return {"error": "a call could not be read"}
-    if wanted.name not in CALLABLE_TOOLS or run.tools is None:
-        return {"error": f"{wanted.name} cannot be called from a script"}
-    if count > MAX_CALLS:
-        return {"error": f"a script makes at most {MAX_CALLS} calls"}
-    call = ToolCall(CallId(f"{run.call}-{count}"), wanted.name, _encode(wanted.arguments).decode())
-    result = await run.tools.call(call)
-    return {
-        "error" if result.is_error else "text": result.text.removeprefix("Error: ") if result.is_error else result.text
-    }
+        try:
+            wanted = _decode(line)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError):
+            answer = {"error": "a call could not be read"}
+        else:
+            if wanted.name not in CALLABLE_TOOLS or run.tools is None:
+                answer = {"error": f"{wanted.name} cannot be called from a script"}
+            elif count > MAX_CALLS:
+                answer = {"error": f"a script can make at most {MAX_CALLS} calls"}
+            else:
+                call = ToolCall(CallId(f"{run.call}-{count}"), wanted.name, _encode(wanted.arguments).decode())
+                result = await run.tools.call(call)
+                text = result.text.removeprefix("Error: ") if result.is_error else result.text
+                answer = {"error" if result.is_error else "text": text}
+        started.write(_encode(answer) + b"\n")

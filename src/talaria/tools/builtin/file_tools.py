@@ -1,7 +1,4 @@
-"""Reading and changing files. A change is whole or not at all.
-
-Looking at image files.
-"""
+"""Tools that read, write and patch files, and view images. A change is made completely or not at all."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -36,23 +33,18 @@ MAX_CHANGED_BYTES = 10 << 20
 MAX_REPLACED_BYTES = 32 << 20
 USUAL_LINES = 1_000
 MAX_SHOWN_DIFF_BYTES = 900_000
-"""Of a longer one, a person is shown all of the new content instead: the gate refuses more than they can be shown."""
-
+"""If the diff is longer, a person sees the whole new content instead: the gate refuses more than they can be shown."""
 
 AllowChange = Callable[[Path, bytes], AbstractContextManager[None]]
 
 
-def _allow_any_change(_: Path, __: bytes) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
 def _ask_later(_: object) -> tuple[None, str]:
-    """What is asked about a change depends on the file, so it is planned when somebody is asked."""
+    """The question about a change depends on the file, so it is planned when somebody is asked."""
     return None, ""
 
 
-def file_tools(seen: ReadFiles, changing_file: AllowChange = _allow_any_change) -> tuple[Tool, ...]:
-    """`seen` is what the model knows of files, for all sessions that share these tools. `changing_file`: entered
+def file_tools(seen: ReadFiles, changing_file: AllowChange | None = None) -> tuple[Tool, ...]:
+    """`seen`: what the model knows about files, for all sessions that share these tools. `changing_file`: entered
     around each change of a file."""
 
     @path_tool("reads", "Read")
@@ -60,10 +52,10 @@ def file_tools(seen: ReadFiles, changing_file: AllowChange = _allow_any_change) 
     def read_file(
         path: Annotated[str, "File to read; relative to the working directory, or absolute."],
         run: Run,
-        offset: Annotated[int, "First line to show, counted from 1."] = 1,
-        limit: Annotated[int, "How many lines at most."] = USUAL_LINES,
+        offset: Annotated[int, "First line to show; lines are numbered from 1."] = 1,
+        limit: Annotated[int, "Maximum number of lines."] = USUAL_LINES,
     ) -> str:
-        """Read a text file. Each line is shown after its number."""
+        """Read a text file. Each line is prefixed with its number."""
         target = Path(path)
         try:
             with file_content.open_file(target) as file:
@@ -78,10 +70,10 @@ def file_tools(seen: ReadFiles, changing_file: AllowChange = _allow_any_change) 
     @tool
     def write_file(
         path: Annotated[str, "File to write; missing folders are created."],
-        content: Annotated[str, "The whole new content."],
+        content: Annotated[str, "The complete new content."],
         run: Run,
     ) -> RichResult:
-        """Write a file, replacing what it held. Its byte order mark and CRLF line ends are kept."""
+        """Write a file, replacing its content. An existing byte order mark and CRLF line endings are kept."""
         target = Path(path)
         before = _read_target(target, MAX_REPLACED_BYTES, "write", run.expected_fingerprint)
         sight = seen.find(run.scope.session, target)
@@ -98,31 +90,52 @@ def file_tools(seen: ReadFiles, changing_file: AllowChange = _allow_any_change) 
     def patch(
         path: Annotated[str, "File to change; read it first."],
         run: Run,
-        edits: Annotated[tuple[Edit, ...], "Replacements, made one after the other: all of them or none."] = (),
+        edits: Annotated[tuple[Edit, ...], "Replacements, made in order: all of them or none."] = (),
         old: Annotated[str | None, "For a single edit instead of `edits`: the text to replace."] = None,
         new: Annotated[str | None, "For a single edit: the text to put in its place."] = None,
         replace_all: Annotated[bool, "For a single edit: replace every occurrence."] = False,
     ) -> str | RichResult:
-        """Replace pieces of text in a file and show the change.
+        """Replace text in a file and show the change.
 
-        Each piece must occur exactly once unless all are meant. If it does not occur, whole lines are also matched
-        ignoring white space, and the new text is indented as they are.
+        Each text to replace must occur exactly once, unless every occurrence is to be replaced. If it does not occur,
+        whole lines are matched ignoring white space, and the new text gets their indentation.
         """
         target = Path(path)
         wanted = _choose_edits(edits, old, new, is_for_all=replace_all)
-        before = _read_target(target, MAX_CHANGED_BYTES, "read", run.expected_fingerprint)
+        found = _require_text(target, _read_target(target, MAX_CHANGED_BYTES, "read", run.expected_fingerprint))
         sight = seen.find(run.scope.session, target)
-        patched = _apply_to_known(target, before, sight, wanted, run.scope, flag="all" if edits else "replace_all")
+        if sight is None:
+            raise ToolFailed(f"You have not read {target} in this conversation yet; read it first.")
+        if not sight.matches(found):
+            raise ToolFailed(f"{target} was changed since you last read or wrote it; read it again first.")
+        patched = _apply_to_file(target, found, wanted, run.scope, flag="all" if edits else "replace_all")
         if patched.becomes.body == patched.text.body:
             return f"[{target} is unchanged: the new text equals the old one]"
-        _replace_target(target, before, patched.becomes, run, seen, changing_file)
-        diff = format_unified_diff(
-            patched.aside.redact(patched.aside.text), patched.aside.redact(patched.done.text), target.name
-        )
-        changes = _describe_changes(target, before, patched.becomes.encode(), run.scope)
-        return RichResult(f"{_describe_result(patched.done, target)}\n{diff}", changes=changes)
+        _replace_target(target, found, patched.becomes, run, seen, changing_file)
+        masked, done = patched.masked, patched.done
+        how = "" if done.is_exact else " (found ignoring white space)"
+        told = f"Replaced {done.count} occurrence{'s' if done.count > 1 else ''} in {target}{how}."
+        diff = format_unified_diff(masked.redact(masked.text), masked.redact(done.text), target.name)
+        changes = _describe_changes(target, found, patched.becomes.encode(), run.scope)
+        return RichResult(f"{told}\n{diff}", changes=changes)
 
     return read_file, write_file, patch
+
+
+@path_tool("reads", "View")
+@tool(after_crash="repeat")
+def view_image(path: Annotated[str, "Image to view; relative to the working directory, or absolute."]) -> RichResult:
+    """View an image file, such as a screenshot: PNG, JPEG, GIF or WebP."""
+    target = Path(path)
+    found = _read_target(target, MAX_BYTES + 1, "read")
+    if found is None:
+        raise ToolFailed(f"Cannot read {target}: No such file or directory.")
+    try:
+        image, (width, height) = prepare_image(found.content)
+    except UnsupportedImage as fault:
+        raise ToolFailed(f"{target} {fault}.") from fault
+    shown = f"{target}: {image.media_type}, {width} x {height} pixels, {len(found.content):,} bytes"
+    return RichResult(shown, (image,))
 
 
 def _choose_edits(edits: tuple[Edit, ...], old: str | None, new: str | None, *, is_for_all: bool) -> tuple[Edit, ...]:
@@ -133,31 +146,13 @@ def _choose_edits(edits: tuple[Edit, ...], old: str | None, new: str | None, *, 
 
 
 class PatchResult(NamedTuple):
-    """Edits, made to the text of a file in memory."""
+    """Edits made in memory to the text of a file."""
 
     text: TextFile
-    """As it was."""
-    aside: MaskedText
+    """The file as it was."""
+    masked: MaskedText
     done: EditResult
     becomes: TextFile
-
-
-def _apply_to_known(
-    target: Path,
-    before: FileContent | None,
-    sight: KnownContent | None,
-    wanted: tuple[Edit, ...],
-    scope: Scope,
-    *,
-    flag: str,
-) -> PatchResult:
-    """Raises `ToolFailed`, also if the model does not have the text before its eyes as it is."""
-    found = _require_text(target, before)
-    if sight is None:
-        raise ToolFailed(f"You have not read {target} in this conversation yet; read it first.")
-    if not sight.matches(found):
-        raise ToolFailed(f"{target} was changed since you last read or wrote it; read it again first.")
-    return _apply_to_file(target, found, wanted, scope, flag=flag)
 
 
 def _require_text(target: Path, found: FileContent | None) -> FileContent:
@@ -174,12 +169,12 @@ def _apply_to_file(
     target: Path, found: FileContent, wanted: tuple[Edit, ...], scope: Scope, *, flag: str
 ) -> PatchResult:
     text = decode_text(found.content)
-    aside = scope.redactor.mask(text.body)  # so that nobody can find out a secret piece by piece
+    masked = scope.redactor.mask(text.body)  # otherwise failed edits would reveal a secret piece by piece
     try:
-        done = apply_edits(aside.text, wanted, str(target), flag=flag)
+        done = apply_edits(masked.text, wanted, str(target), flag=flag)
     except ToolFailed as failure:
-        raise ToolFailed(aside.redact(str(failure))) from None
-    return PatchResult(text, aside, done, TextFile(aside.unmask(done.text), text.has_bom, text.has_crlf))
+        raise ToolFailed(masked.redact(str(failure))) from None
+    return PatchResult(text, masked, done, TextFile(masked.unmask(done.text), text.has_bom, text.has_crlf))
 
 
 def _make_text(content: str, before: FileContent | None) -> TextFile:
@@ -190,7 +185,8 @@ def _make_text(content: str, before: FileContent | None) -> TextFile:
 
 
 def _plan_write(arguments: Any, scope: Scope) -> ChangePlan:
-    """The difference from the file as it is; of a new one, and where there is no difference to see, all of it."""
+    """Shows the difference from the present file, or the whole content if the file is new or there is nothing to see
+    in a diff."""
     target = Path(arguments.path)
     whole = Proposal(f"Write {target}?", arguments.content, "new content")
     try:
@@ -200,7 +196,7 @@ def _plan_write(arguments: Any, scope: Scope) -> ChangePlan:
         return ChangePlan(whole, None)
     expects = file_content.fingerprint(before)
     if before is not None and not before.is_whole:
-        note = f"it replaces a file of more than {len(before.content):,} bytes, too large to compare"
+        note = f"it replaces a file of more than {len(before.content):,} bytes, which is too large to compare"
         return ChangePlan(structs.replace(whole, note=note), expects)
     if before is not None and before.content == content:
         return ChangePlan(structs.replace(whole, note="the file already holds exactly this"), expects)
@@ -219,11 +215,17 @@ def _plan_write(arguments: Any, scope: Scope) -> ChangePlan:
 
 
 def _plan_patch(arguments: Any, scope: Scope) -> ChangePlan:
-    """The edits, made in memory. If they cannot be made, they are shown one after the other."""
+    """Shows what the edits, made in memory, change in the file. If they cannot be made, it lists them."""
     target = Path(arguments.path)
     single = Edit(arguments.old or "", arguments.new or "", arguments.replace_all)
     edits: tuple[Edit, ...] = arguments.edits or (single,)  # if both are given, nothing is changed
-    headline, listed = f"Change {target}?", _format_edits(edits)
+    headline = f"Change {target}?"
+    lines: list[str] = []
+    for number, edit in enumerate(edits, 1):  # each line has a mark, so that no text can pass for another part
+        lines += [f"@@ edit {number} of {len(edits)}{': every occurrence' if edit.all else ''} @@"]
+        lines += [f"-{line}" for line in edit.old.split("\n")]
+        lines += [f"+{line}" for line in edit.new.split("\n")]
+    listed = "\n".join(lines)
     expects: str | None = None
     try:
         wanted = _choose_edits(arguments.edits, arguments.old, arguments.new, is_for_all=arguments.replace_all)
@@ -236,9 +238,8 @@ def _plan_patch(arguments: Any, scope: Scope) -> ChangePlan:
         return ChangePlan(Proposal(headline, listed, "edits", note=note), expects)
     change = compare_contents(project_name(target, scope), found.content, content, scope.redactor, is_whole=True)
     if not change.diff:
-        return ChangePlan(
-            Proposal(headline, listed, "edits", note=change.note or "the file would stay as it is"), expects
-        )
+        note = change.note or "the file would not change"
+        return ChangePlan(Proposal(headline, listed, "edits", note=note), expects)
     return ChangePlan(_propose_diff(headline, change), expects)
 
 
@@ -252,25 +253,14 @@ def _format_counts(change: FileChange) -> str:
     return f"+{change.added:,} −{change.removed:,} lines"  # noqa: RUF001  (as wide as the plus)
 
 
-def _format_edits(edits: tuple[Edit, ...]) -> str:
-    """As a diff. Every line of a text has its mark before it: whatever it says, it cannot pass for another."""
-    lines: list[str] = []
-    for number, edit in enumerate(edits, 1):
-        lines += [f"@@ edit {number} of {len(edits)}{': every occurrence' if edit.all else ''} @@"]
-        lines += [f"-{line}" for line in edit.old.split("\n")]
-        lines += [f"+{line}" for line in edit.new.split("\n")]
-    return "\n".join(lines)
-
-
 def _describe_changes(target: Path, before: FileContent | None, content: bytes, scope: Scope) -> tuple[FileChange, ...]:
     """For people."""
     name = project_name(target, scope)
-    if before is None:
-        return (compare_contents(name, None, content, scope.redactor),)
-    if not before.is_whole:
-        note = f"too large to compare, {len(content):,} bytes now"
-        return (FileChange(name, "changed", note=note),)
-    return () if before.content == content else (compare_contents(name, before.content, content, scope.redactor),)
+    if before is not None and not before.is_whole:
+        return (FileChange(name, "changed", note=f"too large to compare, {len(content):,} bytes now"),)
+    if before is not None and before.content == content:
+        return ()
+    return (compare_contents(name, before and before.content, content, scope.redactor),)
 
 
 def _read_target(target: Path, limit_bytes: int, what: str, expects: str | None = None) -> FileContent | None:
@@ -286,38 +276,14 @@ def _read_target(target: Path, limit_bytes: int, what: str, expects: str | None 
 
 
 def _replace_target(
-    target: Path, before: FileContent | None, becomes: TextFile, run: Run, seen: ReadFiles, changing: AllowChange
+    target: Path, before: FileContent | None, becomes: TextFile, run: Run, seen: ReadFiles, changing: AllowChange | None
 ) -> None:
     content = becomes.encode()
     try:
-        with changing(target, content):
+        with changing(target, content) if changing is not None else nullcontext():
             file_content.write_file(target, content, before)
         stamp = file_content.find_stamp(target)
     except OSError as fault:
         raise ToolFailed(f"Cannot write {target}: {fault.strerror}.") from fault
     if stamp is not None:
         seen.note(run.scope.session, target, KnownContent(stamp, digest(content)))
-
-
-def _describe_result(done: EditResult, target: Path) -> str:
-    how = "" if done.is_exact else " (found ignoring white space)"
-    return f"Replaced {done.count} occurrence{'s' if done.count > 1 else ''} in {target}{how}."
-
-
-@path_tool("reads", "Look at")
-@tool(after_crash="repeat")
-def view_image(path: Annotated[str, "Image to look at; relative to the working directory, or absolute."]) -> RichResult:
-    """Look at an image: a PNG, JPEG, GIF or WebP file, such as a screenshot."""
-    target = Path(path)
-    try:
-        found = file_content.read_file(target, MAX_BYTES + 1)
-    except OSError as fault:
-        raise ToolFailed(f"Cannot read {target}: {fault.strerror}.") from fault
-    if found is None:
-        raise ToolFailed(f"Cannot read {target}: No such file or directory.")
-    try:
-        image, (width, height) = prepare_image(found.content)
-    except UnsupportedImage as fault:
-        raise ToolFailed(f"{target} {fault}.") from fault
-    shown = f"{target}: {image.media_type}, {width} x {height} pixels, {len(found.content):,} bytes"
-    return RichResult(shown, (image,))

@@ -1,12 +1,11 @@
-"""HTML as a stream of tags and text, in linear time whatever the input: no tree is built, nothing is read twice.
+"""Reads HTML as a stream of tags and text, in linear time for any input: it builds no tree and reads nothing twice.
 
-Parsers that build HTML5's tree are quadratic by the standard itself (100,000 open elements, looked through at every
-tag) and written in C; Python's own was quadratic, too, until lately. Reading needs neither.
+The HTML5 standard makes tree builders quadratic: with 100,000 elements open, every tag searches them all. They are also
+written in C; Python's own parser was quadratic until recently.
 
-Which elements are open around the words, as far as that matters: what is noise, what is the main part.
-
-An end tag closes what was left open inside it, and is passed over if nothing of that name is open. Each element is put
-down and taken up once, so that broken nesting costs nothing extra.
+`Outline` tracks the open elements that matter: which text is noise, and which is the main part. An end tag closes
+whatever is open inside its element, and is ignored if no such element is open. Each element is pushed and popped once,
+so broken nesting costs nothing extra.
 """
 
 import re
@@ -16,7 +15,7 @@ from html import unescape
 from typing import Literal, NamedTuple
 
 CHUNK_CHARS = 64 << 10
-"""Of text at once: a thread that reads a long page lets others in between."""
+"""Text is handled in chunks, so that a thread with a long page does not block others."""
 MAX_VALUE_CHARS = 4_000
 
 _MARKUP = re.compile(r"<(?=[a-zA-Z/!?])")
@@ -41,6 +40,16 @@ _RAW = {
 }
 _NONE: dict[str, str] = {}
 _SHOWN = ("title", "textarea", "xmp")
+_INVISIBLE = re.compile(
+    "["
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # controls
+    "\u00ad\u200b\u2060-\u2064\ufeff"  # zero width
+    "\u202a-\u202e\u2066-\u2069"  # changes of direction
+    "\U000e0000-\U000e007f"  # tags: a whole hidden alphabet
+    "\ud800-\udfff"  # lone surrogates
+    "]"
+)
+"""Not joiners: scripts and emoji need them."""
 
 
 class Tag(NamedTuple):
@@ -48,48 +57,47 @@ class Tag(NamedTuple):
     """In lower case."""
     is_end: bool
     attributes: dict[str, str]
-    """Those that matter to us."""
+    """Only the ones we use."""
     is_closed: bool = False
-    """`<name/>`, which counts in XML and in drawings."""
+    """`<name/>`, which has a meaning in XML and in drawings."""
+
+
+def strip_invisible(text: str) -> str:
+    """Drops characters that people would not see."""
+    return _INVISIBLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def tokenize(html: str, *, is_xml: bool = False) -> Iterator[Tag | str]:
-    """Tags, and text with its character references replaced. What scripts and styles hold is left out."""
-    at = 0
-    while (start := _find_markup(html, at)) < len(html):
-        yield from _split_text(html, at, start)
-        tag, at = _read_markup(html, start, is_xml=is_xml)
-        if isinstance(tag, str):
+    """Tags, and text with character references replaced. The content of scripts and styles is left out."""
+    at = searched = 0
+    while searched < len(html):
+        markup = _MARKUP.search(html, searched, searched + CHUNK_CHARS + 1)
+        if markup is None:
+            searched += CHUNK_CHARS
+            continue
+        yield from _split_text(html, at, markup.start())
+        tag, at = _read_markup(html, markup.start(), is_xml=is_xml)
+        if tag is not None:
             yield tag
-        elif tag is not None:
-            yield tag
-            if tag.name in _RAW and not tag.is_end and not is_xml:
-                content = at
-                found = _RAW[tag.name].search(html, at)
-                at = found.start() if found else len(html)
-                if tag.name in _SHOWN:
-                    yield from _split_text(html, content, at)
+        if isinstance(tag, Tag) and tag.name in _RAW and not tag.is_end and not is_xml:
+            content = at
+            found = _RAW[tag.name].search(html, at)
+            at = found.start() if found else len(html)
+            if tag.name in _SHOWN:
+                yield from _split_text(html, content, at)
+        searched = at
     yield from _split_text(html, at, len(html))
 
 
 def strip_tags(html: str) -> str:
-    """Only its text, on one line."""
+    """The text on one line."""
     return " ".join("".join(token for token in tokenize(html) if isinstance(token, str)).split())
 
 
-def _find_markup(html: str, at: int) -> int:
-    while at < len(html):
-        found = _MARKUP.search(html, at, at + CHUNK_CHARS + 1)
-        if found:
-            return found.start()
-        at += CHUNK_CHARS
-    return len(html)
-
-
 def _read_markup(html: str, start: int, *, is_xml: bool) -> tuple[Tag | str | None, int]:
-    """What begins at a `<`, and where to go on."""
+    """What begins at a `<`, and where to continue."""
     if html.startswith("<!--", start):
-        return None, _after(html, "-->", start + 2)  # `<!-->` is whole, too
+        return None, _after(html, "-->", start + 2)  # `<!-->` is complete, too
     if is_xml and html.startswith("<![CDATA[", start):
         end = _after(html, "]]>", start)
         return html[start + 9 : end].removesuffix("]]>"), end
@@ -97,31 +105,24 @@ def _read_markup(html: str, start: int, *, is_xml: bool) -> tuple[Tag | str | No
     name = _NAME.match(html, start + 1 + is_end)
     if name is None:
         return None, _after(html, ">", start)
-    attributes, at = _read_attributes(html, name.end())
-    if not at:
-        return None, len(html)
-    return Tag(name[0].lower(), is_end, attributes, is_closed=html[at - 2] == "/"), at
+    at = name.end()
+    if html.startswith(">", at):
+        return Tag(name[0].lower(), is_end, _NONE), at + 1
+    kept: dict[str, str] = {}
+    while (found := _ATTRIBUTE.match(html, at)) is not None:
+        at = found.end()
+        if found["end"]:
+            return Tag(name[0].lower(), is_end, kept, is_closed=html[at - 2] == "/"), at
+        key = found["name"].lower()
+        if key in _KEPT and key not in kept:
+            value = found["double"] or found["single"] or found["bare"] or ""
+            kept[key] = _unescape(value[:MAX_VALUE_CHARS])
+    return None, len(html)  # the tag has no end
 
 
 def _after(html: str, what: str, start: int) -> int:
     at = html.find(what, start)
     return len(html) if at < 0 else at + len(what)
-
-
-def _read_attributes(html: str, at: int) -> tuple[dict[str, str], int]:
-    """Up to the tag's `>`; 0 if it has none."""
-    if html.startswith(">", at):
-        return _NONE, at + 1
-    kept: dict[str, str] = {}
-    while (found := _ATTRIBUTE.match(html, at)) is not None:
-        at = found.end()
-        if found["end"]:
-            return kept, at
-        name = found["name"].lower()
-        if name in _KEPT and name not in kept:
-            value = found["double"] or found["single"] or found["bare"] or ""
-            kept[name] = _unescape(value[:MAX_VALUE_CHARS])
-    return kept, 0
 
 
 def _split_text(html: str, start: int, end: int) -> Iterator[str]:
@@ -135,7 +136,7 @@ def _split_text(html: str, start: int, end: int) -> Iterator[str]:
 
 
 def _unescape(text: str) -> str:
-    """One by one: `unescape` of a whole text fails at a number with thousands of digits."""
+    """One by one: `unescape` on a whole text fails on a number with thousands of digits."""
     return _REFERENCE.sub(lambda found: unescape(found[0]), text) if "&" in text else text
 
 
@@ -181,12 +182,12 @@ _INVISIBLE_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.
 
 class Outline:
     def __init__(self, *, is_lenient: bool) -> None:
+        """`is_lenient`: menus and the like are shown, too."""
         self._is_lenient = is_lenient
-        """Menus and the like are shown, too."""
         self._open: list[tuple[str, PagePart]] = []
         self._parts: Counter[PagePart] = Counter()
         self._names: list[Counter[str]] = [Counter()]
-        """How many of a name are open, in each open table apart: what is inside does not close what is outside."""
+        """How many elements of each name are open, per open table: tags inside a table close nothing outside it."""
 
     @property
     def is_noise(self) -> bool:
@@ -202,10 +203,10 @@ class Outline:
         return self._parts["quote"]
 
     def open(self, tag: Tag) -> PagePart | None:
-        """What begins here; None for what is not kept track of."""
+        """The part that begins here; None for elements that are not tracked."""
         if tag.name in _SINGLE:
             return None
-        part = self._part(tag)
+        part = self._classify(tag)
         if part is None or (part == "table" and len(self._names) > MAX_TABLES):
             return None
         if self.is_noise:
@@ -220,12 +221,12 @@ class Outline:
         return part
 
     def close_implied(self, tag: Tag) -> Iterator[PagePart]:
-        """What a start tag ends without a word: an unseen paragraph lasts until the next one."""
+        """What a start tag closes implicitly: a paragraph without an end tag lasts until the next one."""
         if tag.name in _ENDED_BY_NEXT and self._open and self._open[-1][0] == tag.name:
             yield from self._close_to(len(self._open) - 1)
 
     def close(self, name: str) -> Iterator[PagePart]:
-        """What ends with this end tag, innermost first; each is open until the next is asked for."""
+        """What this end tag closes, innermost first. Each part stays open until the next one is requested."""
         if name == "table" and len(self._names) > 1 and not self._names[-1][name]:
             yield from self._close_to(self._last("table", by_part=True))
         elif self._names[-1][name]:
@@ -235,7 +236,7 @@ class Outline:
         yield from self._close_to(0)
 
     def _last(self, wanted: str, *, by_part: bool = False) -> int:
-        """Where the innermost of these stands. All above it is closed next, so it is looked for only once."""
+        """The position of the innermost one. Everything above it is closed next, so it is searched only once."""
         at = len(self._open) - 1
         while self._open[at][by_part] != wanted:
             at -= 1
@@ -251,7 +252,7 @@ class Outline:
             self._parts[part] -= 1
             self._names[-1][name] -= 1
 
-    def _part(self, tag: Tag) -> PagePart | None:
+    def _classify(self, tag: Tag) -> PagePart | None:
         name, attributes = tag.name, tag.attributes
         if name in _PROGRAMS:
             return None if tag.is_closed and name in ("svg", "math") else "noise"

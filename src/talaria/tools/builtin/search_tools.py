@@ -1,4 +1,4 @@
-"""Finding files by name and by content."""
+"""The tool that searches files by name and by content."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from talaria.core.aio import complete, in_thread
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.redaction import Redactor
-from talaria.tools.base import Run, Scope, Tool
+from talaria.tools.base import Run, Tool
 from talaria.tools.diffs import replace_surrogates
 from talaria.tools.function import is_outside, path_tool, tool
 from talaria.tools.protected import OPEN_IN_HOME, Protected
@@ -41,26 +41,30 @@ _ARGUMENTS = ("-I", "-S", "-c", _PROGRAM, str(PACKAGE))
 
 
 def search_tools(protected: Protected, workspaces: Workspaces | None = None) -> tuple[Tool, ...]:
-    """What is private is not searched, wherever the search begins. `workspaces`: a project is searched in the sandbox
-    of its session, if it has one."""
+    """Private files are never searched, wherever the search starts. `workspaces`: a project is searched inside its
+    session's sandbox, if it has one."""
 
     @path_tool("reads", "Search")
     @tool(after_crash="repeat")
     async def search_files(
-        pattern: Annotated[str, "A regular expression for content; a glob such as *.py for names."],
+        pattern: Annotated[str, "A regular expression for content, or a glob such as *.py for names."],
         run: Run,
-        path: Annotated[str, "Folder (or file) to search in."] = ".",
-        target: Annotated[Literal["content", "names"], "What the pattern is matched against."] = "content",
-        glob: Annotated[str, "For content: only files whose name matches this glob."] = "*",
-        limit: Annotated[int, f"How many matches at most; never more than {MAX_LIMIT}."] = 100,
-        offset: Annotated[int, "How many matches to skip, to continue a search."] = 0,
+        path: Annotated[str, "Folder or file to search."] = ".",
+        target: Annotated[Literal["content", "names"], "What to match the pattern against."] = "content",
+        glob: Annotated[str, "For content: search only files whose names match this glob."] = "*",
+        limit: Annotated[int, f"Maximum number of matches, up to {MAX_LIMIT}."] = 100,
+        offset: Annotated[int, "Number of matches to skip, to continue a search."] = 0,
     ) -> str:
-        """Search below a folder: file contents by regular expression, or file names by glob.
+        """Search a folder and everything below it: file contents by regular expression, or file names by glob.
 
-        Skips what .gitignore excludes, binary files and files over 4 MB.
+        Skips files that .gitignore excludes, binary files, and files over 4 MB.
         """
         if len(pattern) + len(glob) > MAX_PATTERN_CHARS:
             raise BadArguments(f"The pattern is longer than {MAX_PATTERN_CHARS:,} characters.")
+        home = run.scope.spill.parent.parent
+        starts = [run.scope.cwd, run.scope.spill, *(home / name for name in OPEN_IN_HOME)]
+        if protected.people is not None:
+            starts.append(protected.people)  # the gate knows whose folder is whose
         is_inside = workspaces is not None and not await in_thread(lambda: is_outside(Path(path), run.scope))
         async with workspaces.open_reader(run.scope) if workspaces and is_inside else nullcontext() as host:
             wanted = SearchRequest(
@@ -71,19 +75,36 @@ def search_tools(protected: Protected, workspaces: Workspaces | None = None) -> 
                 skip=min(max(0, offset), MAX_OFFSET),
                 limit=min(max(1, limit), MAX_LIMIT) + 1,
                 hidden=await in_thread(lambda: list(_identities(protected.secrets_below(Path("/"))))),
-                shown=await in_thread(lambda: list(_identities(_searchable_places(run.scope, protected)))),
+                shown=await in_thread(lambda: list(_identities(starts))),
                 around=await in_thread(lambda: read_ignores_above(path)) if host else None,
                 secrets=await in_thread(lambda: sorted(run.scope.redactor.forms)),
             )
             found = await _run_search(wanted, host, run.scope.redactor)
-        return _format_page(found, wanted)
+
+        shown: list[str] = []
+        room, count, last = MAX_SHOWN_BYTES, 0, ""
+        for name, number, text in found.hits[: wanted["limit"] - 1]:
+            lines = [*([name] if name != last else ()), *([f"{number}|{text}"] if number else ())]
+            room -= sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
+            if room < 0 and shown:
+                break
+            shown += lines
+            count, last = count + 1, name
+        if not shown:
+            return "[nothing found]"
+        if count < len(found.hits):
+            following = wanted["skip"] + count
+            shown.append(f"[there are more matches; narrow the search, or continue with offset={following}]")
+        if found.is_stopped:
+            shown.append(f"[the search was stopped after {TIME_S:.0f} seconds; narrow it]")
+        return replace_surrogates("\n".join(shown))
 
     return (search_files,)
 
 
 @dataclass(slots=True)
 class _SearchOutput:
-    """What the search program prints. Also a command's `Sink`."""
+    """Parses the output of the search program; an `OutputSink`."""
 
     limit: int
     hits: list[FileHit] = field(default_factory=list[FileHit])
@@ -95,7 +116,7 @@ class _SearchOutput:
         *lines, rest = (self.pending + chunk).split(b"\n")
         self.pending = rest[:_MAX_LINE_BYTES]
         for line in lines:
-            with suppress(ValueError, RecursionError):  # it is not one of ours
+            with suppress(ValueError, RecursionError):  # not a line of ours
                 match json.loads(bytes(line)):
                     case [str(path), int(number), str(text)] if len(self.hits) < self.limit:
                         self.hits.append((path, number, text))
@@ -105,30 +126,33 @@ class _SearchOutput:
                         pass
 
     def skip(self, size_bytes: int) -> None:
-        """It printed far more than it should."""
+        """Called if the program printed far more than it should; the rest is dropped."""
 
 
 def _identities(places: Iterable[Path]) -> Iterator[Identity]:
-    """Of what is private: a link, a second name or a mount cannot disguise it."""
+    """A link, a second name or a mount does not disguise a private place."""
     for place in places:
         with suppress(OSError):
             found = place.stat()
             yield found.st_dev, found.st_ino
 
 
-def _searchable_places(scope: Scope, protected: Protected) -> Iterator[Path]:
-    """Where a search may begin even inside of what is private; the gate knows whose folder is whose."""
-    home = scope.spill.parent.parent
-    yield from (scope.cwd, scope.spill, *(home / name for name in OPEN_IN_HOME))
-    if (people := protected.people) is not None:
-        yield people
-
-
 async def _run_search(wanted: SearchRequest, host: ToolHost | None, redactor: Redactor) -> _SearchOutput:
     found = _SearchOutput(wanted["limit"])
     try:
         async with asyncio.timeout(TIME_S):
-            code = await (_run_outside(wanted, found) if host is None else _run_inside(wanted, found, host))
+            if host is None:
+                code = await _run_outside(wanted, found)
+            else:
+                command = SandboxCommand(program=(PYTHON, *_ARGUMENTS), cwd="/", is_kept=False, has_input=True)
+                started = host.start(command, found)
+                try:
+                    started.write(json.dumps(wanted).encode())
+                    started.close_input()
+                    code = (await started.wait()).code
+                finally:
+                    if started.end is None:
+                        await complete(started.kill())
     except TimeoutError:
         if not found.hits:
             raise ToolFailed(f"The search took longer than {TIME_S:.0f} seconds; narrow it.") from None
@@ -140,28 +164,15 @@ async def _run_search(wanted: SearchRequest, host: ToolHost | None, redactor: Re
     return found
 
 
-async def _run_inside(wanted: SearchRequest, found: _SearchOutput, host: ToolHost) -> int:
-    """Its exit code. What comes from there is only data."""
-    command = SandboxCommand(program=(PYTHON, *_ARGUMENTS), cwd="/", is_kept=False, has_input=True)
-    started = host.start(command, found)
-    try:
-        started.write(json.dumps(wanted).encode())
-        started.close_input()
-        return (await started.wait()).code
-    finally:
-        if started.end is None:
-            await complete(started.kill())
-
-
 async def _run_outside(wanted: SearchRequest, found: _SearchOutput) -> int:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *_ARGUMENTS), stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL
     )
-    assert process.stdin is not None  # noqa: S101  (as asked for)
+    assert process.stdin is not None  # noqa: S101  (a pipe, as requested)
     assert process.stdout is not None  # noqa: S101
     try:
-        with suppress(ConnectionError):  # it has ended: that is seen next
+        with suppress(ConnectionError):  # the program has ended, which the next lines notice
             process.stdin.write(json.dumps(wanted).encode())  # not as an argument: others can read those
             await process.stdin.drain()
             process.stdin.close()
@@ -171,26 +182,4 @@ async def _run_outside(wanted: SearchRequest, found: _SearchOutput) -> int:
     finally:
         if process.returncode is None:
             process.kill()
-            await complete(process.communicate())  # reads what is left: an end is seen only behind it
-
-
-def _format_page(found: _SearchOutput, wanted: SearchRequest) -> str:
-    """Matches below the file where they are, as many as there is room for."""
-    shown: list[str] = []
-    room, count, last = MAX_SHOWN_BYTES, 0, ""
-    for path, number, text in found.hits[: wanted["limit"] - 1]:
-        lines = [*([path] if path != last else ()), *([f"{number}|{text}"] if number else ())]
-        room -= sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
-        if room < 0 and shown:
-            break
-        shown += lines
-        count, last = count + 1, path
-    notes = _notes(found, count, wanted["skip"] + count)
-    return replace_surrogates("\n".join([*shown, *notes])) if shown else "[nothing found]"
-
-
-def _notes(found: _SearchOutput, count: int, following: int) -> Iterator[str]:
-    if count < len(found.hits):
-        yield f"[there are more matches; narrow the search, or continue with offset={following}]"
-    if found.is_stopped:
-        yield f"[the search was stopped after {TIME_S:.0f} seconds; narrow it]"
+            await complete(process.communicate())  # the end is noticed only after the rest was read

@@ -1,4 +1,4 @@
-"""Shell commands in the session's workspace, and its background processes."""
+"""Tools that run shell commands in the session's workspace and manage its background processes."""
 
 import asyncio
 import os
@@ -27,9 +27,9 @@ from talaria.tools.workspaces import Workspaces
 
 MAX_TIMEOUT_S = 600
 MAX_NEEDS = 8
-"""Of one command: more questions nobody reads."""
+"""Per command: nobody reads more questions."""
 SIZE = (40, 120)
-"""Of a terminal, in rows and columns."""
+"""Rows and columns of a terminal."""
 
 
 def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
@@ -47,31 +47,43 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             runs_beside_others=leaving is not None and workspaces.has_running(scope.session),
         )
 
-    @tool(effect=_command_effect, question=_ask_about_command, timeout_s=None, claim=claim)
+    def effect(arguments: Any, _: Scope) -> Effect:
+        return INDEPENDENT if arguments.independent or arguments.background else EXCLUSIVE
+
+    def question(arguments: Any) -> Proposal:
+        if any(need.strip() == "unsandboxed" for need in arguments.needs or ()):
+            headline = "Run this command outside the sandbox, with your rights: your files, keys and network?"
+            return Proposal(headline, arguments.command, "command", model_reason=shorten_reason(arguments.reason or ""))
+        how = " in the background" if arguments.background else ""
+        return Proposal(f"Run this command{how}?", arguments.command, "command")
+
+    @tool(effect=effect, question=question, timeout_s=None, claim=claim)
     async def terminal(
         command: Annotated[str, "The command, run by bash."],
         run: Run,
         timeout_s: Annotated[
-            int | None, f"Seconds until it is stopped, at most {MAX_TIMEOUT_S}; {usual_s} if left out."
+            int | None, f"Time limit in seconds, at most {MAX_TIMEOUT_S}; {usual_s} if omitted."
         ] = None,
-        workdir: Annotated[str | None, "Where to run this one. If omitted, where the last command ended."] = None,
+        workdir: Annotated[
+            str | None, "Folder to run this command in. If omitted, the one the last command ended in."
+        ] = None,
         independent: Annotated[
-            bool, "True if it may run in parallel with the calls beside it; it then leaves no state."
+            bool, "True if it may run in parallel with other calls; its shell state is then not kept."
         ] = False,
-        background: Annotated[bool, "True for servers and long-running work; `process` manages it."] = False,
+        background: Annotated[bool, "True for servers and long-running work; manage it with `process`."] = False,
         pty: Annotated[bool, "True for programs that need a terminal."] = False,
         needs: Annotated[
             list[str] | None,
-            f"What it needs outside the sandbox, each one {FORMS}; the person is asked. `port` and `socket` are "
-            "services of this machine that it uses, `publish` a port on which it serves something that the person may "
-            "look at. Omit it unless a command was blocked, or certainly would be.",
+            f"What it needs from outside the sandbox, each item one of {FORMS}; the person is asked. `port` and "
+            "`socket` are services on this machine that it uses; `publish` is a port on which it serves something for "
+            "the person to look at. Omit it unless a command was blocked or is certain to be.",
         ] = None,
         reason: Annotated[str | None, "Why it needs that, in one short sentence for the person."] = None,
     ) -> str | RichResult:
-        """Run a shell command, wait until it ends, and return its output and exit code.
+        """Run a shell command, wait for it to finish, and return its output and exit code.
 
-        The working directory, environment variables and functions that it sets are kept for the next command. Other
-        processes that it leaves running are ended: start those with `background`.
+        The working directory, environment variables and shell functions are kept for the next command. Processes that
+        are still running when the command ends are killed; use `background` to keep one running.
         """
         workspace = await workspaces.open(run.scope)
         opening = await in_thread(lambda: _parse_needs(needs, command, run.scope, workspaces))
@@ -79,11 +91,18 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         is_outside = leaving is not None
         if is_outside and background:
             raise BadArguments("A command outside the sandbox cannot run in the background.")
+        if "\0" in command:
+            raise BadArguments("A command cannot contain a NUL character.")
+        if len(command.encode("utf-8", "replace")) > MAX_COMMAND_BYTES:
+            raise BadArguments(
+                f"A command can have at most {MAX_COMMAND_BYTES:,} bytes; write it to a file and run that."
+            )
+        cwd = None
+        if workdir or is_outside:
+            cwd = await in_thread(lambda: _find_workdir(workdir, run.scope, workspaces))
         wanted = SandboxCommand(
-            command=_check_command(command),
-            cwd=await in_thread(lambda: _find_workdir(workdir, run.scope, workspaces))
-            if workdir or is_outside
-            else None,
+            command=command,
+            cwd=cwd,
             is_kept=not (independent or background or is_outside),
             has_input=background,
             size=SIZE if pty else None,
@@ -123,12 +142,15 @@ def _describe_network(terminal: FunctionTool, settings: TerminalSettings) -> Fun
     if settings.backend in ("local", "docker", "ssh"):
         return terminal
     hosts = ", ".join(settings.network)
-    network = f"{hosts}, by HTTP" if hosts else "nothing"
+    network = (
+        f"It can reach {hosts} by HTTP; the person is asked when a command first tries to reach another host."
+        if hosts
+        else "It has no network access: the person is asked when a command first tries to reach a host."
+    )
     reach = (
-        f"It runs in a sandbox. On the network it reaches {network}, and what the person allows: they are asked when "
-        "a command first tries another host. Only the working directory is shared "
-        "with the other tools; /tmp is private and temporary, and ~ is read-only. `git push`, `git fetch`, "
-        "signed commits and `gh` need nothing else: the person is asked, and their login stays outside."
+        f"It runs in a sandbox. {network} Only the working directory is shared with the other tools; /tmp is private "
+        "and temporary, and ~ is read-only. `git push`, `git fetch`, signed commits and `gh` work without `needs`: the "
+        "person is asked, and their credentials stay outside the sandbox."
     )
     spec = msgspec.structs.replace(terminal.spec, description=f"{terminal.spec.description}\n{reach}")
     return msgspec.structs.replace(terminal, spec=spec)
@@ -137,9 +159,9 @@ def _describe_network(terminal: FunctionTool, settings: TerminalSettings) -> Fun
 def _parse_needs(needs: list[str] | None, command: str, scope: Scope, workspaces: Workspaces) -> tuple[Permission, ...]:
     """Raises `BadArguments`, `ToolFailed`."""
     if not needs or workspaces.sandbox.level in ("none", "remote"):
-        return ()  # there each command is asked about as a whole
+        return ()  # at these levels the person is asked about each command as a whole
     if workspaces.sandbox.level == "container":
-        raise ToolFailed("What a container reaches is set in config.yaml (terminal.docker): leave `needs` out.")
+        raise ToolFailed("What a container can reach is set in config.yaml (terminal.docker): omit `needs`.")
     if len(needs) > MAX_NEEDS:
         raise BadArguments(f"A command can ask for at most {MAX_NEEDS} things; this one asks for {len(needs):,}.")
     project = scope.cwd.resolve()
@@ -147,10 +169,10 @@ def _parse_needs(needs: list[str] | None, command: str, scope: Scope, workspaces
     closed = ("network", "port", "socket", "publish")
     if workspaces.sandbox.level == "landlock" and any(one.kind in closed for one in found):
         raise ToolFailed(
-            "At the landlock level there is no network, and none can be allowed; the person can install bubblewrap."
+            "At the landlock level there is no network, and it cannot be allowed; the person can install bubblewrap."
         )
     if len(found) > 1 and _find_unsandboxed(found) is not None:
-        raise BadArguments("A command outside the sandbox needs nothing else: leave only `unsandboxed` in `needs`.")
+        raise BadArguments("A command outside the sandbox needs nothing else: use only `unsandboxed` in `needs`.")
     return found
 
 
@@ -164,35 +186,15 @@ async def _publish_ports(workspace: Workspace, needs: Sequence[Permission]) -> s
     return "".join(f"\n[sandbox: port {port} is served at {link} (on this machine only)]" for port, link in links)
 
 
-def _command_effect(arguments: Any, _: Scope) -> Effect:
-    return INDEPENDENT if arguments.independent or arguments.background else EXCLUSIVE
-
-
-def _ask_about_command(arguments: Any) -> Proposal:
-    how = " in the background" if arguments.background else ""
-    if any(need.strip() == "unsandboxed" for need in arguments.needs or ()):
-        headline = "Run this command outside the sandbox, with your rights: your files, keys and network?"
-        return Proposal(headline, arguments.command, "command", model_reason=shorten_reason(arguments.reason or ""))
-    return Proposal(f"Run this command{how}?", arguments.command, "command")
-
-
-def _check_command(command: str) -> str:
-    if "\0" in command:
-        raise BadArguments("A command cannot hold a NUL.")
-    if len(command.encode("utf-8", "replace")) > MAX_COMMAND_BYTES:
-        raise BadArguments(f"A command has at most {MAX_COMMAND_BYTES:,} bytes; write it into a file and run that.")
-    return command
-
-
 def _find_workdir(workdir: str | None, scope: Scope, workspaces: Workspaces) -> str:
-    """Where it would run. Raises `ToolFailed`."""
+    """Raises `ToolFailed`."""
     if workdir is None:
         return workspaces.find_workdir(scope)
     if workspaces.sandbox.level in ("container", "remote"):
         return workdir
     place = scope.resolve(workdir)
     if workspaces.sandbox.level == "strict" and is_outside(place, scope):
-        return str(place)  # what is there is told by the sandbox: commands do not learn more from us than from it
+        return str(place)  # the sandbox says whether it exists: commands must not learn more from us
     if not place.is_dir():
         raise ToolFailed(f"Cannot start the command in {place}: it is not a folder.")
     return str(place)
@@ -215,9 +217,9 @@ async def _start_in_background(
     started = await workspace.start(wanted, output)
     started.when_ended(lambda _: attending.close())
     process = workspace.processes.add(wanted, started, output)
-    told = f"Started in the background as {process.id}; use `process` to manage it. You will be told when it ends."
-    told += await _publish_ports(workspace, needs)
-    return RichResult(told, outcome=Outcome("done", f"started in the background as {process.id}"))
+    text = f"Started in the background as {process.id}; manage it with `process`. You will be told when it ends."
+    text += await _publish_ports(workspace, needs)
+    return RichResult(text, outcome=Outcome("done", f"started in the background as {process.id}"))
 
 
 MAX_WAIT_S = 600
@@ -234,19 +236,34 @@ def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             return Claim(is_untrusted=is_untrusted)
         return Claim(command=arguments.text, is_confined=workspaces.is_confined, reveals=workspaces.can_send(scope))
 
-    @tool(effect=_process_effect, question=_ask_about_input, timeout_s=None, claim=claim)
+    def effect(arguments: Any, _: Scope) -> Effect:
+        """Writing, closing and killing keep their order within one answer."""
+        match arguments.action:
+            case "list" | "poll" | "log":
+                return READS
+            case "wait":
+                return INDEPENDENT
+            case _:
+                return EXCLUSIVE
+
+    def question(arguments: Any) -> Proposal | None:
+        if arguments.action != "write":
+            return None
+        return Proposal(f"Write this to the background process {arguments.id}?", arguments.text, "input")
+
+    @tool(effect=effect, question=question, timeout_s=None, claim=claim)
     async def process(
         action: Annotated[
             Action,
-            "list: all of them; poll: what is new; log: all output; wait: for its end; write: to its input; "
-            "close: its input; kill: it and all it has started.",
+            "list: show all processes; poll: show new output; log: show all output; wait: wait for the process to end; "
+            "write: write to its input; close: close its input; kill: kill it and everything it started.",
         ],
         run: Run,
-        id: Annotated[str, "Of the process, as `terminal` reported it; not for list."] = "",
+        id: Annotated[str, "The process id that `terminal` returned; not for list."] = "",
         text: Annotated[str, "For write; end it with a newline to send a line."] = "",
-        timeout_s: Annotated[int, f"For wait: seconds, at most {MAX_WAIT_S}."] = 60,
+        timeout_s: Annotated[int, f"For wait: time limit in seconds, at most {MAX_WAIT_S}."] = 60,
     ) -> str | RichResult:
-        """Manage the background processes of this conversation. They end with it."""
+        """Manage the background processes of this conversation. They are killed when it ends."""
         if len(text) > MAX_TEXT_CHARS:
             raise BadArguments(f"At most {MAX_TEXT_CHARS:,} characters can be written at once.")
         workspace = await workspaces.open(run.scope)
@@ -265,58 +282,32 @@ def process_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
     return (process,)
 
 
-def _ask_about_input(arguments: Any) -> Proposal | None:
-    if arguments.action != "write":
-        return None
-    return Proposal(f"Write this to the background process {arguments.id}?", arguments.text, "input")
-
-
-def _process_effect(arguments: Any, _: Scope) -> Effect:
-    """What is written, closed and killed in one answer is done in that order."""
-    match arguments.action:
-        case "list" | "poll" | "log":
-            return READS
-        case "wait":
-            return INDEPENDENT
-        case _:
-            return EXCLUSIVE
-
-
 async def _act(action: Action, process: BackgroundProcess, text: str, limit_s: float) -> RichResult:
+    if action in ("write", "close") and not process.is_running:
+        raise ToolFailed(f"{process.id} has ended: {process.state}.")
+    state = ""
     match action:
-        case "poll" | "list":
-            return _describe_process(process.read_new_output(), process, process.state)
-        case "log":
-            return _describe_process(process.output.text(), process, process.state)
+        case "write":
+            process.started.write(text.encode("utf-8", "replace"))
+            return RichResult(f"Wrote {len(text):,} characters to {process.id}.")
+        case "close":
+            process.close_input()
+            return RichResult(f"Closed the input of {process.id}.")
+        case "kill":
+            process.is_ended_on_purpose = True
+            return RichResult(f"[{process.id} has ended: {describe_end(await complete(process.started.kill()))}]")
         case "wait":
             try:
                 async with asyncio.timeout(limit_s):
                     await process.started.wait()
             except TimeoutError:
                 state = f"still running after {limit_s:.0f} seconds"
-                return _describe_process(process.read_new_output(), process, state)
-            return _describe_process(process.read_new_output(), process, process.state)
-        case "write":
-            _check_running(process)
-            process.started.write(text.encode("utf-8", "replace"))
-            return RichResult(f"Wrote {len(text):,} characters to {process.id}.")
-        case "close":
-            _check_running(process)
-            process.close_input()
-            return RichResult(f"Closed the input of {process.id}.")
-        case "kill":
-            process.is_ended_on_purpose = True
-            return RichResult(f"[{process.id} has ended: {describe_end(await complete(process.started.kill()))}]")
-
-
-def _check_running(process: BackgroundProcess) -> None:
-    if not process.is_running:
-        raise ToolFailed(f"{process.id} has ended: {process.state}.")
-
-
-def _describe_process(output: str, process: BackgroundProcess, state: str) -> RichResult:
+        case "poll" | "log" | "list":
+            pass
+    output = process.output.text() if action == "log" else process.read_new_output()
+    how = f"\n[{state or process.state}]"
+    text = f"{output}{how}".lstrip("\n")
     end = process.started.end
-    text = f"{output}\n[{state}]".lstrip("\n")
-    how = Outcome("done", "still running") if end is None else make_outcome(end)
-    chars = max(0, len(text) - len(f"\n[{state}]"))
-    return RichResult(text, outcome=msgspec.structs.replace(how, output_chars=chars))
+    outcome = Outcome("done", "still running") if end is None else make_outcome(end)
+    outcome = msgspec.structs.replace(outcome, output_chars=max(0, len(text) - len(how)))
+    return RichResult(text, outcome=outcome)

@@ -1,6 +1,6 @@
-"""What a fetched answer is for a reader: a page, a feed, text, or a thing that cannot be read here.
+"""Makes a fetched answer readable: a web page, a feed, plain text, or a note that it cannot be shown as text.
 
-RSS and Atom as a list of entries. Read as tags, so entities and document types of XML do nothing.
+RSS and Atom become a list of entries. They are read as tags, so XML entities and document types have no effect.
 """
 
 import re
@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from talaria.net.fetch import FetchedPage
-from talaria.tools.builtin import web_pages
-from talaria.tools.builtin.html_tokens import Tag, strip_tags, tokenize
-from talaria.tools.builtin.web_text import strip_invisible
+from talaria.tools.builtin.html_tokens import Tag, strip_invisible, strip_tags, tokenize
+from talaria.tools.builtin.web_pages import convert_page
 
 MAX_ENTRIES = 200
 MAX_SUMMARY_CHARS = 500
@@ -40,12 +39,6 @@ class _Entry:
         return " ".join("".join(self.texts.get(name, ())).split())
 
 
-def is_feed(text: str) -> bool:
-    """By its first element."""
-    names = (token.name for token in tokenize(text[:4_000], is_xml=True) if isinstance(token, Tag))
-    return next(names, "") in ("rss", "feed", "rdf:rdf")
-
-
 def format_feed(text: str) -> str:
     head = _Entry()
     entries: list[str] = []
@@ -53,14 +46,21 @@ def format_feed(text: str) -> str:
         if len(entries) == MAX_ENTRIES:
             entries.append(f"[only the first {MAX_ENTRIES} entries are shown]")
             break
-        entries.append(_format_entry(entry))
+        title = strip_tags(entry.get("title")) or "(untitled)"
+        link = entry.get("link") or entry.get("id")
+        heading = f"## [{title}]({link})" if link.startswith(("http://", "https://")) else f"## {title}"
+        summary = strip_tags(entry.get("summary"))
+        if len(summary) > MAX_SUMMARY_CHARS:
+            summary = f"{summary[:MAX_SUMMARY_CHARS]}…"
+        entries.append("\n".join(filter(None, (heading, entry.get("date"), summary))))
     title = strip_tags(head.get("title"))
     return "\n\n".join([*([f"# {title}"] if title else []), *entries])
 
 
 def _parse_entries(text: str, head: _Entry) -> Iterator[_Entry]:
+    """Fills `head` on the way. Only the first field of each kind counts."""
     entry = head
-    name = ""
+    name = ""  # the field that text belongs to
     for token in tokenize(text, is_xml=True):
         if isinstance(token, str):
             if name:
@@ -70,37 +70,20 @@ def _parse_entries(text: str, head: _Entry) -> Iterator[_Entry]:
                 yield entry
             entry = head if token.is_end else _Entry()
             name = ""
-        else:
-            name = _find_field(token, entry, name)
-
-
-def _find_field(tag: Tag, entry: _Entry, name: str) -> str:
-    """Which field the text after this tag belongs to; the first of a kind counts."""
-    wanted = _FIELDS.get(tag.name)
-    if wanted is None:
-        return name
-    if tag.is_end or wanted in entry.texts:
-        return ""
-    if "href" in tag.attributes:
-        if tag.attributes.get("rel", "alternate") == "alternate":
-            entry.texts[wanted] = [tag.attributes["href"]]
-        return ""
-    entry.texts[wanted] = []
-    return "" if tag.is_closed else wanted
-
-
-def _format_entry(entry: _Entry) -> str:
-    title = strip_tags(entry.get("title")) or "(untitled)"
-    link = entry.get("link") or entry.get("id")
-    heading = f"## [{title}]({link})" if link.startswith(("http://", "https://")) else f"## {title}"
-    summary = strip_tags(entry.get("summary"))
-    cut = f"{summary[:MAX_SUMMARY_CHARS]}…" if len(summary) > MAX_SUMMARY_CHARS else summary
-    return "\n".join(filter(None, (heading, entry.get("date"), cut)))
+        elif (wanted := _FIELDS.get(token.name)) is not None:
+            name = ""
+            if token.is_end or wanted in entry.texts:
+                continue
+            if "href" not in token.attributes:
+                entry.texts[wanted] = []
+                name = "" if token.is_closed else wanted
+            elif token.attributes.get("rel", "alternate") == "alternate":
+                entry.texts[wanted] = [token.attributes["href"]]
 
 
 _SNIFFED_BYTES = 8_192
 _HTML = ("text/html", "application/xhtml+xml")
-_UNSAID = ("", "application/octet-stream", "application/x-unknown-content-type", "unknown/unknown")
+_UNKNOWN = ("", "application/octet-stream", "application/x-unknown-content-type", "unknown/unknown")
 _TEXTUAL = re.compile(
     r"text/.+|application/(.+\+)?(json|xml|yaml|javascript|ecmascript|toml|sql|x-sh|x-ndjson|x-yaml)|.*\+(json|xml)"
 )
@@ -116,37 +99,25 @@ class ReadableText:
 
 
 def make_readable(fetched: FetchedPage) -> ReadableText:
-    """For a thread. Never raises."""
-    kind = _detect_kind(fetched)
-    if kind == "html":
-        page = web_pages.convert_page(fetched.text(), fetched.url)
-        return ReadableText(strip_invisible(_with_title(page)), page.is_cut or fetched.is_cut)
-    if kind == "text":
+    """Takes a while: call it in a thread. Never raises."""
+    start, media_type = fetched.body[:_SNIFFED_BYTES], fetched.media_type
+    is_pdf = media_type == "application/pdf" or start.startswith(b"%PDF-")
+    is_html = media_type in _HTML or (media_type in _UNKNOWN and _LOOKS_LIKE_HTML.match(start))
+    is_text = media_type in _UNKNOWN or _TEXTUAL.fullmatch(media_type)
+    has_nul = b"\0" in start and not fetched.charset.startswith(("utf-16", "utf-32"))
+    if is_html and not is_pdf:
+        page = convert_page(fetched.text(), fetched.url)
+        text = page.markdown
+        if page.title and text.partition("\n")[0].lstrip("# ") != page.title:
+            text = f"# {page.title}\n\n{text}".strip()
+        return ReadableText(strip_invisible(text), page.is_cut or fetched.is_cut)
+    if is_text and not is_pdf and not has_nul:
         text = fetched.text()
-        if fetched.media_type.endswith("xml") and is_feed(text):
-            text = format_feed(text)
+        if media_type.endswith("xml"):
+            tags = (token.name for token in tokenize(text[:4_000], is_xml=True) if isinstance(token, Tag))
+            if next(tags, "") in ("rss", "feed", "rdf:rdf"):
+                text = format_feed(text)
         return ReadableText(strip_invisible(text).strip(), fetched.is_cut)
     size = f"{'more than ' if fetched.is_cut else ''}{len(fetched.body):,} bytes"
-    what = "a PDF document" if kind == "pdf" else f"no text ({fetched.media_type or 'of unknown kind'})"
-    return ReadableText(f"[This is {what} of {size}; it cannot be shown as text.]")
-
-
-def _detect_kind(fetched: FetchedPage) -> str:
-    start = fetched.body[:_SNIFFED_BYTES]
-    if fetched.media_type == "application/pdf" or start.startswith(b"%PDF-"):
-        return "pdf"
-    if fetched.media_type in _HTML:
-        return "html"
-    if fetched.media_type in _UNSAID and _LOOKS_LIKE_HTML.match(start):
-        return "html"
-    is_textual = fetched.media_type in _UNSAID or _TEXTUAL.fullmatch(fetched.media_type)
-    has_nul = b"\0" in start and not fetched.charset.startswith(("utf-16", "utf-32"))
-    return "text" if is_textual and not has_nul else "binary"
-
-
-def _with_title(page: web_pages.WebPage) -> str:
-    """Its title first, unless the text begins with it."""
-    first = page.markdown.partition("\n")[0].lstrip("# ")
-    if not page.title or first == page.title:
-        return page.markdown
-    return f"# {page.title}\n\n{page.markdown}".strip()
+    what = "PDF document" if is_pdf else media_type or "unknown type"
+    return ReadableText(f"[{what}, {size}: cannot be shown as text]")

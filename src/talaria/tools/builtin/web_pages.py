@@ -1,60 +1,45 @@
-"""HTML as clean markdown: its main part if it marks one, without scripts, menus and what people do not see.
+"""Converts HTML to clean markdown: only the main part if one is marked, without scripts, menus and invisible text.
 
-Works on tags as they come: linear in time, bounded in its output. Nothing is loaded; images become their descriptions.
+Works on the tags in order, in linear time and with bounded output. Loads nothing; images become their descriptions.
 """
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal
-from urllib.parse import urljoin
+from typing import Literal, NamedTuple
+from urllib.parse import quote, urljoin
 
 from talaria.tools.builtin.html_tokens import Outline, PagePart, Tag, tokenize
 
 MAX_INDENTS = 8
 MAX_QUOTES = 3
 MAIN_CHARS = 200
-"""A main part with less text than this is not believed."""
+"""A main part with less text is not taken for one."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlockPosition:
-    """Where a paragraph stands."""
+class _Block(NamedTuple):
+    """A paragraph, as markdown."""
 
+    text: str
     rank: int
     """2 in the main part, 1 in an article, 0 elsewhere."""
-    depth: int
-    """Of lists."""
-    quotes: int
+    is_item: bool
 
 
-class BlockWriter:
-    def __init__(self) -> None:
-        self._blocks: list[tuple[str, BlockPosition]] = []
-
-    def put(self, text: str, place: BlockPosition, marker: str = "") -> None:
-        """`marker` makes it a list's item."""
-        depth = min(place.depth, MAX_INDENTS)
-        quote = "> " * min(place.quotes, MAX_QUOTES)
-        first = f"{quote}{'  ' * (depth - bool(marker))}{marker}"
-        self._blocks.append((first + text.replace("\n", f"\n{quote}{'  ' * depth}"), place))
-
-    def text(self) -> str:
-        """Items follow each other closely."""
-        pieces: list[str] = []
-        was_item = False
-        for text, place in self._choose_blocks():
-            is_item = place.depth > 0
-            pieces += ("\n" if was_item and is_item else "\n\n", text)
-            was_item = is_item
-        return "".join(pieces[1:])
-
-    def _choose_blocks(self) -> list[tuple[str, BlockPosition]]:
-        for rank in (2, 1):
-            part = [block for block in self._blocks if block[1].rank >= rank]
-            if sum(len(text) for text, _ in part) >= MAIN_CHARS:
-                return part
-        return self._blocks
+def _join_blocks(blocks: list[_Block]) -> str:
+    """The main part if there is one. List items follow each other without a blank line."""
+    for rank in (2, 1):
+        part = [block for block in blocks if block.rank >= rank]
+        if sum(len(block.text) for block in part) >= MAIN_CHARS:
+            blocks = part
+            break
+    pieces: list[str] = []
+    was_item = False
+    for block in blocks:
+        pieces += ("\n" if was_item and block.is_item else "\n\n", block.text)
+        was_item = block.is_item
+    return "".join(pieces[1:])
 
 
 MAX_LINK_CHARS = 2_000
@@ -75,7 +60,7 @@ class _Frame:
 
 
 class InlineWriter:
-    """At most one frame of each kind is open, so that nothing is wrapped more often than that."""
+    """At most one frame of each kind is open, which bounds the nesting."""
 
     def __init__(self, base: str) -> None:
         self.base = base
@@ -87,12 +72,12 @@ class InlineWriter:
         return self._frames[-1].kind == "code"
 
     def add(self, text: str) -> None:
-        """What looks like a tag in prose is not one in the markdown either."""
+        """Text that looks like a tag is escaped, so that it is not one in the markdown."""
         white = _WHITE.sub(" ", text)
         self._is_blank = self._is_blank and white in ("", " ")
         self._frames[-1].pieces.append(white if self.is_code else _OPENS_TAG.sub("&lt;", white))
 
-    def new_line(self) -> None:
+    def add_line_break(self) -> None:
         self._frames[-1].pieces.append("\n")
 
     def open(self, kind: InlineKind, url: str = "") -> None:
@@ -109,7 +94,7 @@ class InlineWriter:
                 return
 
     def take(self) -> str:
-        """The paragraph, ended. A frame without a word yet goes on: a link may hold a whole heading."""
+        """Ends the paragraph and returns it. A frame still without text stays open: a link may hold a whole heading."""
         if self._is_blank:
             for frame in self._frames:
                 frame.pieces.clear()
@@ -133,22 +118,20 @@ class InlineWriter:
         if not words:
             return text
         before, after = " " * text[0].isspace(), " " * text[-1].isspace()
-        return f"{before}{self._mark_up(frame, words)}{after}"
-
-    def _mark_up(self, frame: _Frame, words: str) -> str:
         match frame.kind:
             case "link":
-                url = self._absolute(frame.url)
-                return f"[{words}]({url})" if url else words
+                url = self._resolve(frame.url)
+                words = f"[{words}]({url})" if url else words
             case "strong":
-                return f"**{words}**"
+                words = f"**{words}**"
             case "code":
-                ticks = fence(words, 1)
-                return f"{ticks}{words}{ticks}" if ticks == "`" else f"{ticks} {words} {ticks}"
+                ticks = _fence(words, 1)
+                words = f"{ticks}{words}{ticks}" if ticks == "`" else f"{ticks} {words} {ticks}"
             case None:
-                return words
+                pass
+        return f"{before}{words}{after}"
 
-    def _absolute(self, url: str) -> str:
+    def _resolve(self, url: str) -> str:
         if not url or url.startswith("#") or len(url) > MAX_LINK_CHARS:
             return ""
         try:
@@ -156,7 +139,7 @@ class InlineWriter:
         except ValueError:
             return ""
         is_web = joined.startswith(("http://", "https://", "mailto:"))
-        return _BAD_IN_LINK.sub(_percent_encode, joined) if is_web else ""
+        return _BAD_IN_LINK.sub(lambda found: quote(found[0], safe="", errors="replace"), joined) if is_web else ""
 
 
 def _join_pieces(frame: _Frame) -> str:
@@ -165,12 +148,8 @@ def _join_pieces(frame: _Frame) -> str:
     return frame.pieces[0] if frame.pieces else ""
 
 
-def _percent_encode(sign: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in sign[0].encode("utf-8", "replace"))
-
-
-def fence(text: str, least: int) -> str:
-    """More ticks than stand in a row anywhere in `text`."""
+def _fence(text: str, least: int) -> str:
+    """More backticks than occur in a row anywhere in `text`."""
     longest = max((len(run[0]) for run in _TICKS.finditer(text)), default=0)
     return "`" * max(least, min(longest, 40) + 1)
 
@@ -184,7 +163,7 @@ class Table:
     is_in_cell: bool = False
 
     def begin(self, *, is_cell: bool) -> None:
-        """A cell, or a row."""
+        """Begins a cell, or else a row."""
         if not is_cell or not self.rows:
             self.rows.append([])
         self.is_in_cell = is_cell
@@ -195,23 +174,14 @@ class Table:
         self.is_in_cell = False
 
     def blocks(self) -> list[str]:
-        """Rows keep their own length: filling them up could take the square of what came."""
+        """Rows keep their own length: padding them could square the size of the input."""
         rows = [row for row in self.rows if any(row)]
-        if not _is_data(rows):
+        has_columns = sum(len(row) > 1 for row in rows) > 1
+        if not has_columns or max(len(cell) for row in rows for cell in row) > MAX_CELL_CHARS:
             return [" ".join(filter(None, row)) for row in rows]
-        head, *rest = rows
-        lines = [_format_row(head), "|" + "---|" * len(head), *map(_format_row, rest)]
+        lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+        lines.insert(1, "|" + "---|" * len(rows[0]))
         return ["\n".join(lines)]
-
-
-def _is_data(rows: list[list[str]]) -> bool:
-    cells = [cell for row in rows for cell in row]
-    has_columns = sum(len(row) > 1 for row in rows) > 1
-    return has_columns and max(map(len, cells)) <= MAX_CELL_CHARS
-
-
-def _format_row(row: list[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
 
 
 MAX_CHARS = 1_000_000
@@ -240,7 +210,7 @@ class WebPage:
 
 
 def convert_page(html: str, url: str) -> WebPage:
-    """Never raises, whatever the bytes were. Where nothing is left without menus and the like, they are shown."""
+    """Never raises. If nothing is left without menus and the like, they are included."""
     found = _Reader(url, is_lenient=False).read(html)
     return found if found.markdown or found.is_cut else _Reader(url, is_lenient=True).read(html)
 
@@ -250,7 +220,7 @@ class _Reader:
         self._outline = Outline(is_lenient=is_lenient)
         self._inline = InlineWriter(url)
         self._url = url
-        self._blocks = BlockWriter()
+        self._blocks: list[_Block] = []
         self._title: list[str] = []
         self._is_in_title = False
         self._lists: list[int] = []
@@ -267,65 +237,63 @@ class _Reader:
         is_cut = False
         for token in tokenize(html):
             if isinstance(token, str):
-                self._text(token)
+                if self._is_in_title:
+                    self._title.append(token)
+                elif not self._outline.is_noise:
+                    self._room -= len(token)
+                    if self._pre is None:
+                        self._inline.add(token)
+                    else:
+                        self._pre.append(token)
                 is_cut = self._room < 0
             else:
                 tags += 1
-                self._tag(token)
+                self._read_tag(token)
                 is_cut = tags > MAX_TAGS
             if is_cut:
                 break
-        self._end(self._outline.close_all())
+        self._close(self._outline.close_all())
         self._break()
         title = " ".join("".join(self._title).split())[:MAX_TITLE_CHARS]
-        return WebPage(title, self._blocks.text()[:MAX_CHARS], is_cut)
+        return WebPage(title, _join_blocks(self._blocks)[:MAX_CHARS], is_cut)
 
-    def _text(self, text: str) -> None:
-        if self._is_in_title:
-            self._title.append(text)
-        elif not self._outline.is_noise:
-            self._room -= len(text)
-            if self._pre is None:
-                self._inline.add(text)
-            else:
-                self._pre.append(text)
-
-    def _tag(self, tag: Tag) -> None:
-        if tag.name == "title":
+    def _read_tag(self, tag: Tag) -> None:
+        name = tag.name
+        if name == "title":
             self._is_in_title = not tag.is_end and not self._title and not self._outline.is_noise
-        elif tag.name == "base" and "href" in tag.attributes:
-            self._rebase(tag.attributes["href"])
-        elif tag.is_end:
-            self._end_tag(tag.name)
+        elif name == "base" and "href" in tag.attributes:
+            with suppress(ValueError):
+                self._inline.base = urljoin(self._url, tag.attributes["href"])
+        elif not tag.is_end:
+            self._read_start(tag)
         else:
-            self._start_tag(tag)
+            self._close(self._outline.close(name))
+            if self._outline.is_noise or self._pre is not None:
+                return
+            if name in _MARKS:
+                self._inline.close(_MARKS[name])
+            elif name in _CELLS or name in _ROWS:
+                self._end_cell()
+            elif name in _BLOCKS or name in _HEADINGS:
+                self._break()
+                self._heading = 0
 
-    def _rebase(self, href: str) -> None:
-        try:
-            self._inline.base = urljoin(self._url, href)
-        except ValueError:
-            return
-
-    def _start_tag(self, tag: Tag) -> None:
-        self._end(self._outline.close_implied(tag))
+    def _read_start(self, tag: Tag) -> None:
+        name = tag.name
+        self._close(self._outline.close_implied(tag))
         part = self._outline.open(tag)
         if self._outline.is_noise:
             self._inline.add(" ")
         elif self._pre is not None:
             self._language = self._language or _language(tag)
-            if tag.name in ("br", "div", "li", "p", "tr") and self._pre:
+            if name in ("br", "div", "li", "p", "tr") and self._pre:
                 self._pre.append("\n")
         elif part is not None:
-            self._begin(part, tag)
-        elif tag.name in _MARKS:
-            self._inline.open(_MARKS[tag.name], tag.attributes.get("href", ""))
-        else:
-            self._element(tag)
-
-    def _element(self, tag: Tag) -> None:
-        name = tag.name
-        if name == "br":
-            self._inline.new_line()
+            self._open(part, tag)
+        elif name in _MARKS:
+            self._inline.open(_MARKS[name], tag.attributes.get("href", ""))
+        elif name == "br":
+            self._inline.add_line_break()
         elif name == "img":
             self._inline.add(tag.attributes.get("alt", ""))
         elif name in _CELLS or name in _ROWS:
@@ -336,9 +304,12 @@ class _Reader:
             self._break()
             self._heading = _HEADINGS.get(name, 0)
             if name == "li":
-                self._marker = self._next_marker()
+                self._marker = "- "
+                if self._lists and self._lists[-1]:
+                    self._marker = f"{self._lists[-1]}. "
+                    self._lists[-1] += 1
 
-    def _begin(self, part: PagePart, tag: Tag) -> None:
+    def _open(self, part: PagePart, tag: Tag) -> None:
         self._break()
         if part == "list":
             start = tag.attributes.get("start", "")
@@ -351,19 +322,7 @@ class _Reader:
             self._end_table()
             self._table = Table()
 
-    def _end_tag(self, name: str) -> None:
-        self._end(self._outline.close(name))
-        if self._outline.is_noise or self._pre is not None:
-            return
-        if name in _MARKS:
-            self._inline.close(_MARKS[name])
-        elif name in _CELLS or name in _ROWS:
-            self._end_cell()
-        elif name in _BLOCKS or name in _HEADINGS:
-            self._break()
-            self._heading = 0
-
-    def _end(self, parts: Iterable[PagePart]) -> None:
+    def _close(self, parts: Iterable[PagePart]) -> None:
         for part in parts:
             if part == "noise":
                 continue
@@ -371,7 +330,7 @@ class _Reader:
                 code = "".join(self._pre or []).strip("\n").rstrip()
                 self._pre = None
                 if code:
-                    ticks = fence(code, 3)
+                    ticks = _fence(code, 3)
                     self._put(f"{ticks}{self._language}\n{code}\n{ticks}")
             self._break()
             if part == "table":
@@ -393,7 +352,7 @@ class _Reader:
             self._put(block)
 
     def _break(self) -> None:
-        """A paragraph ends here; within a cell that is only a gap."""
+        """Ends the paragraph; inside a cell it only leaves a space."""
         if self._table is not None and self._table.is_in_cell:
             self._inline.add(" ")
             return
@@ -405,15 +364,12 @@ class _Reader:
             self._heading = 0
         self._put(text)
 
-    def _next_marker(self) -> str:
-        if not self._lists or not self._lists[-1]:
-            return "- "
-        self._lists[-1] += 1
-        return f"{self._lists[-1] - 1}. "
-
     def _put(self, text: str) -> None:
-        place = BlockPosition(self._outline.rank, len(self._lists), self._outline.quotes)
-        self._blocks.put(text, place, self._marker)
+        depth = min(len(self._lists), MAX_INDENTS)
+        prefix = "> " * min(self._outline.quotes, MAX_QUOTES)
+        first = f"{prefix}{'  ' * (depth - bool(self._marker))}{self._marker}"
+        markdown = first + text.replace("\n", f"\n{prefix}{'  ' * depth}")
+        self._blocks.append(_Block(markdown, self._outline.rank, bool(self._lists)))
         self._marker = ""
 
 

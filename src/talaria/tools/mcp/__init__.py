@@ -1,2 +1,5 @@
-"""Tools of others over the Model Context Protocol. Only `wire`, `stdio`, `http`, `sifting` and `results` know the
-`mcp` package, and only `connection` loads them, in a thread, when there is a server to reach."""
+"""Tools of other programs, over the Model Context Protocol.
+
+Only `wire` and `transports` use the `mcp` package. Only `server_connection` loads them, in a thread, when there is a
+server to reach.
+"""

@@ -1,6 +1,10 @@
-"""A project's `.mcp.json`: it starts programs, so it counts only after a person has agreed to it as it is now."""
+"""Which servers are used, and which of them stay outside the sandbox.
+
+A project's `.mcp.json` starts programs, so it counts only once a person has agreed to its present content.
+"""
 
 import hashlib
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,12 +16,15 @@ import msgspec
 from talaria.core.errors import BadConfig, OperatorError
 from talaria.core.fs import read_bytes, replace_file
 from talaria.core.secret import decode_secret
+from talaria.tools.mcp.offers import listing_file
 from talaria.tools.mcp.server_entries import ServerEntry
 
 FILE = ".mcp.json"
 MAX_BYTES = 1 << 20
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 _KNOWN = frozenset(ServerEntry.__struct_fields__)
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +40,15 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """The servers that an application opens, and what is to be said of the others."""
+class ChosenServers:
+    """The servers to open, and notices about the others."""
 
     entries: Mapping[str, ServerEntry]
     notices: tuple[str, ...] = ()
 
 
 def find(folder: Path) -> Project | None:
-    """Of this folder alone: a file further up may be somebody else's."""
+    """Only in this folder: a file further up may be somebody else's."""
     file = folder / FILE
     try:
         content = read_bytes(file, MAX_BYTES + 1)
@@ -52,15 +59,15 @@ def find(folder: Path) -> Project | None:
 
 def is_trusted(project: Project, home: Path) -> bool:
     """Whether a person has agreed to exactly this content in exactly this place."""
-    return _read_agreed(home).get(str(project.file)) == project.digest
+    return _read_trusted(home).get(str(project.file)) == project.digest
 
 
 def trust(project: Project, home: Path) -> None:
     file = _trust_file(home)
-    agreed = {**_read_agreed(home), str(project.file): project.digest}
+    trusted = {**_read_trusted(home), str(project.file): project.digest}
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(file, msgspec.json.format(msgspec.json.encode(agreed)), mode=0o600)
+        replace_file(file, msgspec.json.format(msgspec.json.encode(trusted)), mode=0o600)
     except OSError as fault:
         raise OperatorError(f"Cannot write {file}: {fault.strerror}.") from fault
 
@@ -69,30 +76,32 @@ def _trust_file(home: Path) -> Path:
     return home / "mcp-trust.json"
 
 
-def _read_agreed(home: Path) -> dict[str, str]:
-    """A file that cannot be read agrees to nothing."""
+def _read_trusted(home: Path) -> dict[str, str]:
+    """A file that cannot be read trusts nothing."""
     try:
         return msgspec.json.decode(_trust_file(home).read_bytes(), type=dict[str, str])
     except (OSError, msgspec.MsgspecError):
         return {}
 
 
-def choose(configured: Mapping[str, ServerEntry], folder: Path, home: Path, environment: Mapping[str, str]) -> Chosen:
-    """Those of the settings, and those of a trusted project. What the settings name, the project does not."""
+def choose(
+    configured: Mapping[str, ServerEntry], folder: Path, home: Path, environment: Mapping[str, str]
+) -> ChosenServers:
+    """The servers of the settings, and those of a trusted project whose names the settings do not use."""
     project = find(folder)
     if project is None:
-        return Chosen(configured)
+        return ChosenServers(configured)
     if not is_trusted(project, home):
-        return Chosen(configured, (f"{project.file} is not used until you agree to it: talaria mcp trust",))
+        return ChosenServers(configured, (f"{project.file} is not used until you agree to it: talaria mcp trust",))
     try:
         found = entries(project, environment)
     except BadConfig as fault:
-        return Chosen(configured, (str(fault),))
-    return Chosen({**found, **configured})
+        return ChosenServers(configured, (str(fault),))
+    return ChosenServers({**found, **configured})
 
 
 def entries(project: Project, environment: Mapping[str, str]) -> dict[str, ServerEntry]:
-    """Other programs' keys are passed over. Raises `BadConfig`."""
+    """Ignores keys of other programs. Raises `BadConfig`."""
     if len(project.content) > MAX_BYTES:
         raise BadConfig(f"{project.file} is longer than {MAX_BYTES:,} bytes.")
     try:
@@ -102,41 +111,73 @@ def entries(project: Project, environment: Mapping[str, str]) -> dict[str, Serve
     servers: Any = document.get("mcpServers") or document.get("servers") or {}
     if not isinstance(servers, dict):
         raise BadConfig(f"{project.file}: mcpServers must hold servers by name.")
-    return {name: _entry(project, name, given, environment) for name, given in cast("dict[str, Any]", servers).items()}
-
-
-def _entry(project: Project, name: str, given: Any, environment: Mapping[str, str]) -> ServerEntry:
-    if not isinstance(given, dict):
-        raise BadConfig(f"{project.file}: the server {name} is described by no object.")
-    fields = cast("dict[str, Any]", given)
-    known = {key: value for key, value in fields.items() if key in _KNOWN and value is not None}
-    if fields.get("disabled") is True:
-        known["enabled"] = False
-    if known.get("sandbox") is False:
-        raise BadConfig(
-            f"{project.file}: only your config.yaml can take a server out of the sandbox; {name} says `sandbox: false`."
-        )
-    if "command" in known:
-        known["cwd"] = str(project.file.parent / str(known.get("cwd", ".")))
-    try:
-        return msgspec.convert(_expand(known, environment), ServerEntry, dec_hook=decode_secret)
-    except (msgspec.ValidationError, KeyError) as fault:
-        said = f"it uses ${{{fault.args[0]}}}, which is not set" if isinstance(fault, KeyError) else str(fault)
-        raise BadConfig(f"{project.file}: the server {name} is not right: {said}.") from fault
+    found: dict[str, ServerEntry] = {}
+    for name, given in cast("dict[str, Any]", servers).items():
+        if not isinstance(given, dict):
+            raise BadConfig(f"{project.file}: the server {name} is not an object.")
+        fields = cast("dict[str, Any]", given)
+        known = {key: value for key, value in fields.items() if key in _KNOWN and value is not None}
+        if fields.get("disabled") is True:
+            known["enabled"] = False
+        if known.get("sandbox") is False:
+            raise BadConfig(
+                f"{project.file}: only your config.yaml can take a server out of the sandbox; {name} says "
+                "`sandbox: false`."
+            )
+        if "command" in known:
+            known["cwd"] = str(project.file.parent / str(known.get("cwd", ".")))
+        try:
+            found[name] = msgspec.convert(_expand(known, environment), ServerEntry, dec_hook=decode_secret)
+        except KeyError as fault:
+            reason = f"it uses ${{{fault.args[0]}}}, which is not set"
+            raise BadConfig(f"{project.file}: the server {name} is not valid: {reason}.") from fault
+        except msgspec.ValidationError as fault:
+            raise BadConfig(f"{project.file}: the server {name} is not valid: {fault}.") from fault
+    return found
 
 
 def _expand(value: Any, environment: Mapping[str, str]) -> Any:
-    """`${NAME}` and `${NAME:-otherwise}`, as other programs read this file. Raises `KeyError`."""
+    """Expands `${NAME}` and `${NAME:-default}`, as other programs that read this file do. Raises `KeyError`."""
     if isinstance(value, dict):
         return {key: _expand(item, environment) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
         return [_expand(item, environment) for item in cast("list[Any]", value)]
     if not isinstance(value, str):
         return value
-    return _VARIABLE.sub(lambda found: _look_up(found[1], found[2], environment), value)
+
+    def look_up(found: re.Match[str]) -> str:
+        name, default = found[1], found[2]
+        return environment[name] if default is None else environment.get(name) or default
+
+    return _VARIABLE.sub(look_up, value)
 
 
-def _look_up(name: str, otherwise: str | None, environment: Mapping[str, str]) -> str:
-    if otherwise is None:
-        return environment[name]
-    return environment.get(name) or otherwise
+EARLIER_FILE = "mcp-earlier.json"
+MAX_EARLIER_BYTES = 1 << 20
+
+
+def find_earlier(configured: Mapping[str, ServerEntry], home: Path) -> frozenset[str]:
+    """The servers of config.yaml that an earlier version ran outside the sandbox. They stay there until the person
+    decides; an entry with another command is a new one. Looks at the file system: not on the loop."""
+    started = {name: entry for name, entry in configured.items() if entry.command is not None}
+    if not started:
+        return frozenset()
+    file = home / EARLIER_FILE
+    try:
+        recorded = msgspec.json.decode(read_bytes(file, MAX_EARLIER_BYTES), type=dict[str, str])
+    except FileNotFoundError:  # this version looks for the first time
+        recorded = {name: _digest(one) for name, one in started.items() if listing_file(home, name, one).exists()}
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(file, msgspec.json.format(msgspec.json.encode(recorded)), mode=0o600)
+        except OSError as fault:
+            log.warning("cannot write %s: %s", file, fault.strerror)
+    except (OSError, msgspec.MsgspecError, RecursionError):
+        recorded = {}
+    return frozenset(
+        name for name, entry in started.items() if entry.sandbox is None and recorded.get(name) == _digest(entry)
+    )
+
+
+def _digest(entry: ServerEntry) -> str:
+    return hashlib.sha256(msgspec.json.encode([entry.command, *entry.args])).hexdigest()[:32]

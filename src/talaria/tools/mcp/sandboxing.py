@@ -1,13 +1,13 @@
-"""Servers in the sandbox: which of them run there, what each of them sees, and which hosts it was refused.
+"""Servers in the sandbox: which servers run there, what each one sees, and which hosts it was refused.
 
-A server has a folder of its own in Talaria's home, which is its HOME and stays between two starts.
+Each server has its own folder in Talaria's home, which is its HOME and lasts between starts.
 """
 
 import hashlib
 import threading
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -29,9 +29,7 @@ from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 FOLDER = "mcp"
 MAX_REFUSED = 20
 _NO_PLACE = frozenset(map(Path, ("/", "/usr", "/opt", "/var", "/etc", "/bin", "/tmp", "/home", "/root", "/run")))  # noqa: S108
-"""Folders in which a server may be started, and which are not shown to it for that."""
-
-
+"""A server may start in these folders, but is not shown them for that."""
 TOOL_HOMES = {
     "ASDF_DATA_DIR": ".asdf",
     "MISE_DATA_DIR": ".local/share/mise",
@@ -41,11 +39,11 @@ TOOL_HOMES = {
     "RUSTUP_HOME": ".rustup",
     "VOLTA_HOME": ".volta",
 }
-"""In the person's home: toolchains that would look for themselves in HOME, which is another folder for a server."""
+"""Toolchains in the person's home. They look for their files in HOME, which is a different folder for a server."""
 
 
 class ServerSandboxes:
-    """Those of an application. The sandbox is chosen at the first use."""
+    """The sandboxes of an application. The kind of sandbox is chosen at the first use."""
 
     def __init__(
         self,
@@ -57,8 +55,8 @@ class ServerSandboxes:
         configured: Collection[str] = (),
         earlier: Collection[str] = (),
     ) -> None:
-        """`private`: what may be reached although it is not on the public internet. `configured`: the servers of
-        config.yaml; others are a project's. `earlier`: those that an earlier version ran outside of the sandbox."""
+        """`private`: hosts that may be reached although they are not on the public internet. `configured`: the servers
+        of config.yaml; others are a project's. `earlier`: those that an earlier version ran outside the sandbox."""
         self.settings = settings
         self.home = home
         self.clock = clock
@@ -66,16 +64,14 @@ class ServerSandboxes:
         self._configured = configured
         self._earlier = earlier
         self._choosing = threading.Lock()
+        self._sandbox: ProgramSandbox | None = None
 
     @property
     def sandbox(self) -> ProgramSandbox:
-        """Not on the loop: it is tried. Raises `ToolFailed` where none works."""
+        """Tries sandboxes, so not on the loop. Raises `ToolFailed` if none works."""
         with self._choosing:
+            self._sandbox = self._sandbox or for_programs(self.settings)
             return self._sandbox
-
-    @cached_property
-    def _sandbox(self) -> ProgramSandbox:
-        return for_programs(self.settings)
 
     def confine(self, name: str, entry: ServerEntry) -> "ConfinedServer | None":
         """None: it runs outside, or elsewhere."""
@@ -84,19 +80,14 @@ class ServerSandboxes:
             return None
         is_configured = name in self._configured
         setting = f"mcp_servers.{name}.sandbox" if is_configured else f"`sandbox` of {name} in .mcp.json"
-        folder = self._folder(name, entry, is_configured=is_configured)
-        return ConfinedServer(name, entry, self, folder, setting, is_configured=is_configured)
-
-    def _folder(self, name: str, entry: ServerEntry, *, is_configured: bool) -> Path:
-        """Projects may use one name for different servers: these share no folder, nor with one of the person's."""
+        # Servers of different projects may have the same name, but share no folder with each other or the person's.
         is_plain = is_configured and safe_file_name(name) == name
         mark = "" if is_plain else hashlib.sha256(f"{name}\0{'' if is_configured else entry.cwd}".encode()).hexdigest()
-        return self.home / FOLDER / (f"{safe_file_name(name)}.{mark[:12]}" if mark else name)
+        folder = self.home / FOLDER / (f"{safe_file_name(name)}.{mark[:12]}" if mark else name)
+        return ConfinedServer(name, entry, self, folder, setting, is_configured=is_configured)
 
 
 class ConfinedServer:
-    """One server in the sandbox."""
-
     def __init__(
         self,
         name: str,
@@ -112,12 +103,11 @@ class ConfinedServer:
         self._sandboxes = sandboxes
         self._folder = folder
         self.setting = setting
-        """Where the person says what it needs."""
-        hosts = entry.needs.hosts
+        """Where the person sets what it needs."""
         whose = f"The MCP server {name} does"
-        self._way_out = EgressProxy(hosts, sandboxes.private, sandboxes.clock, whose, max_bytes=None)
+        self._proxy = EgressProxy(entry.needs.hosts, sandboxes.private, sandboxes.clock, whose, max_bytes=None)
         self._refused: dict[str, None] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     @asynccontextmanager
     async def launch(self, argv: Sequence[str], environment: Mapping[str, str]) -> AsyncGenerator["Launched"]:
@@ -126,21 +116,23 @@ class ConfinedServer:
             sandbox = await in_thread(lambda: self._sandboxes.sandbox)
         except ToolFailed as fault:
             raise ToolFailed(
-                f"none works here ({fault}); install bubblewrap, or set {self.setting} to false to run it with all "
-                "your rights"
+                f"no sandbox works here ({fault}); install bubblewrap, or set {self.setting} to false to run it with "
+                "all your rights"
             ) from fault
-        view, cwd = await in_thread(lambda: self._view(sandbox, argv[0], environment))
-        limits = enforce_limits(view.limits.processes, view.limits.memory_bytes, view.limits.cpu_weight)
-        async with in_threads(limits) as held, sandbox.program(view, argv, cwd) as launch:
-            yield Launched(launch, self._way_out, held.join)
+        policy, cwd = await in_thread(lambda: self._make_policy(sandbox, Path(argv[0]), environment))
+        limits = enforce_limits(policy.limits.processes, policy.limits.memory_bytes, policy.limits.cpu_weight)
+        async with in_threads(limits) as held, sandbox.program(policy, argv, cwd) as launch:
+            yield Launched(launch, self._proxy, held.join)
 
-    def _view(self, sandbox: ProgramSandbox, command: str, environment: Mapping[str, str]) -> tuple[SandboxPolicy, str]:
-        """And the folder in which it starts."""
+    def _make_policy(
+        self, sandbox: ProgramSandbox, command: Path, environment: Mapping[str, str]
+    ) -> tuple[SandboxPolicy, str]:
+        """And the folder that it starts in. Raises `ToolFailed`."""
         home, person, needs = self._sandboxes.home.resolve(), Path.home().resolve(), self._entry.needs
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as fault:
-            raise ToolFailed(f"its folder {self._folder} cannot be made: {fault.strerror}") from fault
+            raise ToolFailed(f"its folder {self._folder} cannot be created: {fault.strerror}") from fault
         folder = self._folder.resolve()
         cwd = Path(self._entry.cwd or ".").expanduser().resolve()
         if not cwd.is_dir():
@@ -148,12 +140,21 @@ class ConfinedServer:
         protected = Protected(person, home)
         holds_too_much = cwd in _NO_PLACE or person.is_relative_to(cwd) or home.is_relative_to(cwd)
         is_shown = not holds_too_much and not protected.is_secret(cwd)
-        programs = tuple(dict.fromkeys((*self._entry.programs(), *_around(Path(command)))))
-        given = {kind: tuple(_existing(getattr(needs, kind), cwd)) for kind in ("read", "write")}
+        # A program in a virtual environment is readable with all of that, any other one where it is and leads.
+        venv = command.parent.parent
+        program = venv if (venv / "pyvenv.cfg").is_file() else command
+        programs = tuple(dict.fromkeys((*self._entry.programs(), program, program.resolve())))
+        given: dict[str, list[Path]] = {"read": [], "write": []}
+        for kind, listed in (("read", needs.read), ("write", needs.write)):
+            for name in listed:
+                path = (cwd / Path(name).expanduser()).resolve()
+                if not path.exists():
+                    raise ToolFailed(f"{name} does not exist")
+                given[kind].append(path)
         asked_for = next(filter(protected.is_secret, (*programs, *given["read"], *given["write"])), None)
         if asked_for is not None and not self._is_configured:
             raise ToolFailed(f"{asked_for} is private; only an entry in your config.yaml can name it")
-        view = program_view(
+        policy = program_view(
             folder,
             home,
             protected,
@@ -169,48 +170,51 @@ class ConfinedServer:
             has_egress=bool(needs.hosts) or sandbox.level != "landlock",
             limits=self._sandboxes.settings.sandbox_limits,
         )
-        return view, str(cwd if is_shown or cwd == person else folder)
+        return policy, str(cwd if is_shown or cwd == person else folder)
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Hosts that it asked for in vain, and that its entry does not list."""
-        return tuple(host for host in self._all_refused() if not self._way_out.is_listed(host))
+        """Hosts that it was refused and that its entry does not list."""
+        return tuple(host for host in self._all_refused() if not self._proxy.is_listed(host))
 
     def _all_refused(self) -> tuple[str, ...]:
-        for place, _ in self._way_out.take_refused():
+        for place, _ in self._proxy.take_refused():
             if len(self._refused) < MAX_REFUSED:
                 self._refused.setdefault(place.rpartition(":")[0])
         return tuple(self._refused)
 
     def hint(self) -> str:
-        """What to tell people about hosts that were refused; or nothing."""
-        return self._hint(self._all_refused())
+        """What to tell people about refused hosts, or nothing."""
+        return self._describe_refused(self._all_refused())
 
     def take_hint(self) -> str:
-        """The same, of each host once."""
-        news = [host for host in self._all_refused() if host not in self._told]
-        self._told.update(news)
-        return self._hint(news)
+        """Like `hint`, but each host is mentioned only once."""
+        news = [host for host in self._all_refused() if host not in self._reported]
+        self._reported.update(news)
+        return self._describe_refused(news)
 
-    def _hint(self, hosts: Sequence[str]) -> str:
-        unlisted = [host for host in hosts if not self._way_out.is_listed(host)]
+    def _describe_refused(self, hosts: Sequence[str]) -> str:
+        unlisted = [host for host in hosts if not self._proxy.is_listed(host)]
         private = [host for host in hosts if host not in unlisted]
-        refused = (
-            f"it tried to reach {_join(unlisted)} from the sandbox, which was refused: add to {self.setting}.network "
-            f"what it may reach, or set {self.setting} to false"
-        )
-        unreachable = f"{_join(private)} is not on the public internet: add it to web.allow_private"
-        return "; ".join((*((refused,) if unlisted else ()), *((unreachable,) if private else ())))
+        sentences: list[str] = []
+        if unlisted:
+            sentences.append(
+                f"it tried to reach {_join(unlisted)} from the sandbox, which was refused: add to "
+                f"{self.setting}.network what it may reach, or set {self.setting} to false"
+            )
+        if private:
+            sentences.append(f"{_join(private)} is not on the public internet: add it to web.allow_private")
+        return "; ".join(sentences)
 
 
 class Launched(msgspec.Struct, frozen=True):
     launch: ProgramLaunch
-    way_out: EgressProxy
+    proxy: EgressProxy
     join: Join | None
 
     @asynccontextmanager
     async def supervise(self, pid: int) -> AsyncGenerator[None]:
-        """Around the life of the process, once it was started: its proxy, and the limits of what it may use."""
+        """Runs the proxy and enforces the limits while the started process lives."""
         if self.launch.other_end is not None:
             self.launch.other_end.close()
         listener = self.launch.listener
@@ -221,26 +225,10 @@ class Launched(msgspec.Struct, frozen=True):
         if listener is None:
             yield
             return
-        async with self.way_out.serve(listener):
+        async with self.proxy.serve(listener):
             yield
 
 
-def _around(command: Path) -> Iterator[Path]:
-    """A program is read where it is and where it leads; one of a virtual environment with all of that."""
-    venv = command.parent.parent
-    place = venv if (venv / "pyvenv.cfg").is_file() else command
-    yield place
-    yield place.resolve()
-
-
-def _existing(paths: Sequence[str], cwd: Path) -> Iterator[Path]:
-    for given in paths:
-        path = (cwd / Path(given).expanduser()).resolve()
-        if not path.exists():
-            raise ToolFailed(f"{given} is not there")
-        yield path
-
-
 def _join(words: Sequence[str]) -> str:
-    *others, last = words or ("",)
+    *others, last = words
     return f"{', '.join(others)} and {last}" if others else last

@@ -1,4 +1,4 @@
-"""What a settings file says of one MCP server. Read by config.yaml and by a project's `.mcp.json` alike."""
+"""The entry of one MCP server, as config.yaml and a project's `.mcp.json` describe it."""
 
 import hashlib
 import os
@@ -13,35 +13,31 @@ import msgspec
 from talaria.core.secret import Secret
 
 PASSED_ON = ("PATH", "HOME", "LANG", "TERM", "TZ")
-"""All that a server's process sees of our environment; the rest its entry must name."""
+"""All that a server's process sees of our environment; its entry must name anything else."""
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Transport = Literal["stdio", "http", "streamable-http", "streamable_http", "sse"]
 
 
 class ToolFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """By the server's own names for its tools; `*` stands for anything."""
+    """By the server's own names for its tools; `*` matches anything."""
 
     include: tuple[str, ...] = ()
-    """None: all."""
+    """Empty: all."""
     exclude: tuple[str, ...] = ()
 
     def admits(self, name: str) -> bool:
-        is_wanted = not self.include or _matches(name, self.include)
-        return is_wanted and not _matches(name, self.exclude)
-
-
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+        is_included = not self.include or any(fnmatchcase(name, pattern) for pattern in self.include)
+        return is_included and not any(fnmatchcase(name, pattern) for pattern in self.exclude)
 
 
 class SandboxNeeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a server that is started here needs of this machine. What is not listed is not there for it."""
+    """What a server that is started here needs from this machine. It can reach nothing else."""
 
     network: tuple[str, ...] | str = ()
     """Hosts, such as api.acme.com or *.acme.com; `*` is the public internet."""
     read: tuple[str, ...] = ()
-    """Further files and folders. A relative path counts from the folder in which it starts."""
+    """Additional files and folders. Relative paths start at the folder that the server starts in."""
     write: tuple[str, ...] = ()
 
     @property
@@ -59,14 +55,14 @@ class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     url: str | None = None
     headers: dict[str, Secret] = {}
     type: Transport | None = None
-    """Other programs write it down; here it follows from `command` or `url`, but for `sse`."""
+    """Other programs need it. Here it follows from `command` or `url`, except for `sse`."""
     enabled: bool = True
     timeout: Seconds = 120.0
-    """Of one call, waiting for a server that is away among it."""
+    """For one call, including the wait for a server that is away."""
     connect_timeout: Seconds = 60.0
     tools: ToolFilter = ToolFilter()
     sandbox: SandboxNeeds | bool | None = None
-    """False: it runs outside, with all rights of the person. Not said: in the sandbox, unless an earlier version knew
+    """False: it runs outside, with all the person's rights. Unset: in the sandbox, unless an earlier version knew
     this entry."""
 
     def __post_init__(self) -> None:
@@ -75,7 +71,7 @@ class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         if self.url is not None and not re.match(r"https?://[^/\s]", self.url):
             raise ValueError("the `url` of an MCP server begins with http:// or https://")
         if self.url is not None and self.sandbox is not None:
-            raise ValueError("an MCP server with a `url` runs elsewhere: `sandbox` is for those with a `command`")
+            raise ValueError("an MCP server with a `url` runs elsewhere: `sandbox` is only for one with a `command`")
 
     @property
     def needs(self) -> SandboxNeeds:
@@ -90,7 +86,7 @@ class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def place(self) -> str:
-        """For people: where it is, without what may be secret."""
+        """For people: where it is, without secrets."""
         if self.url is None:
             return " ".join([self.command or "", *map(str, self.args)])
         return re.sub(r"(?<=//)[^/@]*@", "", self.url).partition("?")[0]
@@ -100,14 +96,14 @@ class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return frozenset(value.reveal() for value in (*self.env.values(), *self.headers.values()))
 
 
-def surroundings(entry: ServerEntry, environment: Mapping[str, str]) -> dict[str, str]:
+def make_environment(entry: ServerEntry, environment: Mapping[str, str]) -> dict[str, str]:
     """The whole environment of a server's process."""
     passed = {name: environment[name] for name in PASSED_ON if name in environment}
     return {**passed, **{name: value.reveal() for name, value in entry.env.items()}}
 
 
 def digest(entry: ServerEntry) -> str:
-    """Tells apart whatever may offer other tools; tells no secret."""
+    """Differs for entries that may offer different tools. Reveals no secret."""
     kept = {
         **{name: getattr(entry, name) for name in ("command", "args", "cwd", "url")},
         **({} if entry.sandbox is None else {"sandbox": entry.sandbox}),
@@ -118,7 +114,7 @@ def digest(entry: ServerEntry) -> str:
 
 
 def redact_secrets(text: str, entry: ServerEntry) -> str:
-    """Without the entry's secrets: what a server says of its failure may quote them."""
+    """What a server says about its failure may quote the entry's secrets."""
     if entry.url is not None:
         text = text.replace(entry.url, entry.place)
     for secret in sorted(entry.secrets, key=len, reverse=True):

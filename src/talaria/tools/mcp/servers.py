@@ -1,13 +1,12 @@
-"""All servers of an application. The composition root opens them and asks for their tools when a session begins.
+"""All servers of an application, and their tools. The composition root opens them; each session asks for the tools.
 
-What the model calls the tools of servers: `mcp_<server>_<tool>`, in signs that every wire takes, each name once.
-The tools of servers as tools of ours.
+Tools are called `mcp_<server>_<tool>`, in characters that every provider accepts, and no two have the same name.
 """
 
 import asyncio
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -29,33 +28,27 @@ _STRANGE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def make_names(tools: Iterable[tuple[str, str]]) -> list[str]:
-    """For pairs of server and tool, in order. Who comes first keeps a plain name; a mark tells the others apart."""
-    taken: set[str] = set()
-    names: list[str] = []
+    """For pairs of server and tool, in order. The first keeps the plain name; a hash tells others apart. The names are
+    the same in every process, since a session's tools keep theirs."""
+    names: dict[str, None] = {}
     for server, tool in tools:
-        name = next(name for name in _candidates(server, tool) if name not in taken)
-        taken.add(name)
-        names.append(name)
-    return names
-
-
-def _candidates(server: str, tool: str) -> Iterator[str]:
-    """The same in every process: a session's tools keep their names."""
-    plain = _STRANGE.sub("_", f"mcp_{server}_{tool}")
-    if len(plain) <= MAX_CHARS:
-        yield plain
-    for attempt in count():
-        mark = hashlib.sha256(f"{attempt}\0{server}\0{tool}".encode()).hexdigest()[:MARK_CHARS]
-        yield f"{plain[: MAX_CHARS - MARK_CHARS - 1]}_{mark}"
+        plain = name = _STRANGE.sub("_", f"mcp_{server}_{tool}")
+        for attempt in count():
+            if len(name) <= MAX_CHARS and name not in names:
+                break
+            mark = hashlib.sha256(f"{attempt}\0{server}\0{tool}".encode()).hexdigest()[:MARK_CHARS]
+            name = f"{plain[: MAX_CHARS - MARK_CHARS - 1]}_{mark}"
+        names[name] = None
+    return list(names)
 
 
 MARGIN_S = 10.0
-"""A call ends itself in time; only if that fails the executor ends it."""
+"""Calls end in time by themselves; the executor ends one only if that fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
-    """Fixed: what its server changes later is another tool, of another session."""
+    """Fixed for the session: later changes by the server apply to later sessions."""
 
     connection: ServerConnection
     offer: ServerTool
@@ -72,7 +65,7 @@ class McpTool:
 
     def prepare(self, arguments: str, scope: Scope) -> "McpInvocation":  # noqa: ARG002
         given = decode_arguments(arguments, self.spec.name, dict[str, Any])
-        headline = f"Let the MCP server {self.connection.name} do {self.offer.name}?"
+        headline = f"Let the MCP server {self.connection.name} run {self.offer.name}?"
         question = Proposal(headline, pretty_json(given), ARGUMENTS)
         claim = Claim(sends=not self.offer.is_reading, reveals=True, is_untrusted=True)
         return McpInvocation(self, given, self.offer.effect, claim, question)
@@ -89,7 +82,7 @@ class McpInvocation:
     async def run(self, run: Run) -> RichResult:  # noqa: ARG002
         answer = await self.tool.connection.call(self.tool.offer.name, self.arguments)
         if answer.is_error:
-            raise ToolFailed(answer.text or f"{self.tool.offer.name} failed and did not say why.")
+            raise ToolFailed(answer.text or f"{self.tool.offer.name} failed without giving a reason.")
         return RichResult(answer.text, answer.images)
 
 
@@ -117,8 +110,8 @@ def open_servers(
     environment: Mapping[str, str],
     sandboxes: ServerSandboxes,
 ) -> "Servers":
-    """`async with open_servers(…) as servers`: returns at once for servers whose tools are known from last time; one
-    that never answered is waited for, up to its `connect_timeout`, the first time only."""
+    """`async with open_servers(…) as servers` does not wait for servers whose tools are known from last time. A new
+    server is waited for, up to its `connect_timeout`, but only the first time."""
     return Servers(
         [
             ServerConnection(name, entry, home, clock, environment, sandboxes.confine(name, entry))
@@ -133,7 +126,7 @@ class Servers:
         self._connections = connections
 
     async def __aenter__(self) -> Self:
-        await asyncio.gather(*(one.recall() for one in self._connections))
+        await asyncio.gather(*(one.load_listing() for one in self._connections))
         unknown = [one for one in self._connections if one.listing is None]
         for one in self._connections:
             one.open()
@@ -148,35 +141,35 @@ class Servers:
         await asyncio.gather(*(one.close() for one in self._connections), return_exceptions=True)
 
     async def first_tries(self) -> None:
-        """Waits until each server has been tried once, also those whose tools are known."""
+        """Waits until each server has been tried once, including those whose tools are known."""
         await asyncio.gather(*(one.first_try() for one in self._connections))
 
     def problem(self, name: str) -> str:
-        """Why a server is away, or nothing; goes on behind its name."""
+        """Why a server is away, or nothing; continues a sentence that begins with its name."""
         return next(one.problem for one in self._connections if one.name == name)
 
     def find_refused_hosts(self, name: str) -> tuple[str, ...]:
-        """Hosts that a server asked for in vain from the sandbox."""
+        """Hosts that a server in the sandbox was refused."""
         confined = next(one.confined for one in self._connections if one.name == name)
         return confined.refused if confined else ()
 
     def tools(self) -> Sequence[Tool]:
-        """As they are known now, for a session that begins now; what changes later is for the next."""
+        """As they are known now, for a session that begins now."""
         return tools_of(self._connections)
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What a person should know of servers that are not as they should be."""
-        return tuple(notice for one in self._connections for notice in _notices(one))
-
-
-def _notices(one: ServerConnection) -> Iterator[str]:
-    if one.problem:
-        has_tools = one.listing is not None and one.listing.is_known
-        yield f"The MCP server {one.name} {one.problem}." + ("" if has_tools else " Its tools are missing here.")
-    elif one.listing is not None and not one.listing.is_known:
-        yield f"The MCP server {one.name} has not answered yet; its tools come with the next conversation."
-    refused = one.listing.refused if one.listing else ()
-    if refused:
-        more = f", and {len(refused) - MAX_NAMED} more" if len(refused) > MAX_NAMED else ""
-        yield f"Of the MCP server {one.name} some tools cannot be used: {'; '.join(refused[:MAX_NAMED])}{more}."
+        """What a person should know about servers with problems."""
+        notices: list[str] = []
+        for one in self._connections:
+            server, listing = f"The MCP server {one.name}", one.listing
+            if one.problem:
+                has_tools = listing is not None and listing.is_known
+                notices.append(f"{server} {one.problem}." + ("" if has_tools else " Its tools are missing here."))
+            elif listing is not None and not listing.is_known:
+                notices.append(f"{server} has not answered yet; its tools will be in the next conversation.")
+            if listing is not None and (refused := listing.refused):
+                more = f", and {len(refused) - MAX_NAMED} more" if len(refused) > MAX_NAMED else ""
+                problems = "; ".join(refused[:MAX_NAMED])
+                notices.append(f"Some tools of the MCP server {one.name} cannot be used: {problems}{more}.")
+        return tuple(notices)

@@ -1,10 +1,10 @@
-"""Starts one command and ends all of it. Run as a process of its own, between us and a server's:
+"""Runs one command and ends all its processes. It is a process of its own, between us and the server's:
 
     main(LIFELINE, COMMAND, [ARGUMENT …])
 
-LIFELINE is the reading end of a pipe whose writing end only we hold. When that closes, because we let go of it or
-because we are dead, the command gets a moment to end by itself (its stdin has closed with us), then SIGTERM, then
-SIGKILL, and so does everything that it has started, also what left its process group.
+LIFELINE is the read end of a pipe whose write end only we hold. When that closes, because we closed it or died, the
+command gets a moment to end by itself (its stdin has closed, too), then SIGTERM, then SIGKILL. So does everything that
+it started, even outside its process group.
 """
 
 import os
@@ -30,7 +30,7 @@ STAGES: tuple[tuple[signal.Signals | None, float], ...] = (
     (signal.SIGTERM, 1.0),
     (signal.SIGKILL, 1.0),
 )
-"""What is done about a command that has not ended, and the seconds it then has."""
+"""The signals for a command that does not end, and the seconds it has after each."""
 LONGEST_S = sum(seconds for _, seconds in STAGES)
 POLL_S = 0.02
 NOT_STARTED = 126
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def run(lifeline: int, command: list[str]) -> int:
-    woken, environment = wake_on_child_exit(), read_given_environment()  # only the end of the lifeline ends us
+    woken, environment = wake_on_child_exit(), read_given_environment()  # only the lifeline's end stops us
     adopt_orphans()
     try:
         child = os.posix_spawnp(command[0], command, environment, setpgroup=0, setsigdef=IGNORED)
@@ -49,43 +49,34 @@ def run(lifeline: int, command: list[str]) -> int:
         os.write(2, f"{command[0]}: {fault.strerror}".encode())
         return NOT_STARTED
     release_pipes()
-    code = _watch(child, lifeline, woken)
-    _signal_all(child, signal.SIGKILL)  # what is left when the command itself is gone has no more to do
-    sweep()
-    return code
-
-
-def _watch(child: int, lifeline: int, woken: int) -> int:
-    """The command's exit code, once it has ended by itself or was made to."""
-    while True:
+    code = None
+    while code is None:
         ready, _, _ = select.select([lifeline, woken], [], [])
         with suppress(BlockingIOError):
             os.read(woken, 4096)
         code = reap(child).get(child)
-        if code is not None:
-            return code
-        if lifeline in ready:
-            return _end(child)
-
-
-def _end(child: int) -> int:
-    for sign, seconds in STAGES:
-        if sign is not None:
-            _signal_all(child, sign)
+        if code is None and lifeline in ready:
+            break
+    for number, seconds in STAGES if code is None else ():
+        if number is not None:
+            _signal_all(child, number)
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+        while code is None and time.monotonic() < deadline:
             code = reap(child).get(child)
-            if code is not None:
-                return code
-            time.sleep(POLL_S)
-    return NOT_STARTED
+            if code is None:
+                time.sleep(POLL_S)
+        if code is not None:
+            break
+    _signal_all(child, signal.SIGKILL)  # the rest has no purpose without the command
+    sweep()
+    return NOT_STARTED if code is None else code
 
 
-def _signal_all(child: int, sign: signal.Signals) -> None:
+def _signal_all(child: int, number: signal.Signals) -> None:
     if not os.path.isdir("/proc/self"):  # noqa: PTH112
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(child, sign)
+            os.killpg(child, number)
         return
     for pid in descendants(os.getpid()):
         with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, sign)
+            os.kill(pid, number)

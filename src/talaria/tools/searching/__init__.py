@@ -1,4 +1,4 @@
-"""The search of files, run as a program of its own: a pathological pattern can be killed, and blocks nobody.
+"""The file search, run as a separate program, so that a pathological pattern blocks nobody and can be killed.
 
-Only the standard library: it is started without site-packages.
+It uses only the standard library: it is started without site-packages.
 """

@@ -1,7 +1,7 @@
-"""The files below a folder, without what is generated and what `.gitignore` leaves out.
+"""The files below a folder, without generated ones and those that `.gitignore` excludes.
 
-Commands of the model change these folders meanwhile: each is entered from its open parent, no link is followed, and
-what is private is recognised by what was opened, not by its name.
+Commands of the model may change these folders meanwhile: each is entered from its open parent, no link is followed, and
+private files are recognised by what was opened, not by name.
 """
 
 import errno
@@ -18,45 +18,40 @@ FILE = ".gitignore"
 MAX_BYTES = 1 << 20
 
 IgnoreText = tuple[str, str]
-"""The path of a folder, and what its `.gitignore` says."""
+"""The path of a folder, and the text of its `.gitignore`."""
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRule:
-    fits: re.Pattern[str]
-    """The path below the folder of the file that has the rule."""
+    pattern: re.Pattern[str]
+    """For paths relative to the folder of the rule's file."""
     for_folders: bool
     is_exception: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Ignores:
-    """Of a folder: its own rules, and those of the folders around it."""
+    """The rules of a folder, and of the folders around it."""
 
     folder: str
     rules: tuple[IgnoreRule, ...]
     around: "Ignores | None" = None
 
-    def leaves_out(self, path: str, *, is_folder: bool) -> bool:
+    def excludes(self, path: str, *, is_folder: bool) -> bool:
         below = path[len(self.folder) :].lstrip("/")
         for rule in reversed(self.rules):
-            if (is_folder or not rule.for_folders) and rule.fits.fullmatch(below):
+            if (is_folder or not rule.for_folders) and rule.pattern.fullmatch(below):
                 return not rule.is_exception
-        return self.around is not None and self.around.leaves_out(path, is_folder=is_folder)
+        return self.around is not None and self.around.excludes(path, is_folder=is_folder)
 
 
-def enter_folder(folder: Root, path: str, around: Ignores | None) -> Ignores | None:
-    """With what the folder itself says, which is called `path`."""
-    return _with_rules(path, read_ignore_file(folder), around)
-
-
-def _with_rules(path: str, text: str, around: Ignores | None) -> Ignores | None:
+def add_rules(path: str, text: str, around: Ignores | None) -> Ignores | None:
     rules = tuple(parse_rules(text.splitlines()))
     return Ignores(path, rules, around) if rules else around
 
 
 def read_ignore_file(folder: Root) -> str:
-    """What the `.gitignore` of a folder says; empty, if there is none."""
+    """The text of a folder's `.gitignore`; empty if there is none."""
     try:
         return folder.read(FILE, MAX_BYTES).decode("utf-8", "replace")
     except OSError:
@@ -64,7 +59,7 @@ def read_ignore_file(folder: Root) -> str:
 
 
 def read_texts_above(folder: Root, path: str) -> list[IgnoreText]:
-    """What the folders around say, up to that of the repository; the outermost first."""
+    """Of the folders around this one, up to that of the repository; the outermost first."""
     found: list[IgnoreText] = []
     here: Root | None = Root(os.dup(folder.descriptor))
     while here is not None:
@@ -78,15 +73,8 @@ def read_texts_above(folder: Root, path: str) -> list[IgnoreText]:
     return found[::-1]
 
 
-def combine_ignores(texts: Iterable[IgnoreText]) -> Ignores | None:
-    found = None
-    for path, text in texts:
-        found = _with_rules(path, text, found)
-    return found
-
-
 def parse_rules(lines: Iterable[str]) -> Iterator[IgnoreRule]:
-    """A line that is no pattern counts for nothing."""
+    """Ignores lines that are not valid patterns."""
     for line in lines:
         text = re.sub(r"(?<!\\)\s+$", "", line)
         is_exception = text.startswith("!")
@@ -94,27 +82,24 @@ def parse_rules(lines: Iterable[str]) -> Iterator[IgnoreRule]:
         bare = text.rstrip("/")
         if not bare or line.startswith("#"):
             continue
+        start = "" if "/" in bare else "(?:.*/)?"  # a slash anchors the pattern at its folder
+        pieces = map(_translate_piece, _PIECES.finditer(bare.removeprefix("/")))
         try:
-            fits = re.compile(_pattern(bare), re.DOTALL)
+            pattern = re.compile(start + "".join(pieces), re.DOTALL)
         except (re.error, RecursionError, OverflowError):
             continue
-        yield IgnoreRule(fits, text.endswith("/"), is_exception)
+        yield IgnoreRule(pattern, text.endswith("/"), is_exception)
 
 
 _PIECES = re.compile(
     r"(?P<deep>(?:^|(?<=/))\*\*/)|(?P<rest>(?<=/)\*\*$)|(?P<many>\*+)|(?P<one>\?)"
-    r"|(?P<kind>\[[!^]?\]?(?:\\.|[^\]\\])*\])|\\(?P<literal>.)|(?P<sign>.)",
+    r"|\[(?P<negation>[!^]?)(?P<set>\]?(?:\\.|[^\]\\])*)\]|\\(?P<literal>.)|(?P<char>.)",
     re.DOTALL,
 )
 
 
-def _pattern(glob: str) -> str:
-    """Anchored at the folder if a slash says so; else at any depth."""
-    start = "" if "/" in glob else "(?:.*/)?"
-    return start + "".join(map(_piece, _PIECES.finditer(glob.removeprefix("/"))))
-
-
-def _piece(found: re.Match[str]) -> str:
+def _translate_piece(found: re.Match[str]) -> str:
+    """A piece of a glob, as a regular expression."""
     match found.lastgroup:
         case "deep":
             return "(?:.*/)?"
@@ -124,18 +109,11 @@ def _piece(found: re.Match[str]) -> str:
             return "[^/]*"
         case "one":
             return "[^/]"
-        case "kind":
-            return f"(?!/){_kind(found[0])}"
+        case "set":
+            chars = re.sub(r"(\\.)|([\[\]&~|^])", lambda one: one[1] or f"\\{one[2]}", found["set"])
+            return f"(?!/)[{'^' if found['negation'] else ''}{chars}]"
         case _:
             return re.escape(found["literal"] or found[0])
-
-
-def _kind(text: str) -> str:
-    inner = text[1:-1]
-    is_other = inner.startswith(("!", "^"))
-    signs = inner[1:] if is_other else inner
-    safe = re.sub(r"\\.|[\[\]&~|^]", lambda one: one[0] if one[0].startswith("\\") else f"\\{one[0]}", signs)
-    return f"[{'^' if is_other else ''}{safe}]"
 
 
 SKIPPED_FOLDERS = frozenset({".git", ".hg", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache"})
@@ -147,7 +125,7 @@ Identity = tuple[int, int]
 
 
 class FileToRead(NamedTuple):
-    """To be read before the next one is asked for."""
+    """Read it before you request the next one."""
 
     path: str
     folder: Root
@@ -155,13 +133,13 @@ class FileToRead(NamedTuple):
 
 
 class PrivateFolders(NamedTuple):
-    """What is not searched, with all that is in it; but for some folders in there."""
+    """What is not searched, except for the folders in it that are shown."""
 
     hidden: frozenset[Identity]
     shown: frozenset[Identity]
 
     def contains(self, folder: Root) -> bool:
-        """By the nearest folder around it that is one of either."""
+        """The nearest folder around it that is hidden or shown decides."""
         here: Root | None = Root(os.dup(folder.descriptor))
         while here is not None:
             with here:
@@ -178,31 +156,37 @@ class PrivateFolders(NamedTuple):
 def open_files(
     path: str, private: PrivateFolders, around: Iterable[IgnoreText] | None
 ) -> Generator[Iterator[FileToRead]]:
-    """Sorted by name, folder by folder, from a resolved path on; the root itself is never left out, what is private
-    always. `around`: what the folders above ignore; None: look there. Raises `OSError`."""
-    root, name = _start(path)
+    """Sorted by name, folder by folder, from a resolved path. The root itself is never ignored; private files are never
+    included. `around`: the ignore files above; None: look there. Raises `OSError`."""
+    root, name = _open_start(path)
     with root:
-        if private.contains(root) or (name and _identity(root, name) in private.hidden):
+        is_private = private.contains(root)
+        if name and not is_private:
+            info = root.info(name)
+            is_private = (info.st_dev, info.st_ino) in private.hidden
+        if is_private:
             raise PermissionError(errno.EACCES, "it is private")
         if name:
             yield iter((FileToRead(path, root, name),))
         else:
-            ignores = combine_ignores(read_texts_above(root, path) if around is None else around)
+            ignores = None
+            for folder, text in read_texts_above(root, path) if around is None else around:
+                ignores = add_rules(folder, text, ignores)
             yield _walk_files(root, path, ignores, private.hidden)
 
 
 def read_ignores_above(path: str) -> list[IgnoreText]:
-    """What the folders above ignore, for a search that does not see them."""
+    """For a search that cannot see the folders above."""
     try:
-        root, name = _start(path)
+        root, name = _open_start(path)
         with root:
             return [] if name else read_texts_above(root, path)
-    except OSError:  # the search itself says what is wrong
+    except OSError:  # the search itself reports what is wrong
         return []
 
 
-def _start(path: str) -> tuple[Root, str]:
-    """A folder; or that of a file, and its name there."""
+def _open_start(path: str) -> tuple[Root, str]:
+    """A folder, or that of a file and the file's name in it."""
     with Root.open("/") as top:
         below = path.strip("/")
         try:
@@ -212,22 +196,17 @@ def _start(path: str) -> tuple[Root, str]:
             return top.folder(around), name
 
 
-def _identity(folder: Root, name: str) -> Identity:
-    found = folder.info(name)
-    return found.st_dev, found.st_ino
-
-
 class _Level(NamedTuple):
     folder: Root
     path: str
     ignores: Ignores | None
     files: list[str]
-    """Those that are still to come, the next one last."""
+    """Still to come, the next one last."""
     folders: list[str]
 
 
 def _walk_files(root: Root, path: str, ignores: Ignores | None, hidden: frozenset[Identity]) -> Iterator[FileToRead]:
-    """Files first; in a list of its own, as folders may lie deeper than a stack allows."""
+    """Files first. Not recursive, since folders may be nested deeper than the stack allows."""
     levels = [_list_folder(Root(os.dup(root.descriptor)), path.rstrip("/"), ignores, hidden)]
     try:
         while levels:
@@ -241,7 +220,7 @@ def _walk_files(root: Root, path: str, ignores: Ignores | None, hidden: frozense
             name = level.folders.pop()
             try:
                 inner = level.folder.folder(name)
-            except OSError:  # gone, a link by now, not ours to enter, or too deep
+            except OSError:  # gone, a link by now, not permitted, or too deep
                 continue
             if inner.identity in hidden:
                 inner.close()
@@ -253,7 +232,7 @@ def _walk_files(root: Root, path: str, ignores: Ignores | None, hidden: frozense
 
 
 def _list_folder(folder: Root, path: str, around: Ignores | None, hidden: frozenset[Identity]) -> _Level:
-    ignores = enter_folder(folder, path, around)
+    ignores = add_rules(path, read_ignore_file(folder), around)
     try:
         entries, (device, _) = folder.entries(), folder.identity
     except OSError:
@@ -263,13 +242,13 @@ def _list_folder(folder: Root, path: str, around: Ignores | None, hidden: frozen
         is_skipped = entry.is_folder and entry.name in SKIPPED_FOLDERS
         if is_skipped or (device, entry.inode) in hidden:
             continue
-        if ignores is None or not ignores.leaves_out(f"{path}/{entry.name}", is_folder=entry.is_folder):
+        if ignores is None or not ignores.excludes(f"{path}/{entry.name}", is_folder=entry.is_folder):
             (level.folders if entry.is_folder else level.files).append(entry.name)
     return level
 
 
 def read_content(file: FileToRead, hidden: frozenset[Identity]) -> bytes:
-    """Nothing of what is no text, too large, a link, not ours to read, or may never end."""
+    """Empty if it is not a text file, is too large, is a link, may not be read, or may never end."""
     try:
         descriptor = open_in(file.folder.descriptor, file.name)
     except OSError:

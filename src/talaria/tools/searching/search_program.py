@@ -1,5 +1,5 @@
-"""Takes what is wanted as JSON, prints one match per line: a JSON list of path, line number, line. If it cannot search,
-it prints a sentence as a JSON string. It runs in a sandbox where there is one (`sandbox/reading.py`)."""
+"""Reads a request as JSON and prints one match per line: a JSON list of path, line number, line. If it cannot search,
+it prints a sentence as a JSON string. It runs in the sandbox if there is one (`sandbox/project_reader.py`)."""
 
 import fnmatch
 import json
@@ -18,29 +18,29 @@ REFUSED = 3
 """Exit code, with a sentence."""
 
 FileHit = tuple[str, int, str]
-"""A path; a line, from 1, and what stands there. Of a file found by its name they are 0 and empty."""
+"""A path, a line number from 1, and the line. For a file found by name they are 0 and empty."""
 
 
 class SearchRequest(TypedDict):
     root: str
     """Resolved."""
     pattern: str
-    """Of content."""
+    """For content."""
     by_name: bool
-    """The content does not count."""
+    """Content is not searched."""
     glob: str
-    """Of names."""
+    """For names."""
     skip: int
     limit: int
     hidden: list[Identity]
     """Files and folders that are not searched."""
     shown: list[Identity]
-    """Folders inside of those that are."""
+    """Folders inside hidden ones that are."""
     around: list[IgnoreText] | None
-    """What the folders above the root ignore; None: look there."""
+    """The ignore files above the root; None: look there."""
     secrets: list[str]
-    """In every form. Files are searched as if they held something else in their place: so a search, which tells
-    whether something is there, cannot be asked about them piece by piece."""
+    """In every form. They are replaced before a file is searched; otherwise searches would reveal a secret piece by
+    piece."""
 
 
 def main() -> None:
@@ -59,13 +59,6 @@ def main() -> None:
         _refuse(f"{wanted['root']} cannot be searched: {fault.strerror}.")
 
 
-def _compile(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as fault:
-        _refuse(f"{pattern!r} is not a regular expression: {fault}.")
-
-
 def _refuse(sentence: str) -> NoReturn:
     sys.stdout.write(f"{json.dumps(sentence)}\n")
     sys.exit(REFUSED)
@@ -76,44 +69,38 @@ class _Search:
         self._wanted = wanted
         self._hidden = private.hidden
         self._finder = SecretFinder(wanted["secrets"]) if wanted["secrets"] else None
-        self._pattern = None if wanted["by_name"] else _compile(wanted["pattern"])
-        self._make_sieve = None if self._pattern is None else _make_sieve(wanted["pattern"])
+        self._pattern: re.Pattern[str] | None = None
+        self._sieve: re.Pattern[str] | None = None
+        """A quick test of a whole text: if it finds nothing, no line matches. Only for patterns that match no more than
+        a few characters and do not look around them."""
+        if not wanted["by_name"]:
+            try:
+                self._pattern = re.compile(wanted["pattern"])
+            except (re.error, OverflowError, RecursionError) as fault:
+                _refuse(f"{wanted['pattern']!r} is not a regular expression: {fault}.")
+            unbounded = ("*", "+", "?", "{", "$", r"\A", r"\Z", r"\B")
+            if not any(piece in wanted["pattern"] for piece in unbounded):
+                self._sieve = re.compile(wanted["pattern"], re.MULTILINE)
 
     def hits(self, files: Iterator[FileToRead]) -> Iterator[FileHit]:
+        glob, root = self._wanted["glob"], self._wanted["root"]
+        globs = (glob, glob.replace("**/", ""))  # `**/` may also match nothing
         for file in files:
-            path = self._redact_path(file.path)
-            if self._fits(path):
-                yield from ((path, 0, ""),) if self._pattern is None else self._matches(file, path, self._pattern)
-
-    def _redact_path(self, path: str) -> str:
-        if self._finder is None:
-            return path
-        return decode_text(self._finder.redact(encode_text(path)))
-
-    def _fits(self, path: str) -> bool:
-        """By its name, or by its path below the root, where `**/` may also be nothing."""
-        glob = self._wanted["glob"]
-        if glob == "*":
-            return True
-        below = path[len(self._wanted["root"]) :].lstrip("/")
-        given = (path.rpartition("/")[2], below)
-        return any(fnmatch.fnmatchcase(one, each) for one in given for each in (glob, glob.replace("**/", "")))
-
-    def _matches(self, file: FileToRead, path: str, pattern: re.Pattern[str]) -> Iterator[FileHit]:
-        content = file_tree.read_content(file, self._hidden)
-        if self._finder is not None:
-            content = self._finder.redact(content, keeps_lines=True)
-        text = content.decode("utf-8", "replace")
-        if self._make_sieve is not None and not self._make_sieve.search(text):
-            return
-        for number, line in enumerate(text.split("\n"), 1):
-            if pattern.search(line.removesuffix("\r")):
-                yield path, number, line[:MAX_LINE_CHARS].removesuffix("\r")
-
-
-def _make_sieve(pattern: str) -> re.Pattern[str] | None:
-    """Finds something in a whole text if a line of it fits, and quickly: for patterns that cannot fit more than a few
-    characters, and do not look at what is around them. Else None."""
-    if any(piece in pattern for piece in ("*", "+", "?", "{", "$", r"\A", r"\Z", r"\B")):
-        return None
-    return re.compile(pattern, re.MULTILINE)
+            path = file.path
+            if self._finder is not None:
+                path = decode_text(self._finder.redact(encode_text(path)))
+            names = (path.rpartition("/")[2], path[len(root) :].lstrip("/"))
+            if glob != "*" and not any(fnmatch.fnmatchcase(name, each) for name in names for each in globs):
+                continue
+            if self._pattern is None:
+                yield path, 0, ""
+                continue
+            content = file_tree.read_content(file, self._hidden)
+            if self._finder is not None:
+                content = self._finder.redact(content, keeps_lines=True)
+            text = content.decode("utf-8", "replace")
+            if self._sieve is not None and not self._sieve.search(text):
+                continue
+            for number, line in enumerate(text.split("\n"), 1):
+                if self._pattern.search(line.removesuffix("\r")):
+                    yield path, number, line[:MAX_LINE_CHARS].removesuffix("\r")

@@ -1,9 +1,9 @@
-"""Records projects around the calls that may change them. One for all sessions of a process."""
+"""Records projects around the calls that may change them. There is one recorder for all sessions of a process."""
 
 import logging
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -13,15 +13,14 @@ from talaria.core.aio import complete, in_thread
 from talaria.core.errors import TalariaError
 from talaria.core.ids import SessionId
 from talaria.core.messages import FileChange
-from talaria.core.redaction import Redactor
-from talaria.store.undo_port import PathState, UndoStore
+from talaria.store.undo_port import UndoStore
 from talaria.tools.base import Scope
 from talaria.tools.undo.checkpoints import Checkpoints, OldCheckpoints, checkpoint_folder, compare_states
 from talaria.tools.undo.project_record import Difference, Progress, ProjectRecord, Recording
 from talaria.tools.undo.scan import CheckpointSettings, ScanLimits, TooLarge
 
 MAX_CHANGES = 12
-"""Files of one call that are shown with what was changed in them."""
+"""Files of one call that are shown with their changes."""
 PRUNED_EVERY_S = 24 * 3600.0
 GIT = ".git"
 
@@ -33,7 +32,7 @@ def undo_file(home: Path) -> Path:
 
 
 class RecordedChanges(msgspec.Struct, frozen=True):
-    """What a call has changed in the project, for people."""
+    """What a call changed in the project, for people."""
 
     changes: tuple[FileChange, ...] = ()
     more: int = 0
@@ -59,13 +58,13 @@ class ChangeRecorder:
         self._store = store
         self._projects: dict[Path, ProjectRecord] = {}
         self._pruned_at = float("-inf")
-        self._told: set[tuple[SessionId, str]] = set()
+        self._reported: set[tuple[SessionId, str]] = set()
 
     async def begin(
         self, scope: Scope, paths: tuple[Path, ...] | None, progress: Progress | None = None
     ) -> Recording | str:
-        """Before a call that may change these files, or, with None, anything in the project; a sentence: that cannot
-        be undone, and why. Raises `OSError` and errors of ours."""
+        """Before a call that may change these files or, with None, anything in the project. A sentence means that it
+        cannot be undone, and why. Raises `OSError` and errors of ours."""
         return await complete(in_thread(partial(self._begin, scope, paths, progress)))
 
     def _begin(self, scope: Scope, paths: tuple[Path, ...] | None, progress: Progress | None) -> Recording | str:
@@ -75,28 +74,24 @@ class ChangeRecorder:
         record = self.project(scope.cwd)
         first = max(OldCheckpoints(checkpoint_folder(self._home, scope.session)).numbers(), default=0) + 1
         began = record.begin(scope.session, scope.turn, paths, first_number=first, progress=progress)
-        return began or self._tell_once(scope, record.reason)
+        return began or self._warn_once(scope, record.reason)
 
-    def _tell_once(self, scope: Scope, reason: str) -> str:
-        if (scope.session, reason) in self._told:
+    def _warn_once(self, scope: Scope, reason: str) -> str:
+        if (scope.session, reason) in self._reported:
             return ""
-        self._told.add((scope.session, reason))
-        return f"[What commands change in {scope.cwd} cannot be undone: {reason}.]"
+        self._reported.add((scope.session, reason))
+        return f"[Changes by commands in {scope.cwd} cannot be undone: {reason}.]"
 
     async def end(self, scope: Scope, recording: Recording) -> RecordedChanges:
         """After the call. Raises `OSError` and errors of ours."""
         return await complete(in_thread(partial(self._end, scope, recording)))
 
     def _end(self, scope: Scope, recording: Recording) -> RecordedChanges:
-        record = self.project(scope.cwd)
+        """Folders are not mentioned, nor are git's own files unless they are damaged."""
         try:
-            differences = record.end(recording)
+            differences = self.project(scope.cwd).end(recording)
         except TooLarge as fault:
-            return RecordedChanges(note=self._tell_once(scope, str(fault)))
-        return self._describe_changes(differences, scope.redactor)
-
-    def _describe_changes(self, differences: Mapping[str, Difference], redactor: Redactor) -> RecordedChanges:
-        """Folders go without saying, and so does what git keeps for itself, as long as it is whole."""
+            return RecordedChanges(note=self._warn_once(scope, str(fault)))
         files = {
             path: one
             for path, one in sorted(differences.items())
@@ -105,14 +100,12 @@ class ChangeRecorder:
         own = {path: one for path, one in files.items() if GIT not in path.split("/")}
         changes = [*_find_damage(files)]
         for path, (before, after) in list(own.items())[:MAX_CHANGES]:
-            changes.append(compare_states(path, before, after, self._read(before), self._read(after), redactor))
+            old, new = partial(self._store.content, before.content), partial(self._store.content, after.content)
+            changes.append(compare_states(path, before, after, old, new, scope.redactor))
         return RecordedChanges(tuple(changes), max(0, len(own) - MAX_CHANGES))
 
-    def _read(self, state: PathState) -> Callable[[], Iterable[bytes]]:
-        return lambda: self._store.content(state.content)
-
     def project(self, path: Path) -> ProjectRecord:
-        """Resolved."""
+        """`path` is resolved."""
         known = self._projects.get(path)
         if known is None:
             settings = self._settings
@@ -124,29 +117,25 @@ class ChangeRecorder:
                 now=self._now,
                 has_background=lambda session: self._has_background(SessionId(session)),
             )
-            known.reason = self._find_obstacle(path)
+            if not settings.enabled:
+                known.reason = "checkpoints are turned off (checkpoints.enabled)"
+            elif Path.home().resolve().is_relative_to(path):
+                known.reason = "it is your home folder, or a folder around it"
             known = self._projects.setdefault(path, known)
         return known
-
-    def _find_obstacle(self, project: Path) -> str:
-        if not self._settings.enabled:
-            return "checkpoints are turned off (checkpoints.enabled)"
-        if Path.home().resolve().is_relative_to(project):
-            return "it is your home folder, or a folder around it"
-        return ""
 
     def checkpoints(self, session: SessionId) -> Checkpoints:
         return Checkpoints(self._home, session, self._store, self.project, self._now)
 
     def has_created(self, session: SessionId, path: Path) -> bool:
-        """Whether a file was made in this conversation. False where that is not known."""
+        """Whether a file was created in this conversation. False if that is not known."""
         try:
             return self._store.has_created(session, str(path))
         except (OSError, TalariaError):
             return False
 
     def prune(self) -> None:
-        """Drop what is too old, and the oldest of what is too much."""
+        """Drop what is too old, then the oldest of the rest until it fits."""
         rows, most = self._store.oldest(), self._settings.max_mb << 20
         too_old = [row for row in rows if row.at < self._now() - self._settings.keep_days * 86_400]
         rows = rows[len(too_old) :]
@@ -168,7 +157,7 @@ class ChangeRecorder:
 
 
 def _find_damage(files: Mapping[str, Difference]) -> list[FileChange]:
-    """What git cannot do without, and is gone."""
+    """Files that git cannot work without and that are gone."""
     gone: dict[str, list[str]] = {}
     for path, one in files.items():
         above, found, below = path.partition(f"{GIT}/")
@@ -181,7 +170,7 @@ def _find_damage(files: Mapping[str, Difference]) -> list[FileChange]:
             "changed",
             note=f"damaged: 1 file of git is gone: {names[0]}"
             if len(names) == 1
-            else f"damaged: {len(names):,} files of git are gone, such as {names[0]}",
+            else f"damaged: {len(names):,} files of git are gone, including {names[0]}",
         )
         for path, names in gone.items()
     ]

@@ -1,9 +1,9 @@
-"""The checkpoints of a conversation: what each turn changed in files, and how to get back.
+"""The checkpoints of a conversation: what each turn changed in files, and how to go back.
 
-Restoring a checkpoint puts every file that was changed since back as it was before that turn, and saves what it
-replaces as a new checkpoint. What somebody else has changed meanwhile is left alone unless asked for.
+Restoring a checkpoint puts every file that has changed since then back to its state before that turn, and saves what it
+replaces as a new checkpoint. Changes by somebody else are left alone unless requested.
 
-`OldCheckpoints` reads those of earlier versions: a numbered folder each, with a manifest and blobs.
+`OldCheckpoints` reads those of earlier versions: numbered folders with a manifest and blobs.
 """
 
 import json
@@ -11,7 +11,8 @@ import os
 import stat
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
@@ -26,7 +27,7 @@ from talaria.core.redaction import Redactor
 from talaria.core.trees import Root
 from talaria.store.undo_port import ABSENT, ChangeRow, CheckpointRow, PathState, UndoStore
 from talaria.tools.diffs import compare_contents, replace_surrogates
-from talaria.tools.undo.project_record import INTERRUPTED, ProjectRecord, owner_name
+from talaria.tools.undo.project_record import INTERRUPTED, ProjectRecord, is_same, owner_name
 from talaria.tools.undo.restore_files import Target, restore_targets
 
 MAX_MANIFEST_BYTES = 16 << 20
@@ -34,20 +35,16 @@ _MANIFEST = "manifest.json"
 
 
 class SavedFile(msgspec.Struct, frozen=True):
-    """What a file was before it was changed."""
+    """A file before it was changed."""
 
     path: str
     was_there: bool
     blob: str = ""
-    """The name of its content; empty: it was not there, or could not be kept."""
+    """The name of its content; empty: there was no file, or it could not be kept."""
     mode: int = 0
     size_bytes: int = 0
     left: str = ""
-    """The digest of what the change left there; empty: nothing."""
-
-    @property
-    def is_lost(self) -> bool:
-        return self.was_there and not self.blob
+    """The digest of the file after the change; empty: none."""
 
 
 class OldCheckpoint(msgspec.Struct, frozen=True):
@@ -69,7 +66,7 @@ class OldCheckpoints:
         self._name = folder.name
 
     def numbers(self) -> list[int]:
-        """Oldest first, of all folders. Raises `OSError`."""
+        """Oldest first. Raises `OSError`."""
         try:
             with self._open_folder() as folder:
                 names = [entry.name for entry in folder.entries()]
@@ -78,24 +75,23 @@ class OldCheckpoints:
         return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
     def all(self) -> Sequence[OldCheckpoint]:
-        """Oldest first."""
-        return [found for number in self.numbers() if (found := self._read(number)) is not None]
-
-    def _read(self, number: int) -> OldCheckpoint | None:
-        try:
-            with self._open_folder() as folder:
+        """Oldest first, without those that cannot be read."""
+        found: list[OldCheckpoint] = []
+        for number in self.numbers():
+            with suppress(OSError, ValueError, RecursionError, msgspec.MsgspecError), self._open_folder() as folder:
                 text = folder.read(f"{number}/{_MANIFEST}", MAX_MANIFEST_BYTES)
-            return msgspec.convert(json.loads(text), OldCheckpoint)  # not of msgspec: names may not be UTF-8
-        except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
-            return None
+                found.append(msgspec.convert(json.loads(text), OldCheckpoint))  # not msgspec's: names may not be UTF-8
+        return found
 
-    def blob(self, number: int, kept: SavedFile) -> bytes:
-        """Raises `OSError`, also if it is not what was kept."""
+    def content(self, number: int, kept: SavedFile) -> Iterable[bytes]:
+        """Raises `OSError`, also if the saved copy is damaged."""
+        if kept.was_there and not kept.blob:
+            raise OSError(0, "what it held before was too large to keep")
         with self._open_folder() as folder:
             content = folder.read(f"{number}/{kept.blob}", kept.size_bytes + 1)
         if digest(content) != kept.blob:
             raise OSError(0, "its saved copy is damaged")
-        return content
+        return (content,)
 
     @contextmanager
     def _open_folder(self) -> Generator[Root]:
@@ -108,7 +104,7 @@ _ANY_MODE = -1
 
 
 def checkpoint_folder(home: Path, session: SessionId) -> Path:
-    """Of checkpoints that earlier versions made."""
+    """The checkpoints of earlier versions."""
     return home / "checkpoints" / safe_file_name(session)
 
 
@@ -118,7 +114,7 @@ class TurnFileChange(msgspec.Struct, frozen=True):
     path: Path
     was_there: bool
     size_bytes: int
-    """Of what was there."""
+    """Before the change."""
     is_folder: bool = False
 
 
@@ -127,12 +123,12 @@ class Checkpoint(msgspec.Struct, frozen=True):
     at: float
     turn: str = ""
     why: str = ""
-    """Of one that no turn made."""
+    """Set if no turn made it."""
     files: tuple[TurnFileChange, ...] = ()
 
 
 class RestoreResult(msgspec.Struct, frozen=True):
-    """What became of one file."""
+    """What happened to one file."""
 
     path: Path
     what: Literal["restored", "removed", "same", "left", "failed"]
@@ -149,39 +145,39 @@ class RestoreReport(msgspec.Struct, frozen=True):
     saved_as: int | None
     """The checkpoint of what was replaced; None: nothing was."""
     left_out: Mapping[str, str] = {}
-    """What is not recorded, and so not restored, and why."""
+    """What is not recorded and so not restored, and why."""
     unrecorded: str = ""
-    """Why what commands did is not recorded at all."""
+    """Why changes by commands are not recorded at all."""
 
 
 class _NetChange(msgspec.Struct):
-    """All that turns did to one file since a checkpoint, as one change."""
+    """All changes to one file since a checkpoint, as one change."""
 
     path: Path
     wanted: PathState
-    """As it was before the first of them."""
+    """Before the first change."""
     content: Callable[[], Iterable[bytes]]
     left: tuple[int, bytes]
-    """Mode and content, as the last of them left it."""
+    """Mode and content after the last change."""
     is_own: bool
     """Nobody else changed it in between."""
     unfinished: PathState | None = None
-    """What a restore that was interrupted may have left there as well."""
+    """What an interrupted restore may have left there as well."""
 
     def is_untouched(self, present: PathState) -> bool:
-        """Since the last change of ours."""
+        """Since our last change."""
         mode, content = self.left
         if present.content == content and mode in (_ANY_MODE, present.mode):
             return True
         if self.unfinished is None:
             return False
         is_between = not present.mode and stat.S_IFMT(mode) != stat.S_IFMT(self.unfinished.mode)
-        is_folder = stat.S_ISDIR(present.mode) and stat.S_ISDIR(mode)  # its mode comes last
+        is_folder = stat.S_ISDIR(present.mode) and stat.S_ISDIR(mode)  # its mode is restored last
         return is_between or is_folder or present.is_like(self.unfinished)
 
 
 class Checkpoints:
-    """All methods block. They raise `OSError`, and errors of ours where the store cannot be used."""
+    """All methods block. They raise `OSError`, and errors of ours if the store cannot be used."""
 
     def __init__(
         self,
@@ -228,7 +224,7 @@ class Checkpoints:
         return next((one for one in self.list() if one.turn == turn), None) if turn else None
 
     def restore(self, number: int, *, everything: bool = False) -> RestoreReport:
-        """`everything`: also what somebody else has changed. Raises `BadInput` for a number that is not there."""
+        """`everything`: also what somebody else has changed. Raises `BadInput` for an unknown number."""
         chains = self._net_changes(number)
         project = self._record_of(self._project(number, chains))
         present = {chain.path: project.observe(str(chain.path)) for chain in chains}
@@ -238,8 +234,7 @@ class Checkpoints:
             now = present[chain.path]
             was_changed = not (chain.is_own and chain.is_untouched(now))
             is_folder = stat.S_ISDIR(chain.wanted.mode or now.mode)
-            links = now.links, chain.wanted.links
-            if now.is_like(chain.wanted) and (links[0] == links[1] or max(links) <= 1):  # else names of one file parted
+            if is_same(now, chain.wanted):
                 outcomes[chain.path] = RestoreResult(chain.path, "same", is_folder=is_folder)
             elif stat.S_ISREG(now.mode) and not now.content:
                 reason = "its current content cannot be read, so it cannot be saved"
@@ -250,16 +245,16 @@ class Checkpoints:
                 targets.append(Target(str(chain.path), chain.wanted, now, chain.content))
                 what = "restored" if chain.wanted.mode else "removed"
                 outcomes[chain.path] = RestoreResult(chain.path, what, was_changed=was_changed, is_folder=is_folder)
-        kept_as = self._put_back(number, project, targets, outcomes) if targets else None
+        saved_as = self._restore_targets(number, project, targets, outcomes) if targets else None
         rows = self._store.checkpoints(self._session)
         made_at = next((row.at for row in rows if row.number >= number), self._now())
         left_out = {} if project.reason else self._store.list_excluded(project.id, made_at)
-        return RestoreReport(number, tuple(outcomes.values()), kept_as, left_out, project.reason)
+        return RestoreReport(number, tuple(outcomes.values()), saved_as, left_out, project.reason)
 
-    def _put_back(
+    def _restore_targets(
         self, number: int, project: ProjectRecord, targets: Sequence[Target], outcomes: dict[Path, RestoreResult]
     ) -> int:
-        """What is replaced is durable before anything is."""
+        """What is replaced is saved durably before anything is replaced."""
         first = max(self._old.numbers(), default=0) + 1
         row = CheckpointRow(
             self._session,
@@ -295,12 +290,11 @@ class Checkpoints:
             now = project.observe(str(chain.path))
             if now.is_like(chain.wanted) or stat.S_ISDIR(now.mode or chain.wanted.mode):
                 continue
-            yield compare_states(
-                project.name_of(chain.path), chain.wanted, now, chain.content, self._reader(now), redactor
-            )
+            new = partial(self._store.content, now.content)
+            yield compare_states(project.name_of(chain.path), chain.wanted, now, chain.content, new, redactor)
 
     def _rows(self) -> Sequence[CheckpointRow]:
-        """After whatever a crash, or a background process, has left was looked at."""
+        """Settles first what a crash or a background process has left."""
         rows = self._store.checkpoints(self._session)
         for project in {row.project for row in rows}:
             self._record_of(Path(self._store.project_path(project))).settle(self._session)
@@ -310,7 +304,7 @@ class Checkpoints:
         row = next((row for row in self._store.checkpoints(self._session) if row.number >= number), None)
         if row is not None:
             return Path(self._store.project_path(row.project))
-        return chains[0].path.parent  # of an earlier version, which did not know of projects
+        return chains[0].path.parent  # from an earlier version, which did not know projects
 
     def _net_changes(self, number: int) -> Sequence[_NetChange]:
         rows = self._rows()
@@ -318,37 +312,35 @@ class Checkpoints:
         if number not in numbers:
             raise BadInput(f"There is no checkpoint {number}.")
         found: dict[Path, _NetChange] = {}
-        for chain in (*self._old_changes(number), *self._new_changes(row for row in rows if row.number >= number)):
+        for chain in tuple(self._list_changes(number, rows)):
             known = found.setdefault(chain.path, chain)
             if known is not chain:
                 known.is_own = known.is_own and chain.is_own and known.is_untouched(chain.wanted)
                 known.left, known.unfinished = chain.left, chain.unfinished
         return tuple(found.values())
 
-    def _old_changes(self, number: int) -> Iterator[_NetChange]:
-        for one in self._old.all():
-            for kept in one.files if one.number >= number else ():
-                mode = stat.S_IFREG | kept.mode if kept.was_there else 0
+    def _list_changes(self, number: int, rows: Sequence[CheckpointRow]) -> Iterator[_NetChange]:
+        """Oldest first; earlier versions made the old ones."""
+        for old in self._old.all():
+            for kept in old.files if old.number >= number else ():
+                mode = stat.S_IFREG | kept.mode
                 wanted = PathState(mode, kept.size_bytes, 0, 1, bytes.fromhex(kept.blob)) if kept.was_there else ABSENT
-                content = _old_content(self._old, one.number, kept)
+                content = partial(self._old.content, old.number, kept)
                 left = (_ANY_MODE if kept.left else 0, bytes.fromhex(kept.left))
                 yield _NetChange(Path(kept.path), wanted, content, left, is_own=True)
-
-    def _new_changes(self, rows: Iterable[CheckpointRow]) -> Iterator[_NetChange]:
         for row in rows:
+            if row.number < number:
+                continue
             project = Path(self._store.project_path(row.project))
             for one in self._store.changes(row.session, row.number).values():
                 yield _NetChange(
                     project / one.path,
                     one.before,
-                    self._reader(one.before),
+                    partial(self._store.content, one.before.content),
                     (one.left_mode, one.left_content),
                     is_own=one.is_sure,
                     unfinished=one.before if row.owner == INTERRUPTED else None,
                 )
-
-    def _reader(self, state: PathState) -> Callable[[], Iterable[bytes]]:
-        return lambda: self._store.content(state.content)
 
 
 def compare_states(
@@ -370,25 +362,12 @@ def compare_states(
         notes.append(f"mode {stat.S_IMODE(before.mode):o} → {stat.S_IMODE(after.mode):o}")
     if any(stat.S_ISREG(state.mode) and not state.content for state in (before, after)):
         return FileChange(path, kind, note="; ".join([*notes, "cannot be read"]))
-    texts = [
-        b"".join(read()) if stat.S_ISREG(state.mode) and state.size <= MAX_COMPARED_BYTES else None
-        for state, read in ((before, old), (after, new))
-    ]
-    is_long = any(stat.S_ISREG(state.mode) and state.size > MAX_COMPARED_BYTES for state in (before, after))
-    if is_long:
+    if any(stat.S_ISREG(state.mode) and state.size > MAX_COMPARED_BYTES for state in (before, after)):
         sizes = " → ".join(f"{state.size:,} bytes" for state in (before, after) if state.mode)
         return FileChange(path, kind, note="; ".join([*notes, sizes]))
+    texts = [b"".join(read()) if stat.S_ISREG(state.mode) else None for state, read in ((before, old), (after, new))]
     if texts == [None, None] or before.content == after.content:
         return FileChange(path, kind, note="; ".join(notes))
     change = compare_contents(path, texts[0], texts[1], redactor)
     note = "; ".join(filter(None, [*notes, change.note]))
     return msgspec.structs.replace(change, kind=kind, note=note)
-
-
-def _old_content(shelf: OldCheckpoints, number: int, kept: SavedFile) -> Callable[[], Iterable[bytes]]:
-    def read() -> Iterable[bytes]:
-        if kept.is_lost:
-            raise OSError(0, "what it held before was too large to keep")
-        return (shelf.blob(number, kept),)
-
-    return read

@@ -1,7 +1,7 @@
-"""The record of one project: what is in it as far as we know, and which turn changed what.
+"""The record of one project: what it contains as far as we know, and which turn changed what.
 
-Before the first change of a turn the whole project is recorded, content included; after each call it is compared with
-that. What differs while a call runs was done by the call; what differs at other times was done by the person.
+Before the first change of a turn the whole project is recorded, including content; after each call it is compared with
+that. Changes during a call were made by the call; changes at other times were made by the person.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from talaria.core.trees import Root
 from talaria.store.undo_port import (
@@ -31,14 +31,14 @@ from talaria.store.undo_port import (
 from talaria.tools.undo.scan import USUAL, PathStamp, ScanLimits, TooLarge, find_path_stamp, make_path_stamp, scan
 
 DOUBTFUL_NS = 2_000_000_000
-"""A file changed so shortly before it was looked at may be changed again without a trace: some file systems count in
-seconds."""
+"""A file modified this shortly before we read it may be modified again without a visible change of its time: some file
+systems have a resolution of seconds."""
 BATCH = 512
 INTERRUPTED = "?"
 """In place of the owner: a restore that was not finished."""
 
 Progress = Callable[[int, int], None]
-"""Told how many files are recorded, of how many."""
+"""Receives the number of files recorded, and of all."""
 
 
 class Difference(NamedTuple):
@@ -47,7 +47,7 @@ class Difference(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """A call that runs, in the checkpoint of its turn."""
+    """A running call, in the checkpoint of its turn."""
 
     session: str
     number: int
@@ -55,11 +55,11 @@ class Recording(NamedTuple):
     paths: tuple[str, ...] | None
     """The only ones it can change, relative to the project or absolute; None: anything in the project."""
     outside: Mapping[str, PathState]
-    """Those outside of the project, as they were."""
+    """Paths outside the project, before the call."""
 
 
 class ProjectRecord:
-    """All methods block. They raise `OSError`, and errors of ours where the store cannot be used."""
+    """All methods block. They raise `OSError`, and errors of ours if the store cannot be used."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class ProjectRecord:
         now: Callable[[], float] = time.time,
         has_background: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`without`: folders that are not recorded. `has_background`: whether processes of a session run."""
+        """`without`: folders that are not recorded. `has_background`: whether a session has background processes."""
         self.path = path
         self.reason = ""
-        """Why only single files are recorded; empty: all of it is."""
+        """Why only single files are recorded; empty: the whole project is."""
         self._store = store
         self._limits = limits
         self._without = without
@@ -110,7 +110,7 @@ class ProjectRecord:
         None: it may change anything, and the project cannot be recorded.
         """
         with self._lock:
-            # That of the turn; where no turn is known, every call has one of its own.
+            # The turn's checkpoint; if the turn is unknown, each call has its own.
             latest = self._store.latest_checkpoint(session) if turn else None
             current = latest if latest and (latest.turn, latest.project) == (turn, self.id) else None
             names = None if paths is None else tuple(map(self.name_of, paths))
@@ -136,7 +136,7 @@ class ProjectRecord:
             return recording
 
     def end(self, recording: Recording) -> dict[str, Difference]:
-        """After the call: what it has changed. Raises `TooLarge` if that cannot be told."""
+        """After the call: what it changed. Raises `TooLarge` if that is not known."""
         with self._lock:
             self._recordings.setdefault(recording.token, recording)
             try:
@@ -162,7 +162,7 @@ class ProjectRecord:
         return latest.number + 1 if latest is not None else first
 
     def settle(self, session: str) -> None:
-        """Before anybody asks what was changed: look once more, where something may have been."""
+        """Before anybody asks what was changed: looks once more if something may have changed."""
         with self._lock:
             is_open = any(row.owner != INTERRUPTED for row in self._store.open_checkpoints(self.id))
             if self.reason or not (is_open or self._busy or self._has_background(session)):
@@ -173,11 +173,11 @@ class ProjectRecord:
                 self.reason = str(fault)
 
     def _settle(self, session: str, differences: Mapping[str, Difference]) -> None:
-        """What has changed since we last looked."""
+        """Attributes what has changed since we last looked."""
         for row in self._store.open_checkpoints(self.id):
             if row.owner == INTERRUPTED or is_alive(row.owner):
                 continue
-            if row.why:  # of a restore: what it was about to do is known
+            if row.why:  # a restore: what it was going to do is recorded
                 self._store.set_owner(row.session, row.number, INTERRUPTED)
             else:
                 self._attribute_to(row.session, row.number, differences, is_sure=False)
@@ -193,7 +193,7 @@ class ProjectRecord:
                 self._attribute_to(one, latest.number, differences, is_sure=False)
 
     def _attribute(self, differences: Mapping[str, Difference]) -> bool:
-        """To all calls that run now, also in other processes. False: none does."""
+        """To all running calls, including those of other processes. False: there are none."""
         running = [row for row in self._store.open_checkpoints(self.id) if not row.why and is_alive(row.owner)]
         for row in running:
             self._attribute_to(row.session, row.number, differences)
@@ -232,9 +232,9 @@ class ProjectRecord:
         progress: Progress | None = None,
         then: Callable[[Mapping[str, Difference]], object] = lambda _: None,
     ) -> dict[str, Difference]:
-        """Learn what is there now, in all of the project or at `paths`; what differs from what was known.
+        """Read the present state of the project, or of `paths`, and return what differs from the known state.
 
-        `then` is called with that before it counts as known, in the same transaction: a crash loses both or none.
+        `then` receives that before it becomes the known state, in the same transaction: a crash loses both or neither.
         """
         with self._lock, Root.open(self.path) as root:
             project = self.id
@@ -275,37 +275,33 @@ class ProjectRecord:
             differences = {
                 path: Difference(state_of(self._known.get(path)), state_of(one)) for path, one in observed.items()
             } | {path: Difference(state_of(self._known[path]), ABSENT) for path in gone}
-            differences = {path: one for path, one in differences.items() if not _is_same(one)}
+            differences = {path: one for path, one in differences.items() if not is_same(*one)}
             with self._store.transaction(survives_power_cut=bool(observed)):
                 is_current = self._store.version() == self._version
                 self._store.update_files(self.id, observed, dropped)
                 then(differences)
             self._version = self._version if is_current else -1
-            self._remember(observed, dropped)
+            for path in dropped:
+                del self._known[path]
+                del self._stamps[path]
+            self._known |= observed
+            self._stamps |= {path: one.stamp for path, one in observed.items()}
             return differences
-
-    def _remember(self, observed: Mapping[str, KnownFile], dropped: Iterable[str]) -> None:
-        for path in dropped:
-            del self._known[path]
-            del self._stamps[path]
-        for path, one in observed.items():
-            self._known[path] = one
-            self._stamps[path] = one.stamp
 
     def _observe_all(
         self, root: Root, fresh: Mapping[str, PathStamp], began_ns: int, progress: Progress | None
     ) -> dict[str, KnownFile]:
-        """Their content is kept, too; what is gone or cannot be read meanwhile is not in the answer."""
+        """Stores their content, too. Leaves out files that are gone meanwhile or cannot be read."""
         observed: dict[str, KnownFile] = {}
         paths = iter(fresh)
         while batch := list(islice(paths, BATCH)):
-            read = [_read_known(root, path) for path in batch]  # threads would only wait for each other
+            read = [_read_known(root, path) for path in batch]  # threads would not be faster
             with self._store.transaction():
                 for path, found in zip(batch, read, strict=True):
                     one = self._keep(root, path, found)
                     if one is not None:
                         is_doubtful = max(one.stamp[2], one.stamp[3]) > began_ns - DOUBTFUL_NS
-                        stamp = (*one.stamp[:3], 0, *one.stamp[4:])  # never equal to one that is found
+                        stamp = (*one.stamp[:3], 0, *one.stamp[4:])  # never equal to a real one
                         observed[path] = one._replace(stamp=stamp) if is_doubtful else one
             if progress is not None:
                 progress(len(observed), len(fresh))
@@ -315,7 +311,7 @@ class ProjectRecord:
         match found:
             case None:
                 return None
-            case KnownFile(stamp, content) if stat.S_ISREG(stamp[0]) and not content:  # too large to be held in memory
+            case KnownFile(stamp, content) if stat.S_ISREG(stamp[0]) and not content:  # too large to hold in memory
                 return self._keep_large(root, path)
             case KnownFile():
                 return found
@@ -324,10 +320,13 @@ class ProjectRecord:
                 return one
 
     def _keep_large(self, root: Root, path: str) -> KnownFile | None:
-        """Read twice: its digest is the name under which it is kept."""
+        """Reads it twice: its content is stored under its digest."""
         try:
             with root.open_file(path) as file:
-                digest = _digest(file)
+                first = hashlib.sha256()
+                while piece := file.read(PIECE_BYTES):
+                    first.update(piece)
+                digest = first.digest()
                 if not self._store.has_content(digest):
                     file.seek(0)
                     again = hashlib.sha256()
@@ -342,7 +341,7 @@ class ProjectRecord:
             return None
 
     def observe(self, path: str) -> PathState:
-        """One file anywhere, by an absolute name; its content is kept. Of one that cannot be read it is empty."""
+        """A file anywhere, by its absolute path. Its content is stored; if it cannot be read, it is empty."""
         with self._lock, Root.open("/") as root, self._store.transaction():
             name = path.lstrip("/")
             found = self._keep(root, name, _read_known(root, name))
@@ -360,13 +359,13 @@ def state_of(known: KnownFile | None) -> PathState:
     return PathState(mode, size, inode, links, known.content)
 
 
-def _is_same(one: Difference) -> bool:
-    links = (one.before.links, one.after.links)
-    return one.before.is_like(one.after) and (links[0] == links[1] or max(links) <= 1)
+def is_same(one: PathState, other: PathState) -> bool:
+    """Also in the number of names, if a file has or had several."""
+    return one.is_like(other) and (one.links == other.links or max(one.links, other.links) <= 1)
 
 
 def _read_known(root: Root, path: str) -> "KnownFile | tuple[KnownFile, Packed] | None":
-    """What is at a path, with its content if it is a file. A large one comes without: it is read elsewhere."""
+    """The file at a path, with its content unless it is large: that is read elsewhere."""
     try:
         info = root.info(path)
         if stat.S_ISLNK(info.st_mode):
@@ -386,15 +385,8 @@ def _read_known(root: Root, path: str) -> "KnownFile | tuple[KnownFile, Packed] 
         return None
 
 
-def _digest(file: BinaryIO) -> bytes:
-    found = hashlib.sha256()
-    while piece := file.read(PIECE_BYTES):
-        found.update(piece)
-    return found.digest()
-
-
 def _is_same_file(known: PathStamp, found: PathStamp) -> bool:
-    """Apart from its mode, as far as can be told without reading it."""
+    """Apart from its mode, as far as is known without reading it."""
     return (stat.S_IFMT(known[0]), *known[1:3], known[4]) == (stat.S_IFMT(found[0]), *found[1:3], found[4])
 
 
@@ -415,7 +407,7 @@ def _identities(folders: Iterable[Path]) -> list[tuple[int, int]]:
 
 
 def _process_start_time(pid: int) -> str:
-    """When a process was started, as far as this machine tells."""
+    """When a process was started; empty if that is not known."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -434,5 +426,5 @@ def is_alive(owner: str) -> bool:
 
 
 def owner_name() -> str:
-    """Of this process, for the rows of calls that run in it."""
+    """The name of this process in the rows of its calls."""
     return f"{os.getpid()}.{_process_start_time(os.getpid())}"

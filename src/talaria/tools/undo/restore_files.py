@@ -1,9 +1,9 @@
-"""Puts files, folders and links back as they were. It knows what to put where, and nothing of turns or checkpoints."""
+"""Restores files, folders and links. It knows what to put where, and nothing about turns or checkpoints."""
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 import msgspec
 
@@ -13,14 +13,14 @@ from talaria.store.undo_port import PathState
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Something on its way back."""
+    """Something to restore."""
 
     path: str
     """Absolute."""
     wanted: PathState
     present: PathState
     content: Callable[[], Iterable[bytes]]
-    """Of a file, as it was."""
+    """The wanted content, for a file."""
 
     @property
     def name(self) -> str:
@@ -28,49 +28,60 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def must_go(self) -> bool:
-        """What is there cannot be turned into what is wanted."""
+        """The present thing cannot be turned into the wanted one."""
         return bool(self.present.mode) and stat.S_IFMT(self.present.mode) != stat.S_IFMT(self.wanted.mode)
 
 
 def restore_targets(targets: Sequence[Target], *, was_interrupted: bool = False) -> Mapping[str, str]:
-    """What could not be done, by path. Each file is replaced at once, so a crash leaves it as it was or as it will be;
-    doing it again finishes it."""
+    """The failures, by path. Each file is replaced atomically, so a crash leaves it old or new, and another restore
+    finishes the job."""
     failed: dict[str, str] = {}
-
-    def attempt(wanted: Iterable[Target], work: Callable[[Root, Target], None]) -> None:
-        for target in wanted:
-            try:
-                work(root, target)
-            except OSError as fault:
-                failed.setdefault(target.path, fault.strerror or str(fault))
-            except TalariaError as fault:
-                failed.setdefault(target.path, str(fault))
-
     with Root.open("/") as root:
         modes = _make_writable(root, targets)
         for target in targets if was_interrupted else ():
-            with suppress(OSError):  # its folder is not there, or cannot be changed: that is told elsewhere
+            with suppress(OSError):  # its folder is missing or read-only, which is reported elsewhere
                 root.remove_unfinished(target.name)
         by_depth = sorted(targets, key=lambda one: one.path.count("/"))
-        attempt((one for one in reversed(by_depth) if one.must_go), _remove)
+        for target in reversed(by_depth):
+            with _note_failure(failed, target):
+                if target.must_go and stat.S_ISDIR(target.present.mode):
+                    root.remove_folder(target.name)
+                elif target.must_go:
+                    root.remove(target.name)
         folders = [one for one in by_depth if stat.S_ISDIR(one.wanted.mode)]
-        attempt(folders, _make_folder)
+        for target in folders:
+            with _note_failure(failed, target):
+                root.make_folder(target.name).close()
+                root.set_mode(target.name, stat.S_IMODE(target.wanted.mode) | 0o700)
         others = [one for one in targets if one.wanted.mode and not stat.S_ISDIR(one.wanted.mode)]
-        attempt((one for one in others if one.path not in failed), _put)
+        for target in others:
+            if target.path not in failed:
+                with _note_failure(failed, target):
+                    _put_file(root, target)
         _join_names(root, [one for one in others if one.path not in failed])
         modes |= {one.path: stat.S_IMODE(one.wanted.mode) for one in folders}
         for path in sorted(modes, key=lambda one: one.count("/"), reverse=True):
             try:
                 root.set_mode(path.lstrip("/"), modes[path])
             except FileNotFoundError:
-                continue  # it was made by the turn, and has just gone
+                continue  # the turn made it, and it was just removed
             except OSError as fault:
                 failed.setdefault(path, fault.strerror or str(fault))
     return failed
 
 
+@contextmanager
+def _note_failure(failed: dict[str, str], target: Target) -> Generator[None]:
+    try:
+        yield
+    except OSError as fault:
+        failed.setdefault(target.path, fault.strerror or str(fault))
+    except TalariaError as fault:
+        failed.setdefault(target.path, str(fault))
+
+
 def _make_writable(root: Root, targets: Sequence[Target]) -> dict[str, int]:
-    """Folders on the way in which nothing can be changed, until it is done; what their modes were."""
+    """Makes read-only parent folders writable, and returns their former modes."""
     modes: dict[str, int] = {}
     folders = {target.path.rpartition("/")[0] for target in targets}
     above = {"/".join(parts[:count]) for parts in (f.split("/") for f in folders) for count in range(2, len(parts) + 1)}
@@ -85,19 +96,7 @@ def _make_writable(root: Root, targets: Sequence[Target]) -> dict[str, int]:
     return modes
 
 
-def _remove(root: Root, target: Target) -> None:
-    if stat.S_ISDIR(target.present.mode):
-        root.remove_folder(target.name)
-    else:
-        root.remove(target.name)
-
-
-def _make_folder(root: Root, target: Target) -> None:
-    root.make_folder(target.name).close()
-    root.set_mode(target.name, stat.S_IMODE(target.wanted.mode) | 0o700)
-
-
-def _put(root: Root, target: Target) -> None:
+def _put_file(root: Root, target: Target) -> None:
     wanted, present = target.wanted, target.present
     is_there = bool(present.mode) and not target.must_go
     mode = stat.S_IMODE(wanted.mode)
@@ -117,7 +116,7 @@ def _put(root: Root, target: Target) -> None:
 
 
 def _join_names(root: Root, targets: Sequence[Target]) -> None:
-    """Names of one and the same file are that again."""
+    """Links names that belonged to the same file."""
     groups: dict[int, list[Target]] = {}
     for target in targets:
         if stat.S_ISREG(target.wanted.mode) and target.wanted.links > 1:

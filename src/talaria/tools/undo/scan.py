@@ -1,6 +1,6 @@
-"""What is in a project now: every file, folder and link with its stamp, and what is not recorded.
+"""Lists what is in a project now: every file, folder and link with its stamp, and what is not recorded.
 
-Works from one open folder down and follows no link: commands may change the tree meanwhile.
+Commands may change the tree meanwhile, so it goes down from one open folder to the next and follows no link.
 """
 
 import os
@@ -13,8 +13,8 @@ import msgspec
 from talaria.core.trees import Root
 
 PathStamp = tuple[int, int, int, int, int, int]
-"""Mode with the type, size, mtime and ctime in ns, inode, links. Of a folder only the mode: the rest changes with what
-is in it."""
+"""Mode with the type, size, mtime and ctime in ns, inode, links. For a folder only the mode: the rest changes with its
+content."""
 
 REGENERABLE = frozenset(
     {
@@ -23,9 +23,9 @@ REGENERABLE = frozenset(
         *(".next", ".nuxt", ".svelte-kit", ".parcel-cache", ".turbo", ".angular", ".terraform", ".direnv"),
     }
 )
-"""Folders that some program makes again."""
+"""Folders that programs can generate again."""
 _MARKED = {"venv": "pyvenv.cfg", "env": "pyvenv.cfg", "target": "CACHEDIR.TAG"}
-"""Names that people use for their own things as well: only with such a file inside."""
+"""People use these names for their own folders as well, so they must contain such a file."""
 _TAG = "CACHEDIR.TAG"
 _LISTING = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TYPE, _FOLDER = 0o170000, stat.S_IFDIR
@@ -42,19 +42,19 @@ USUAL = ScanLimits()
 
 
 class TooLarge(Exception):
-    """The project cannot be recorded; why."""
+    """The project cannot be recorded. Its text gives the reason."""
 
 
 class Scan(NamedTuple):
     stamps: dict[str, PathStamp]
     left_out: dict[str, str]
-    """What is there and not recorded, and why."""
+    """What is not recorded, and why."""
 
 
 def scan(  # noqa: PLR0915  (one loop that must be fast)
     root: Root, limits: ScanLimits, without: Sequence[tuple[int, int]] = ()
 ) -> Scan:
-    """`without`: folders, by device and inode, that are never looked at. Raises `TooLarge`, `OSError`."""
+    """`without`: folders, by device and inode, that are skipped. Raises `TooLarge`, `OSError`."""
     stamps: dict[str, PathStamp] = {}
     left_out: dict[str, str] = {}
     device, size, most = root.identity[0], 0, limits.file_bytes
@@ -74,7 +74,7 @@ def scan(  # noqa: PLR0915  (one loop that must be fast)
                         mode, path = info.st_mode, prefix + name
                         kind = mode & _TYPE
                         if kind == _FOLDER:
-                            reason = _leave_out(name, folder, info, device, without)
+                            reason = _find_exclusion(name, folder, info, device, without)
                             if reason:
                                 left_out[path] = reason
                                 continue
@@ -110,7 +110,7 @@ def scan(  # noqa: PLR0915  (one loop that must be fast)
 
 
 def find_path_stamp(root: Root, path: str) -> PathStamp | None:
-    """Of one thing; None: it is not there, or nothing that can be recorded."""
+    """None: nothing is there, or nothing that can be recorded."""
     info = root.find(path)
     if info is None or stat.S_IFMT(info.st_mode) not in {*_PLAIN, stat.S_IFDIR}:
         return None
@@ -123,7 +123,10 @@ def make_path_stamp(info: os.stat_result) -> PathStamp:
     return (info.st_mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_nlink)
 
 
-def _leave_out(name: str, parent: int, info: os.stat_result, device: int, without: Sequence[tuple[int, int]]) -> str:
+def _find_exclusion(
+    name: str, parent: int, info: os.stat_result, device: int, without: Sequence[tuple[int, int]]
+) -> str:
+    """Why a folder is not recorded; empty: it is."""
     if name in REGENERABLE:
         return "can be generated again"
     if (info.st_dev, info.st_ino) in without:
@@ -145,14 +148,13 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 
 class CheckpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     enabled: bool = True
-    """False: only files that tools write are kept, not what commands change."""
+    """False: only files that tools write are recorded, not what commands change."""
     keep_days: Count = 30
-    """How long they are kept."""
     max_mb: Count = 4096
-    """All of them together; the oldest go first."""
+    """For all checkpoints together; the oldest are dropped first."""
     max_file_mb: Count = 256
     """Larger files are not recorded."""
     max_files: Count = 200_000
-    """In one project. A larger one is not recorded."""
+    """A project with more is not recorded."""
     max_project_mb: Count = 4096
-    """Of all files in one project together. A larger one is not recorded."""
+    """For all files of a project together. A larger project is not recorded."""

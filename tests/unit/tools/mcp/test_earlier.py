@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from talaria.tools.mcp import cache
-from talaria.tools.mcp.cache import FILE, Listing, earlier
+from talaria.tools.mcp.offers import Listing, listing_file, write_listing
+from talaria.tools.mcp.project_servers import EARLIER_FILE, find_earlier
 from talaria.tools.mcp.server_entries import SandboxNeeds, ServerEntry
 
 ENTRY = ServerEntry(command="npx", args=("-y", "tracker"))
@@ -14,7 +14,7 @@ ENTRY = ServerEntry(command="npx", args=("-y", "tracker"))
 
 def use(home: Path, entry: ServerEntry) -> None:
     """As a version does that reaches it."""
-    cache.write(cache.file_for(home, "tracker", entry), Listing())
+    write_listing(listing_file(home, "tracker", entry), Listing())
 
 
 @pytest.fixture
@@ -24,38 +24,38 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_an_entry_that_was_used_before_stays_outside(home: Path) -> None:
-    assert earlier({"tracker": ENTRY}, home) == {"tracker"}
-    assert earlier({"tracker": ENTRY}, home) == {"tracker"}
-    assert (home / FILE).stat().st_mode & 0o777 == 0o600
+    assert find_earlier({"tracker": ENTRY}, home) == {"tracker"}
+    assert find_earlier({"tracker": ENTRY}, home) == {"tracker"}
+    assert (home / EARLIER_FILE).stat().st_mode & 0o777 == 0o600
 
 
 def test_one_that_was_never_used_is_new(tmp_path: Path) -> None:
-    assert earlier({"tracker": ENTRY}, tmp_path) == frozenset()
+    assert find_earlier({"tracker": ENTRY}, tmp_path) == frozenset()
     use(tmp_path, ENTRY)  # by us
-    assert earlier({"tracker": ENTRY}, tmp_path) == frozenset()
+    assert find_earlier({"tracker": ENTRY}, tmp_path) == frozenset()
 
 
 def test_one_that_is_added_later_is_new(home: Path) -> None:
     other = ServerEntry(command="uvx")
-    earlier({"tracker": ENTRY}, home)
-    cache.write(cache.file_for(home, "other", other), Listing())
-    assert earlier({"tracker": ENTRY, "other": other}, home) == {"tracker"}
+    find_earlier({"tracker": ENTRY}, home)
+    write_listing(listing_file(home, "other", other), Listing())
+    assert find_earlier({"tracker": ENTRY, "other": other}, home) == {"tracker"}
 
 
 @pytest.mark.parametrize("change", [{"command": "node"}, {"args": ("-y", "other")}])
 def test_another_command_is_a_new_entry(home: Path, change: dict[str, object]) -> None:
-    earlier({"tracker": ENTRY}, home)
-    assert earlier({"tracker": structs.replace(ENTRY, **change)}, home) == frozenset()
+    find_earlier({"tracker": ENTRY}, home)
+    assert find_earlier({"tracker": structs.replace(ENTRY, **change)}, home) == frozenset()
 
 
 @pytest.mark.parametrize("decision", [False, True, SandboxNeeds()])
 def test_what_the_person_has_decided_counts(home: Path, decision: SandboxNeeds | bool) -> None:
-    earlier({"tracker": ENTRY}, home)
-    assert earlier({"tracker": structs.replace(ENTRY, sandbox=decision)}, home) == frozenset()
+    find_earlier({"tracker": ENTRY}, home)
+    assert find_earlier({"tracker": structs.replace(ENTRY, sandbox=decision)}, home) == frozenset()
 
 
 def test_servers_elsewhere_and_broken_records_name_nobody(home: Path) -> None:
-    assert earlier({"tracker": ServerEntry(url="https://a.example")}, home) == frozenset()
-    assert not (home / FILE).exists()
-    (home / FILE).write_text("[1")
-    assert earlier({"tracker": ENTRY}, home) == frozenset()
+    assert find_earlier({"tracker": ServerEntry(url="https://a.example")}, home) == frozenset()
+    assert not (home / EARLIER_FILE).exists()
+    (home / EARLIER_FILE).write_text("[1")
+    assert find_earlier({"tracker": ENTRY}, home) == frozenset()

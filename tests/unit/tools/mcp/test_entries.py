@@ -5,7 +5,7 @@ import pytest
 from talaria.config.load import load
 from talaria.core.errors import BadConfig
 from talaria.core.secret import Secret
-from talaria.tools.mcp.server_entries import ServerEntry, ToolFilter, digest, redact_secrets, surroundings
+from talaria.tools.mcp.server_entries import ServerEntry, ToolFilter, digest, make_environment, redact_secrets
 
 GIT = "{command: uvx, args: [mcp-server-git, --port, 8080], env: {TOKEN: '${T}'}, timeout: 5, tools: {include: [a]}}"
 
@@ -53,7 +53,10 @@ def test_digest_follows_what_may_change_the_tools_and_tells_no_secret() -> None:
 
 def test_entry_goes_over_what_is_passed_on() -> None:
     entry = ServerEntry(command="x", env={"HOME": Secret("/other")})
-    assert surroundings(entry, {"HOME": "/me", "TERM": "vt100", "AWS_KEY": "k"}) == {"HOME": "/other", "TERM": "vt100"}
+    assert make_environment(entry, {"HOME": "/me", "TERM": "vt100", "AWS_KEY": "k"}) == {
+        "HOME": "/other",
+        "TERM": "vt100",
+    }
 
 
 def test_place_tells_no_password() -> None:

@@ -71,7 +71,7 @@ def test_settings_go_before_the_project(folder: Path, home: Path) -> None:
 
 
 def test_folder_without_the_file_adds_nothing(tmp_path: Path, home: Path) -> None:
-    assert project_servers.choose({}, tmp_path, home, {}) == project_servers.Chosen({})
+    assert project_servers.choose({}, tmp_path, home, {}) == project_servers.ChosenServers({})
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_folder_without_the_file_adds_nothing(tmp_path: Path, home: Path) -> Non
     [
         ("{", "is not valid JSON"),
         ('{"mcpServers": [1]}', "mcpServers must hold servers by name"),
-        ('{"mcpServers": {"a": 1}}', "the server a is described by no object"),
-        ('{"mcpServers": {"a": {}}}', "the server a is not right: an MCP server has either"),
+        ('{"mcpServers": {"a": 1}}', "the server a is not an object"),
+        ('{"mcpServers": {"a": {}}}', "the server a is not valid: an MCP server has either"),
         ('{"mcpServers": {"a": {"command": "x", "env": {"K": "${UNSET}"}}}}', "it uses ${UNSET}, which is not set"),
         ('{"mcpServers": {"a": {"command": "x", "env": {"K": 1}}}}', "Expected `str`"),
     ],

@@ -6,7 +6,7 @@ import pytest
 from mcp_types import AudioContent, CallToolResult, ImageContent, TextContent
 
 from talaria.core.pictures import MAX_BYTES
-from talaria.tools.mcp.results import MAX_IMAGES, answer
+from talaria.tools.mcp.wire import MAX_IMAGES, make_answer
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -19,7 +19,7 @@ def image(content: bytes = PNG, mime_type: str = "image/png") -> ImageContent:
 
 def test_images_are_shown_in_order_and_by_their_content() -> None:
     lied = image(b"GIF89a\x02\0\x01\0\0\0\0", "image/png")
-    got = answer(CallToolResult(content=[TextContent(text="Look:"), image(), lied]))
+    got = make_answer(CallToolResult(content=[TextContent(text="Look:"), image(), lied]))
     assert got.text == "Look:\n\n[image/png, 70 bytes: shown]\n\n[image/png, 13 bytes: shown]"
     assert [shown.media_type for shown in got.images] == ["image/png", "image/gif"]
     assert base64.b64decode(got.images[0].data) == PNG
@@ -27,11 +27,13 @@ def test_images_are_shown_in_order_and_by_their_content() -> None:
 
 def test_lines_in_base64_are_joined() -> None:
     wrapped = ImageContent(data=base64.encodebytes(PNG).decode(), mime_type="image/png")
-    assert answer(CallToolResult(content=[wrapped])).images == answer(CallToolResult(content=[image()])).images
+    assert (
+        make_answer(CallToolResult(content=[wrapped])).images == make_answer(CallToolResult(content=[image()])).images
+    )
 
 
 def test_no_more_images_are_shown_than_allowed() -> None:
-    got = answer(CallToolResult(content=[image()] * (MAX_IMAGES + 2)))
+    got = make_answer(CallToolResult(content=[image()] * (MAX_IMAGES + 2)))
     assert len(got.images) == MAX_IMAGES
     assert (got.text.count("bytes: shown]"), got.text.count("bytes: not shown]")) == (MAX_IMAGES, 2)
 
@@ -44,7 +46,7 @@ def test_no_more_images_are_shown_than_allowed() -> None:
     ],
 )
 def test_what_cannot_be_shown_says_why(content: bytes, why: str) -> None:
-    got = answer(CallToolResult(content=[image(content)]))
+    got = make_answer(CallToolResult(content=[image(content)]))
     assert got.images == ()
     assert got.text.endswith(f" bytes: not shown, because {why}]")
 
@@ -52,6 +54,6 @@ def test_what_cannot_be_shown_says_why(content: bytes, why: str) -> None:
 def test_errors_sound_and_what_is_no_base64_are_not_shown() -> None:
     sound = AudioContent(data="aGk=", mime_type="audio/wav")
     broken = ImageContent(data="a", mime_type="image/png")
-    assert answer(CallToolResult(content=[sound, broken])).images == ()
-    failed = answer(CallToolResult(content=[image()], is_error=True))
+    assert make_answer(CallToolResult(content=[sound, broken])).images == ()
+    failed = make_answer(CallToolResult(content=[image()], is_error=True))
     assert (failed.text, failed.images) == ("[image/png, 70 bytes: not shown]", ())

@@ -90,5 +90,7 @@ class Unworkable(ServerSandboxes):
 
 def test_nothing_is_started_where_no_sandbox_works(tmp_path: Path) -> None:
     server = Unworkable(TerminalSettings(), tmp_path, SystemClock(), configured=["a"]).confine("a", COMMAND)
-    with pytest.raises(ToolFailed, match=r"none works here .* set mcp_servers\.a\.sandbox to false to run it with all"):
+    with pytest.raises(
+        ToolFailed, match=r"no sandbox works here .* set mcp_servers\.a\.sandbox to false to run it with all"
+    ):
         environment(server)
