@@ -116,9 +116,9 @@ async def test_the_model_is_told_that_its_shell_is_gone_after_a_restart(
         live = app.session(row, cwd=project, origin="terminal")
         server.say("I see", "still")
         await live.ask(user("go on"))
-        assert "shell and its background processes of before are gone" in told(server)
+        assert "Your earlier shell and its background processes are gone" in told(server)
         await live.ask(user("again"))
-        assert told(server).count("of before are gone") == 1
+        assert told(server).count("background processes are gone") == 1
 
 
 async def test_a_conversation_without_a_shell_is_told_nothing_of_it(

@@ -65,7 +65,7 @@ class Conversations:
         return self._pool.get(session, config, build)
 
     def replies_to(self, received: Received, folder: Path | None = None) -> Replies:
-        """`folder` is where the conversation works; None: the sender's usual folder."""
+        """`folder` is where the conversation works; None: no files are sent."""
         where, host = received.arrival.where, self._state.host
         platform = self._links.find(where.platform)
         return Replies(
@@ -73,7 +73,7 @@ class Conversations:
             platform.capabilities if platform else DEFAULT_CAPABILITIES,
             host.clock,
             reply_to(received),
-            folder or self._folder(received),
+            folder,
             host.home,
         )
 

@@ -214,7 +214,7 @@ def _copy(file: File, folder: str, max_bytes: int, content: str) -> File:
                 raise Rejected(f"{file.path.name} cannot be sent: it is larger than {max_bytes:,} bytes.")
             target.write(piece)
     mime = file.mime or media_type(file.name, head)
-    return File(Path(folder) / file.path.name, file.name, mime, pictures.pixels(head))
+    return File(Path(folder) / file.path.name, file.name, mime, None if content else pictures.pixels(head))
 
 
 def media_type(name: str, head: bytes) -> str:

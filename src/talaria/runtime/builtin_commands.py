@@ -82,10 +82,10 @@ async def _title(chat: "Chat", title: str) -> Outcome:
 async def _undo(chat: "Chat", _: str) -> Outcome:
     turn = await chat.live.last_turn()
     asked = await chat.live.undo()
-    if asked is None or turn is None:
+    if asked is None:
         return Say("There is nothing to undo.")
     recorder = chat.live.services.resources.recorder
-    if recorder is None:
+    if recorder is None or turn is None:
         return Say(f"Undone: {_short(asked)}")
     files = await in_thread(lambda: describe_undone(recorder.checkpoints(chat.session), turn))
     return Say("\n".join(filter(None, (f"Undone: {_short(asked)}", files))))

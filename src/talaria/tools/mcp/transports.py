@@ -58,6 +58,7 @@ class StdioTransport:
         self._process: asyncio.subprocess.Process | None = None
         self._lifeline: int | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._keeping_errors: asyncio.Task[None] | None = None
         self._streams: list[Reading | Writing | _Incoming | _Outgoing] = []
         self._errors = bytearray()
         self._flood = ""
@@ -87,19 +88,19 @@ class StdioTransport:
         argv = (command, *map(str, self._entry.args))
         if self._confined is None:
             plain = ProgramLaunch(argv=argv, environment=self._environment, cwd=self._entry.cwd or "")
-            process = self._process = await self._spawn(plain)
+            process = await self._spawn(plain)
         else:
             try:
                 launched = await self._sandbox.enter_async_context(self._confined.launch(argv, self._environment))
             except ToolFailed as fault:
                 reason = f"cannot start in the sandbox ({self._confined.setting}): {fault}"
                 raise ServerUnavailable(reason, is_final=True) from fault
-            process = self._process = await self._spawn(launched.launch)
+            process = await self._spawn(launched.launch)
             await self._sandbox.enter_async_context(launched.supervise(process.pid))
         incoming, reading = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         writing, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         self._streams = [incoming, reading, writing, outgoing]
-        for work in (self._read(process, incoming), self._write(process, outgoing), self._keep_errors(process)):
+        for work in (self._read(process, incoming), self._write(process, outgoing)):
             self._tasks.append(asyncio.create_task(work, name=f"mcp process {process.pid}"))
         return reading, writing
 
@@ -116,9 +117,9 @@ class StdioTransport:
         if self._lifeline is not None:
             os.close(self._lifeline)
         try:
-            if process is not None:
+            if process is not None and self._keeping_errors is not None:
                 async with asyncio.timeout(CLOSE_S):
-                    await asyncio.gather(process.wait(), _drain(process.stdout), _drain(process.stderr))
+                    await asyncio.gather(process.wait(), _drain(process.stdout), self._keeping_errors)
         except TimeoutError:
             with suppress(ProcessLookupError):
                 cast("asyncio.subprocess.Process", process).kill()
@@ -140,7 +141,7 @@ class StdioTransport:
     async def _spawn(self, launch: ProgramLaunch) -> asyncio.subprocess.Process:
         lifeline, self._lifeline = os.pipe()
         try:
-            return await asyncio.create_subprocess_exec(
+            process = self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", "-c", _WARDEN, str(lifeline), *launch.argv),
                 env=launch.environment,
                 cwd=launch.cwd or None,
@@ -155,6 +156,8 @@ class StdioTransport:
             raise ServerUnavailable(f"cannot start: {reason}", is_final=True) from fault
         finally:
             os.close(lifeline)
+        self._keeping_errors = asyncio.create_task(self._keep_errors(process), name=f"mcp errors of {process.pid}")
+        return process
 
     async def _read(self, process: asyncio.subprocess.Process, incoming: _Incoming) -> None:
         stdout = cast("asyncio.StreamReader", process.stdout)
