@@ -1,0 +1,234 @@
+"""What a process tells others of the sessions that it runs: over a socket in `run/`, named by its owner.
+
+It carries what people are shown, and nothing that has to survive: losing it loses nothing. Frames are lines of JSON.
+Whoever can open the socket can read the home anyway.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from talaria.core.aio import in_thread
+from talaria.core.entries import Recorded
+from talaria.core.events import Event
+from talaria.core.ids import Epoch, OwnerId, SessionId
+
+MAX_PATH_BYTES = 100
+"""Of a socket's path; the kernel takes few more."""
+MAX_FRAME_BYTES = 64 * 2**20
+CONNECT_S = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class Settled(msgspec.Struct, frozen=True, tag="settled"):
+    """An entry of the journal."""
+
+    recorded: Recorded
+    was_live: bool = False
+    """Live events have said the same."""
+
+
+class Live(msgspec.Struct, frozen=True, tag="live", omit_defaults=True):
+    epoch: Epoch
+    number: int
+    """Of the event under this epoch."""
+    event: Event
+    first: int = 0
+    """If it stands for several pieces of text: the number of the first of them."""
+
+
+class Joined(msgspec.Struct, frozen=True, tag="joined"):
+    """Comes first. What follows was not in the journal yet."""
+
+    seq: int
+    """The last entry in the journal."""
+    epoch: Epoch
+    kept: tuple[Live, ...]
+    """Live events that were told already, and are not settled."""
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """The process does not run the session any more."""
+
+
+class FellBehind(msgspec.Struct, frozen=True, tag="fell_behind"):
+    """You read too slowly, and have missed something. Begin again."""
+
+
+Frame = Joined | Settled | Live | Ended | FellBehind
+
+
+class WatchRequest(msgspec.Struct, frozen=True, tag="watch"):
+    session: SessionId
+
+
+class LookRequest(msgspec.Struct, frozen=True, tag="look"):
+    """There is a signal in the store for a session that you run."""
+
+
+Request = WatchRequest | LookRequest
+
+_encode = msgspec.json.Encoder().encode
+_decode_frame = msgspec.json.Decoder(Frame).decode
+_decode_request = msgspec.json.Decoder(Request).decode
+
+
+class FrameSource(Protocol):
+    async def next(self) -> Frame | None:
+        """The first is `Joined`. None: the process is gone."""
+        ...
+
+
+class LiveSocket:
+    """The end of the process that runs sessions."""
+
+    def __init__(
+        self,
+        folder: Path,
+        owner: OwnerId,
+        subscribe: Callable[[SessionId], AbstractContextManager[FrameSource]],
+        on_signal: Callable[[], None],
+    ) -> None:
+        """`on_signal` is called when somebody says that there is a signal."""
+        self._folder = folder
+        self._owner = owner
+        self._subscribe = subscribe
+        self._on_signal = on_signal
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Until cancelled. Without the socket, others see what is settled, and no more."""
+        try:
+            with _short_path(self._folder, self._owner) as path:
+                await in_thread(lambda: remove_dead(self._folder))
+                server = await asyncio.start_unix_server(self._accept, path, limit=MAX_FRAME_BYTES)
+                path_of_ours = _file(self._folder, self._owner)
+                path_of_ours.chmod(0o600)
+        except OSError as fault:
+            log.warning("other processes cannot watch what runs here: %s", fault)
+            return
+        try:
+            async with server:
+                await server.serve_forever()
+        finally:
+            path_of_ours.unlink(missing_ok=True)
+            for connection in self._connections:
+                connection.cancel()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._handle(reader, writer), name="watcher")
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            match _decode_request(await reader.readline()):
+                case LookRequest():
+                    self._on_signal()
+                case WatchRequest(session):
+                    await self._tell(session, reader, writer)
+        except (msgspec.MsgspecError, OSError, ValueError) as fault:
+            log.debug("a watcher is gone: %s", fault)
+        except asyncio.CancelledError:
+            pass  # this process ends; nobody waits for the task
+        finally:
+            writer.close()
+
+    async def _tell(self, session: SessionId, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Until the watcher leaves, falls behind, or the session is not run here any more."""
+        with self._subscribe(session) as frames:
+            leaving = asyncio.create_task(reader.read(1), name="watcher leaves")
+            telling = asyncio.create_task(self._write(frames, writer), name="tell a watcher")
+            try:
+                await asyncio.wait([leaving, telling], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                leaving.cancel()
+                telling.cancel()
+
+    async def _write(self, frames: FrameSource, writer: asyncio.StreamWriter) -> None:
+        while (frame := await frames.next()) is not None:
+            writer.write(_encode(frame) + b"\n")
+            await writer.drain()
+            if isinstance(frame, Ended | FellBehind):
+                return
+
+
+class _RemoteFrames:
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+
+    async def next(self) -> Frame | None:
+        try:
+            line = await self._reader.readline()
+            return _decode_frame(line) if line.endswith(b"\n") else None
+        except (OSError, ValueError, msgspec.MsgspecError) as fault:
+            log.debug("the process that runs the session is gone: %s", fault)
+            return None
+
+
+@asynccontextmanager
+async def watch_remotely(folder: Path, owner: OwnerId, session: SessionId) -> AsyncGenerator[FrameSource | None]:
+    """What another process tells. None: it cannot be reached."""
+    connection = await _connect(folder, owner, WatchRequest(session))
+    try:
+        yield _RemoteFrames(connection[0]) if connection else None
+    finally:
+        if connection:
+            connection[1].close()
+
+
+async def mention_signal(folder: Path, owner: OwnerId) -> None:
+    """It looks for signals now and then by itself; this only makes it look at once."""
+    if connection := await _connect(folder, owner, LookRequest()):
+        connection[1].close()
+
+
+async def _connect(
+    folder: Path, owner: OwnerId, request: Request
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            with _short_path(folder, owner) as path:
+                reader, writer = await asyncio.open_unix_connection(path, limit=MAX_FRAME_BYTES)
+            writer.write(_encode(request) + b"\n")
+            await writer.drain()
+    except (OSError, TimeoutError) as fault:
+        log.debug("process of %s cannot be watched: %s", owner, fault)
+        return None
+    return reader, writer
+
+
+def remove_dead(folder: Path) -> None:
+    """Sockets of processes that were killed. Blocks."""
+    for file in folder.glob("*.sock"):
+        with suppress(OSError), _short_path(folder, OwnerId(file.stem)) as path, socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(path)
+            except ConnectionRefusedError:
+                file.unlink(missing_ok=True)
+
+
+def _file(folder: Path, owner: OwnerId) -> Path:
+    return folder / f"{owner}.sock"
+
+
+@contextmanager
+def _short_path(folder: Path, owner: OwnerId) -> Generator[str]:
+    """The kernel takes no long paths for sockets, but Linux has another name for every open folder."""
+    file = _file(folder, owner)
+    if len(os.fsencode(file)) <= MAX_PATH_BYTES:
+        yield str(file)
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{file.name}"
+    finally:
+        os.close(descriptor)
