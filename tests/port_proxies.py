@@ -30,6 +30,7 @@ class JournalProxy(_Proxy[Journal]):
     entries = _passed_on(Journal.entries)
     latest = _passed_on(Journal.latest)
     calls = _passed_on(Journal.calls)
+    holder = _passed_on(Journal.holder)
     list_interrupted = _passed_on(Journal.list_interrupted)
 
 

@@ -223,6 +223,11 @@ class Twins(RuleBasedStateMachine):
         else:
             assert first == second
 
+    @rule(session=sessions)
+    def holder(self, session: SessionId) -> None:
+        pair = self.twice(lambda store, _: store.journal.holder(session))
+        assert pair == (None, None) or pair in self.owners
+
     @rule(session=sessions, epoch=st.integers(1, 3), leaves_mail=st.booleans())
     def release(self, session: SessionId, epoch: int, leaves_mail: bool) -> None:
         self.both(lambda store: store.journal.release(session, Epoch(epoch), leaves_mail=leaves_mail))

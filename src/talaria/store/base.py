@@ -166,6 +166,10 @@ class Journal(Protocol):
         """The turn's tool calls, in the model's order."""
         ...
 
+    async def holder(self, session: SessionId) -> OwnerId | None:
+        """The living owner that runs the session now; None if nobody does, or it is unknown."""
+        ...
+
     async def list_interrupted(self) -> Sequence[SessionId]:
         """Sessions whose turn has no end and no living owner, newest first."""
         ...

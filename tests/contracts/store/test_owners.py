@@ -78,6 +78,35 @@ async def test_unknown_session_cannot_be_seized(store: Store, owner: OwnerId) ->
         await store.journal.seize(SessionId("nobody"), owner)
 
 
+async def test_holder_is_the_living_owner_until_it_releases(
+    store: Store, session: SessionId, epoch: Epoch, owner: OwnerId
+) -> None:
+    assert await store.journal.holder(session) == owner
+
+    await store.journal.release(session, epoch)
+
+    assert await store.journal.holder(session) is None
+
+
+async def test_holder_that_has_died_is_nobody_until_another_seizes(
+    store: Store, session: SessionId, epoch: Epoch, owner: OwnerId
+) -> None:
+    rival = await store.owners.join("test")
+    await store.owners.leave(owner)
+    assert await store.journal.holder(session) is None
+    with pytest.raises(Fenced):  # asking has changed nothing
+        await store.journal.record(session, Epoch(epoch + 1), [SessionSeized(rival)])
+
+    await store.journal.seize(session, rival)
+
+    assert await store.journal.holder(session) == rival
+
+
+async def test_nobody_holds_a_session_that_is_free_or_unknown(store: Store, session: SessionId) -> None:
+    assert await store.journal.holder(session) is None
+    assert await store.journal.holder(SessionId("nobody")) is None
+
+
 async def test_leaving_twice_does_no_harm(store: Store, owner: OwnerId) -> None:
     await store.owners.leave(owner)
     await store.owners.leave(owner)

@@ -90,6 +90,11 @@ class Journal:
         row = self._memory.tables.sessions.get(session)
         return [call for call in row.calls.values() if call.turn == turn] if row else []
 
+    async def holder(self, session: SessionId) -> OwnerId | None:
+        tables = self._memory.tables
+        row = tables.sessions.get(session)
+        return row.owner if row and row.owner in tables.owners else None
+
     async def list_interrupted(self) -> Sequence[SessionId]:
         tables = self._memory.tables
         left = [

@@ -127,6 +127,14 @@ class Journal:
 
         return await self._database.read(work)
 
+    async def holder(self, session: SessionId) -> OwnerId | None:
+        def work(db: SqliteConnection) -> OwnerId | None:
+            row = db.execute("SELECT owner FROM sessions WHERE id = ?", (session,)).fetchone()
+            owner = cast("OwnerId | None", row[0]) if row else None
+            return owner if self._presence.is_alive(owner) else None
+
+        return await self._database.read(work)
+
     async def list_interrupted(self) -> Sequence[SessionId]:
         def work(db: SqliteConnection) -> list[SessionId]:
             sql = "SELECT id, owner FROM sessions WHERE open_turn IS NOT NULL ORDER BY updated_at DESC, id DESC"
