@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.live_sessions import process_services
 from tests.rules import transcript_problems
 from tests.scripted_provider import WIRES
 
@@ -385,10 +386,7 @@ async def live_through(drawn: Sequence[Place], means: Means, gaps: Sequence[floa
                 None,
                 SessionServices(SessionId("any"), config, Toolbox([log.noting()]), OpenGate()),
                 options=TurnOptions(limits, means.max_attempts),
-                store=store,
-                owner=await store.owners.join("test"),
-                upstream=upstream,
-                clock=clock,
+                process=process_services(store, await store.owners.join("test"), upstream, clock),
             )
             life = Life(session, log, route=route, upstream=upstream, store=store, clock=clock, means=means)
             in_a_turn = sum(most(len(endpoint.keys), means) for endpoint in endpoints)

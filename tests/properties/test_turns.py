@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.live_sessions import running_turn
+from tests.live_sessions import process_services, running_turn
 from tests.port_proxies import JournalProxy, StoreProxy
 from tests.rules import chat_problems, messages_problems, responses_problems, transcript_problems
 from tests.scripted_provider import RenderedRequest, ScriptedProvider
@@ -236,10 +236,12 @@ class Life:
             await self._store.sessions.get(SESSION),
             SessionServices(SESSION, config, Toolbox(hands()), OpenGate()),
             options=TurnOptions(Limits(max_rounds=4)),
-            store=StoreProxy(self._store, journal, sessions),
-            owner=owner,
-            upstream=Upstream(lambda _: self.provider, self._clock),
-            clock=self._clock,
+            process=process_services(
+                StoreProxy(self._store, journal, sessions),
+                owner,
+                Upstream(lambda _: self.provider, self._clock),
+                self._clock,
+            ),
         )
 
     async def check(self) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.live_sessions import process_services
 from tests.security import denial, exfiltration, policy_edits
 from tests.security.payload import Payload, calls
 from tests.security.sink import Sink, found
@@ -179,10 +180,7 @@ class Attack:
         return LiveSession(
             None,
             services,
-            store=app.store,
-            owner=app.owner,
-            upstream=app.upstream,
-            clock=app.clock,
+            process=process_services(app.store, app.owner, app.upstream, app.clock),
         )
 
 

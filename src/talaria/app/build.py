@@ -30,6 +30,7 @@ from talaria.runtime.auxiliary import Auxiliary, SessionSummariser
 from talaria.runtime.builtin_commands import builtin_commands
 from talaria.runtime.chat import Purpose
 from talaria.runtime.commands import Commands
+from talaria.runtime.process import ProcessLinks, ProcessServices
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig, TurnOptions
 from talaria.runtime.session_services import SessionServices
@@ -70,6 +71,7 @@ class Application:
     upstream: Upstream
     toolbox: Toolbox
     clock: Clock
+    links: ProcessLinks
     protected: Protected
     is_stand_in: bool = False
     """The demo model answers, because no other was found or chosen."""
@@ -217,10 +219,7 @@ class Application:
         return LiveSession(
             row,
             services,
-            store=self.store,
-            owner=self.owner,
-            upstream=self.upstream,
-            clock=self.clock,
+            ProcessServices(self.store, self.owner, self.upstream, self.clock, self.links),
             options=options or self.turn_options(),
             leaves_mail=leaves_mail,
         )
@@ -305,6 +304,7 @@ async def open_application(
         store = await stack.enter_async_context(open_store(settings.home, clock))
         owner = await store.owners.join(kind)
         stack.push_async_callback(_leave, store, owner)
+        links = await stack.enter_async_context(ProcessLinks(store, owner, settings.home / "run"))
         servers, config = ListedServers(), settings.config
         if tools is None:
             servers = await in_thread(lambda: find_servers(config.all_mcp_servers, settings.home, settings.environment))
@@ -329,6 +329,7 @@ async def open_application(
             upstream,
             toolbox,
             clock,
+            links,
             protected,
             is_stand_in=choice is None,
             left_out=(

@@ -108,7 +108,7 @@ class Control:
         if mode == "interrupt":
             running.interrupt()
         elif mode == "steer" and running.asker == principal.person and not arrival.attachments:
-            running.steer(mail.text, row.id)
+            running.steer(mail.text, mail=row.id)
         return False
 
     def _find_running(self, session: SessionId) -> RunningTurn | None:

@@ -10,13 +10,14 @@ from typing import TypeVar
 
 from talaria.core.aio import complete, in_thread
 from talaria.core.clock import Clock
-from talaria.core.entries import Entry, MessageAdded, TurnStarted
+from talaria.core.entries import Entry, MessageAdded, Recorded, TurnStarted
 from talaria.core.errors import Fenced, SessionBusy, StoreUnavailable
 from talaria.core.events import AnswerRestarted, Event, Notice, RoundEnded, TextDelta, ThinkingDelta
 from talaria.core.ids import Epoch, OwnerId, SessionId, TurnId, pid_of
 from talaria.core.messages import User
 from talaria.core.redaction import Redactor
 from talaria.runtime.transcript import Transcript, contains_undo
+from talaria.runtime.watching import Broadcast
 from talaria.store.base import (
     BrokenRuleError,
     Held,
@@ -189,6 +190,7 @@ class Recorder:
         transcript: Transcript,
         clock: Clock,
         observer: Observer,
+        broadcast: Broadcast,
         redactor: Redactor | None = None,
     ) -> None:
         self._lease = lease
@@ -196,6 +198,7 @@ class Recorder:
         self._transcript = transcript
         self._clock = clock
         self._observer = observer
+        self._broadcast = broadcast
         self._redactor = redactor or Redactor()
         self._shown: list[str] = []
         self._hurried = asyncio.Event()
@@ -267,7 +270,9 @@ class Recorder:
     def _apply(self, writes: Sequence[Write]) -> None:
         for write in writes:
             if isinstance(write, Entry):
-                self._transcript.add(write, self._clock.now())
+                now = self._clock.now()
+                self._transcript.add(write, now)
+                self._broadcast.settle(Recorded(self._transcript.last_seq, now, write))
         self._settle(writes)
 
     def notify(self, text: str) -> None:
@@ -285,6 +290,7 @@ class Recorder:
                 event = self._redactor.value(event)
             case _:
                 event = self._redactor.value(event)
+        self._broadcast.emit(event)
         try:
             self._observer(event)
         except Exception:

@@ -131,10 +131,10 @@ class LiveSocket:
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             match _decode_request(await reader.readline()):
-                case LookRequest():
-                    self._on_signal()
                 case WatchRequest(session):
                     await self._tell(session, reader, writer)
+                case _:
+                    self._on_signal()
         except (msgspec.MsgspecError, OSError, ValueError) as fault:
             log.debug("a watcher is gone: %s", fault)
         except asyncio.CancelledError:

@@ -7,15 +7,14 @@ from talaria.agent.compaction import compact
 from talaria.agent.hooks import LeaveReason
 from talaria.context.base import CompactionRequest
 from talaria.core.aio import complete
-from talaria.core.clock import Clock
 from talaria.core.entries import Effort, EffortChanged, Undone
 from talaria.core.errors import SessionBusy
 from talaria.core.events import Event
-from talaria.core.ids import Epoch, OwnerId, TurnId, new_turn_id
+from talaria.core.ids import Epoch, TurnId, new_turn_id
 from talaria.core.messages import Assistant, User
 from talaria.providers.base import prompt_tokens
-from talaria.providers.upstream import Upstream
 from talaria.runtime.lease import NEVER_HELD, Observer, Recorder, SessionLease, SessionState
+from talaria.runtime.process import ProcessServices
 from talaria.runtime.session_config import (
     Asker,
     CurrentSession,
@@ -26,7 +25,7 @@ from talaria.runtime.session_config import (
 )
 from talaria.runtime.session_services import SessionServices
 from talaria.runtime.turn_runner import Report, RunningTurn, TurnFactory
-from talaria.store.base import Session, Store
+from talaria.store.base import Session
 from talaria.tools.executor import Executor
 
 
@@ -39,11 +38,8 @@ class LiveSession:
         self,
         row: Session | None,
         services: SessionServices,
+        process: ProcessServices,
         *,
-        store: Store,
-        owner: OwnerId,
-        upstream: Upstream,
-        clock: Clock,
         options: TurnOptions | None = None,
         leaves_mail: bool = True,
     ) -> None:
@@ -58,10 +54,17 @@ class LiveSession:
         self.is_busy = False
         """In the middle of a turn, or of another change of the conversation."""
         self._options = options or TurnOptions()
-        lease = SessionLease(self.id, store, owner, row, leaves_mail=leaves_mail)
-        self._state = SessionState(lease, store.journal)
+        self._links = process.links
+        lease = SessionLease(self.id, process.store, process.owner, row, leaves_mail=leaves_mail)
+        self._state = SessionState(lease, process.store.journal)
         self._turns: TurnFactory | None = TurnFactory(
-            self._state, services, store=store, owner=owner, upstream=upstream, clock=clock
+            self._state,
+            services,
+            store=process.store,
+            owner=process.owner,
+            upstream=process.upstream,
+            clock=process.clock,
+            watching=process.links.watching,
         )
         """None: the session is unloaded."""
 
@@ -127,7 +130,8 @@ class LiveSession:
     ) -> Report:
         self.running = running
         try:
-            report = await running.run(work)
+            with self._links.signals.obey_during(self.id, running):
+                report = await running.run(work)
         finally:
             self.running = None
         await running.after(question, report)
@@ -278,6 +282,7 @@ class LiveSession:
             try:
                 await self._state.lease.release()
             finally:
+                self._links.watching.end(self.id)
                 self.is_busy = False
 
     @asynccontextmanager

@@ -29,6 +29,7 @@ from talaria.runtime import prompt
 from talaria.runtime.lease import Observer, Recorder, SessionState
 from talaria.runtime.session_config import TurnMail, TurnOptions, TurnResult
 from talaria.runtime.session_services import SessionServices
+from talaria.runtime.watching import Watching
 from talaria.store.base import (
     Amount,
     CallEnded,
@@ -44,6 +45,7 @@ from talaria.store.base import (
     Write,
 )
 from talaria.store.chat_ports import InboxDone, InboxTaken
+from talaria.store.signal_port import SignalId, SignalObeyed
 from talaria.tools.base import AfterCrash
 from talaria.tools.executor import Executor
 
@@ -125,6 +127,7 @@ class TurnFactory:
         owner: OwnerId,
         upstream: Upstream,
         clock: Clock,
+        watching: Watching,
     ) -> None:
         self._state = state
         self._services = services
@@ -132,6 +135,7 @@ class TurnFactory:
         self._owner = owner
         self._upstream = upstream
         self._clock = clock
+        self._watching = watching
 
     def new_session(self) -> NewSession:
         """Blocks: it reads files."""
@@ -148,8 +152,10 @@ class TurnFactory:
         return services.redactor.value(row)
 
     def recorder(self, epoch: Epoch, observer: Observer) -> Recorder:
-        state = self._state
-        return Recorder(state.lease, epoch, state.transcript, self._clock, observer, self._services.redactor)
+        """From now on others can watch, until `Watching.end`."""
+        services, lease, transcript = self._services, self._state.lease, self._state.transcript
+        broadcast = self._watching.begin(services.session, epoch, transcript.last_seq)
+        return Recorder(lease, epoch, transcript, self._clock, observer, broadcast, services.redactor)
 
     def turn(self, id: TurnId, recorder: Recorder, options: TurnOptions) -> Turn:
         services, transcript, row = self._services, self._state.transcript, self._state.lease.row
@@ -245,13 +251,15 @@ class RunningTurn:
         """For calls that are part of this turn."""
         return self._services.executor(self._transcript, self.turn.id, self._mail.asker if self._mail else None)
 
-    def steer(self, text: str, mail: InboxId | None = None) -> bool:
+    def steer(self, text: str, *, mail: InboxId | None = None, signal: SignalId | None = None) -> bool:
         """Show the model a note in its next round. False: there is none, the answer is complete.
 
         `mail` is the message with that note: it is done when the model reads it, and answered later if it never does.
+        `signal` is obeyed when the model reads the note.
         """
         turn = self.turn
-        return turn.steer(text, () if mail is None else (InboxTaken(turn.id, (mail,)), InboxDone((mail,))))
+        also: tuple[Write, ...] = () if signal is None else (SignalObeyed(signal),)
+        return turn.steer(text, also if mail is None else (*also, InboxTaken(turn.id, (mail,)), InboxDone((mail,))))
 
     def interrupt(self) -> bool:
         """Stop; the report says so. False if it has ended."""

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Generator, Seq
 from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 import msgspec
 
@@ -217,23 +217,27 @@ def join_texts(kept: Sequence[Live]) -> list[Live]:
 class Watching:
     """Of one process: what it tells of its own sessions, and how it watches those of others."""
 
-    def __init__(self, journal: Journal, changes: StoreChanges, owner: OwnerId, folder: Path | None = None) -> None:
-        """`folder`: where processes find each other's sockets; None: only this process can be watched."""
+    def __init__(
+        self,
+        journal: Journal,
+        changes: StoreChanges,
+        owner: OwnerId,
+        folder: Path | None = None,
+        on_signal: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`folder`: where processes find each other's sockets; None: only this process can be watched. `on_signal` is
+        called when another process says that it has sent a signal."""
         self._journal = journal
         self._changes = changes
         self._owner = owner
         self._folder = folder
+        self._on_signal = on_signal
         self._broadcasts: dict[SessionId, Broadcast] = {}
         self._idle: dict[SessionId, set[asyncio.Event]] = {}
         """Set when this process begins to run the session."""
         self._serving: asyncio.Task[None] | None = None
-        self.on_signal: Callable[[], None] = lambda: None
-        """Called when another process says that it has sent a signal."""
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
+    async def close(self) -> None:
         if (serving := self._serving) is not None:
             serving.cancel()
             with suppress(asyncio.CancelledError):
@@ -242,7 +246,7 @@ class Watching:
     def begin(self, session: SessionId, epoch: Epoch, seq: int) -> Broadcast:
         """This process runs the session, until `end`. Entries up to `seq` are in the journal."""
         if self._serving is None and self._folder is not None:
-            socket = LiveSocket(self._folder, self._owner, self._subscribe, lambda: self.on_signal())
+            socket = LiveSocket(self._folder, self._owner, self._subscribe, self._on_signal)
             self._serving = asyncio.create_task(socket.serve(), name="live socket")
         broadcast = self._broadcasts.setdefault(session, Broadcast())
         broadcast.begin(epoch, seq)

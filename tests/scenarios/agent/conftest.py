@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
+from tests.live_sessions import process_services
 from tests.port_proxies import StoreProxy
 from tests.scripted_provider import ScriptedProvider
 
@@ -55,10 +56,12 @@ class Scene:
             await self.store.sessions.get(SESSION),
             SessionServices(SESSION, config, Toolbox(tools), gate or OpenGate(), hooks=hooks),
             options=TurnOptions(limits or Limits()),
-            store=StoreProxy(self.store, journal or self.store.journal),
-            owner=owner,
-            upstream=Upstream(lambda _: self.provider, clock or self.clock),
-            clock=clock or self.clock,
+            process=process_services(
+                StoreProxy(self.store, journal or self.store.journal),
+                owner,
+                Upstream(lambda _: self.provider, clock or self.clock),
+                clock or self.clock,
+            ),
         )
 
     async def messages(self) -> Sequence[Message]:

@@ -1,0 +1,137 @@
+"""Signals from other processes: a turn is stopped or steered, or its question is answered, by whoever may do so.
+
+A signal is a row before it is obeyed. The process that runs the turn looks for new ones whenever another process has
+written to the store, and at once when it is told over its live socket. What people do in the process that runs the turn
+needs no signal.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from talaria.core.errors import BadInput, TalariaError
+from talaria.core.ids import SessionId
+from talaria.runtime.live_socket import mention_signal
+from talaria.runtime.store_changes import StoreChanges
+from talaria.runtime.turn_runner import RunningTurn
+from talaria.store.base import Store
+from talaria.store.signal_port import NewSignal, Signal, SignalId, SignalKind, Signals
+
+LINGER_S = 10.0
+"""How long to look on after the last turn has ended: the next one often comes soon."""
+OBEYED_WITHIN_S = 5.0
+OVER = "The turn had ended before it came."
+
+log = logging.getLogger(__name__)
+
+
+class SignalReader:
+    """Obeys signals for the turns that run in this process."""
+
+    def __init__(self, signals: Signals, changes: StoreChanges) -> None:
+        self._signals = signals
+        self._changes = changes
+        self._turns: dict[SessionId, RunningTurn] = {}
+        self._unread: dict[SignalId, tuple[SessionId, RunningTurn]] = {}
+        """Notes that were handed to a turn, and that the model has not read yet, as far as we know."""
+        self._has_news = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        if (reading := self._reading) is not None:
+            reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await reading
+
+    @contextmanager
+    def obey_during(self, session: SessionId, turn: RunningTurn) -> Generator[None]:
+        self._turns[session] = turn
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read(), name="signals")
+        try:
+            yield
+        finally:
+            del self._turns[session]
+            if any(one is turn for _, one in self._unread.values()):
+                self.look()
+
+    def look(self) -> None:
+        """There may be a new one."""
+        self._has_news.set()
+
+    async def _read(self) -> None:
+        """Begins with a look, because a turn may be one that was stopped in a process that died."""
+        with self._changes.subscribe(self._has_news):
+            while self._turns or self._unread:
+                try:
+                    await self._obey_new()
+                except TalariaError as fault:
+                    log.warning("signals are not read: %s", fault)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LINGER_S):
+                        await self._has_news.wait()
+                self._has_news.clear()
+
+    async def _obey_new(self) -> None:
+        sessions = {*self._turns, *(session for session, _ in self._unread.values())}
+        new = await self._signals.list_new(sessions)
+        for id in self._unread.keys() - {one.id for one in new}:
+            del self._unread[id]  # it was settled in the commit in which the model read it
+        for signal in new:
+            turn = self._turns.get(signal.session)
+            if turn is None or turn.turn.id != signal.turn:
+                self._unread.pop(signal.id, None)
+                await self._signals.settle(signal.id, "late", OVER)
+            elif signal.kind == "stop":
+                turn.interrupt()
+                await self._signals.settle(signal.id, "obeyed")
+            elif signal.kind == "steer" and signal.id not in self._unread:
+                if turn.steer(signal.text, signal=signal.id):
+                    self._unread[signal.id] = (signal.session, turn)
+                else:
+                    await self._signals.settle(signal.id, "late", OVER)
+
+
+class SignalSender:
+    """For people who did not start the turn, or not in this process."""
+
+    def __init__(self, store: Store, changes: StoreChanges, folder: Path | None, *, by: str, surface: str) -> None:
+        self._store = store
+        self._changes = changes
+        self._folder = folder
+        self._by = by
+        self._surface = surface
+
+    async def stop(self, session: SessionId, key: str = "") -> Signal:
+        """Raises `BadInput` if no turn is open. The same `key` is the same request."""
+        signal = await self._send(session, "stop", key)
+        return await self._wait_until_settled(signal)
+
+    async def steer(self, session: SessionId, text: str, key: str = "") -> Signal:
+        """The model reads it in its next round; if it never does, the signal becomes late. Raises `BadInput`."""
+        return await self._send(session, "steer", key, text)
+
+    async def _send(self, session: SessionId, kind: SignalKind, key: str, text: str = "") -> Signal:
+        row = await self._store.sessions.get(session)
+        if row is None or row.open_turn is None:
+            raise BadInput("Nothing is running in this conversation.")
+        key = key or os.urandom(8).hex()
+        new = NewSignal(key, session, row.open_turn, kind, self._by, self._surface, text)
+        signal = await self._store.signals.send(new)
+        holder = await self._store.journal.holder(session)
+        if holder is not None and self._folder is not None:
+            await mention_signal(self._folder, holder)
+        return signal
+
+    async def _wait_until_settled(self, signal: Signal) -> Signal:
+        changed = asyncio.Event()
+        with self._changes.subscribe(changed), suppress(TimeoutError):
+            async with asyncio.timeout(OBEYED_WITHIN_S):
+                while signal.state == "new":
+                    await changed.wait()
+                    changed.clear()
+                    signal = await self._store.signals.find(signal.key) or signal
+        return signal
