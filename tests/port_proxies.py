@@ -104,6 +104,7 @@ class StoreProxy:
         self.spending = store.spending
         self.approvals = store.approvals
         self.grants = store.grants
+        self.signals = store.signals
 
     @property
     def trouble(self) -> str:
