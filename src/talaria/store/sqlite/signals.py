@@ -53,6 +53,10 @@ class Signals:
         return await self._database.change("DELETE FROM signals WHERE state <> 'new' AND created_at < ?", (before,))
 
 
+def list_sent(db: SqliteConnection, person: str) -> list[Signal]:
+    return [Signal(*row) for row in db.execute(f"SELECT {_COLUMNS} FROM signals WHERE person = ?", (person,))]
+
+
 def obey(db: SqliteConnection, session: SessionId, id: SignalId) -> None:
     step(
         db,
