@@ -4,7 +4,7 @@ import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import pytest
@@ -35,6 +35,7 @@ from talaria.store.base import (
 from talaria.store.chat_ports import BusyMode, Cursor, Inbound, InboxDone, InboxTaken, OutboxRow, OutboxState, Outgoing
 from talaria.store.memory import MemoryStore
 from talaria.store.permission_ports import Approval, Grant, Greeting, NewApproval, PairingRequest
+from talaria.store.signal_port import NewSignal, Signal, SignalId, SignalObeyed
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.manual_clock import ManualClock
 
@@ -52,6 +53,7 @@ PLATFORMS = ["telegram", "slack"]
 TARGETS = ["42", "43"]
 KEYS = "abcdef"
 STATES: list[OutboxState] = ["pending", "started", "sent", "failed", "expired"]
+SIGNALS = ["signal-1", "signal-2", "signal-3"]
 GRANTS = [GrantId(name) for name in ("grant-2", "grant-1", "grant-3")]
 WORDS = ["red", "röd", "blue-green", "東京", "京", "*", '"red"', "(x)", "Red"]
 
@@ -92,6 +94,18 @@ outgoing = st.builds(
     st.sampled_from(KEYS),
     st.floats(START, START + 100, allow_nan=False),
 )
+signals = st.builds(
+    NewSignal,
+    st.sampled_from(SIGNALS),
+    sessions,
+    turns,
+    st.sampled_from(["stop", "steer", "answer"]),
+    persons,
+    st.just("terminal"),
+    texts,
+    texts,
+    texts,
+)
 plain_writes: st.SearchStrategy[Write] = st.one_of(
     texts.map(lambda text: MessageAdded(user(text))),
     texts.map(lambda text: MessageAdded(user(text, author="host"))),
@@ -115,6 +129,11 @@ def numberless(row: OutboxRow | None) -> object:
 
 def unnumbered(mail: Inbound) -> Inbound:
     return msgspec.structs.replace(mail, id=InboxId(0))
+
+
+def idless(signal: Signal | None) -> object:
+    """The key says which signal it is."""
+    return signal and msgspec.structs.replace(signal, id=SignalId(0))
 
 
 def ownerless(row: Approval | None) -> object:
@@ -298,6 +317,7 @@ class Twins(RuleBasedStateMachine):
         before = self.clock.now() - seconds_ago
         self.both(lambda store: store.inbox.prune(before))
         self.both(lambda store: store.outbox.prune(before))
+        self.both(lambda store: store.signals.prune(before))
 
     @rule(key=st.sampled_from(CHATS), session=sessions, address=st.sampled_from(TARGETS))
     def bind(self, key: str, session: SessionId, address: str) -> None:
@@ -509,6 +529,33 @@ class Twins(RuleBasedStateMachine):
     def revoke(self, id: GrantId) -> None:
         self.both(lambda store: store.grants.revoke(id))
 
+    @rule(new=signals)
+    def send(self, new: NewSignal) -> None:
+        async def send(store: Store) -> object:
+            return idless(await store.signals.send(new))
+
+        self.both(send)
+
+    @rule(key=st.sampled_from(SIGNALS), state=st.sampled_from(["obeyed", "late"]), outcome=texts)
+    def settle(self, key: str, state: Literal["obeyed", "late"], outcome: str) -> None:
+        async def settle(store: Store) -> bool:
+            return await store.signals.settle(await _signal_id(store, key), state, outcome)
+
+        self.both(settle)
+
+    @rule(
+        session=sessions,
+        epoch=st.integers(1, 2),
+        key=st.sampled_from(SIGNALS),
+        writes=st.lists(plain_writes, max_size=2),
+    )
+    def obey(self, session: SessionId, epoch: int, key: str, writes: list[Write]) -> None:
+        async def obey(store: Store) -> bool:
+            obeyed = SignalObeyed(await _signal_id(store, key))
+            return await store.journal.record(session, Epoch(epoch), [*writes, obeyed])
+
+        self.both(obey)
+
     @rule(query=texts, limit=st.integers(1, 5), person=st.none() | persons)
     def search(self, query: str, limit: int, person: str | None) -> None:
         self.both(lambda store: store.search.search(query, limit, person))
@@ -520,6 +567,12 @@ class Twins(RuleBasedStateMachine):
     @invariant()
     def both_look_the_same(self) -> None:
         self.both(_everything)
+
+
+async def _signal_id(store: Store, key: str) -> SignalId:
+    """Or one that never was."""
+    found = await store.signals.find(key)
+    return found.id if found else SignalId(10_000)
 
 
 async def _everything(store: Store) -> list[object]:
@@ -541,6 +594,8 @@ async def _everything(store: Store) -> list[object]:
         [ownerless(row) for row in await store.approvals.list_pending()],
         [ownerless(await store.approvals.find(name)) for name in (*APPROVALS, "7F3A", "c0de", "c0d")],
         await store.grants.list(),
+        [idless(await store.signals.find(key)) for key in SIGNALS],
+        [idless(one) for one in await store.signals.list_new(SESSIONS[1:])],
     ]
     for session in SESSIONS:
         seen += await _totals(store, session)
@@ -553,6 +608,7 @@ async def _everything(store: Store) -> list[object]:
             await store.handoffs.state(session),
             [ownerless(row) for row in await store.approvals.list_pending(session)],
             [await store.grants.list_valid(person, session) for person in PERSONS],
+            [idless(one) for one in await store.signals.list_new([session])],
         ]
     return seen
 

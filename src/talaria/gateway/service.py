@@ -206,6 +206,7 @@ class Gateway:
                 before = now - settings.keep_days * DAY_S
                 await self._store.outbox.prune(before)
                 await self._store.inbox.prune(before)
+                await self._store.signals.prune(before)
                 self._ingress.refusals.flush()
                 home, workspace, platforms = self._state.host.home, Path(settings.workspace), tuple(self._state.specs)
                 await in_thread(partial(delete_old_files, home, workspace, settings.keep_days, now, platforms))

@@ -15,6 +15,7 @@ from talaria.core.ids import CallId, Epoch, HoldId, OwnerId, SessionId, TurnId
 from talaria.core.messages import NO_USAGE, ToolCall, ToolResult, Usage
 from talaria.store.chat_ports import Chats, Handoffs, Inbox, InboxDone, InboxTaken, Outbox, Outgoing
 from talaria.store.permission_ports import Access, Approvals, Grants
+from talaria.store.signal_port import SignalObeyed, Signals
 
 
 class BrokenRuleError(RuntimeError):
@@ -120,6 +121,7 @@ Change = (
     | Outgoing
     | Spent
     | HoldReleased
+    | SignalObeyed
     | SessionSeized
     | SessionReleased
 )
@@ -325,3 +327,5 @@ class Store(Protocol):
     def approvals(self) -> Approvals: ...
     @property
     def grants(self) -> Grants: ...
+    @property
+    def signals(self) -> Signals: ...

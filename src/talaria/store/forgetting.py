@@ -9,6 +9,7 @@ import msgspec
 from talaria.core.errors import SessionBusy
 from talaria.core.ids import SessionId
 from talaria.store.chat_ports import ChatRow, Inbound
+from talaria.store.signal_port import Signal
 
 NOBODY = "forgotten"
 """In whose name model calls stay counted."""
@@ -55,6 +56,8 @@ class Traces(msgspec.Struct, frozen=True):
     chats: int = 0
     approvals: int = 0
     grants: int = 0
+    signals: int = 0
+    """That they sent."""
     pairing: int = 0
     """That they were let in by a code, or asked for one."""
     homes: int = 0
@@ -73,7 +76,12 @@ class PersonalData:
     """What of the chats and of the mail of all is somebody's."""
 
     def __init__(
-        self, who: PersonQuery, conversations: Sequence[SessionId], mail: Iterable[Inbound], chats: Iterable[ChatRow]
+        self,
+        who: PersonQuery,
+        conversations: Sequence[SessionId],
+        mail: Iterable[Inbound],
+        chats: Iterable[ChatRow],
+        signals: Iterable[Signal],
     ) -> None:
         self.conversations = conversations
         """That they began."""
@@ -81,6 +89,7 @@ class PersonalData:
         self.said = [one for one in mail if one.platform == who.platform and who.has_said(one.body)]
         self.elsewhere = [one for one in self.said if one.session not in began]
         """What they said in conversations of others."""
+        self.signals = [one for one in signals if one.by == who.person]
         said_in = {one.key for one in self.said if who.is_private(one.key)}
         own = [one for one in chats if one.session in began or who.has_chat(one.key) or one.key in said_in]
         self.keys = [chat.key for chat in own]
@@ -94,6 +103,9 @@ class PersonalData:
         for one in self.elsewhere:
             if one.state == "taken":
                 raise SessionBusy(f"Session {one.session} is answering a message of theirs; wait until that is done.")
+        for signal in self.signals:
+            if signal.state == "new" and is_running(signal.session):
+                raise SessionBusy(f"Session {signal.session} is about to obey them; wait until that is done.")
 
 
 class Forgetting(Protocol):

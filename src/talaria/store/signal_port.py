@@ -45,14 +45,18 @@ class Signal(NewSignal, frozen=True):
 
 
 class SignalObeyed(msgspec.Struct, frozen=True):
-    """Of a record: what the signal asked for is in this very transaction."""
+    """Of a record: what the signal asked for is in this very transaction. It must be new, and of
+    this session."""
 
     id: SignalId
 
 
 class Signals(Protocol):
     async def send(self, new: NewSignal) -> Signal:
-        """As it is kept; if its key is known, the one that was sent first, as it is now."""
+        """As it is kept; if its key is known, the one that was sent first, as it is now.
+
+        Raises `UnknownSession`.
+        """
         ...
 
     async def list_new(self, sessions: Collection[SessionId]) -> Sequence[Signal]:

@@ -15,6 +15,7 @@ from talaria.store.chat_ports import Inbound, InboxTaken, Outgoing
 from talaria.store.forgetting import Forgetting, PersonQuery, Traces
 from talaria.store.memory import MemoryStore
 from talaria.store.permission_ports import Grant, NewApproval, PairingRequest
+from talaria.store.signal_port import NewSignal, SignalObeyed
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.manual_clock import ManualClock
 
@@ -142,6 +143,7 @@ async def known(store: ForgettingStore, owner: OwnerId, clock: ManualClock) -> F
         await store.access.approve("telegram", asked.digest)
         await store.grants.add(grant(user_id))
         await store.approvals.request(question(owner, user_id))
+        await store.signals.send(stop(user_id))
         spent = Spent("x:y", f"telegram:{user_id}", "turn", Usage(1, 2), 0.5)
         await store.spending.add(GROUP, [spent])
     return store
@@ -166,6 +168,10 @@ def question(owner: OwnerId, user_id: str) -> NewApproval:
     )
 
 
+def stop(user_id: str) -> NewSignal:
+    return NewSignal(f"stop-{user_id}", GROUP, TurnId("t"), "stop", f"telegram:{user_id}", "telegram")
+
+
 TRACES = Traces(
     conversations=(OWN,),
     messages=1,
@@ -174,6 +180,7 @@ TRACES = Traces(
     chats=1,
     approvals=1,
     grants=1,
+    signals=1,
     pairing=1,
     homes=1,
     spending=1,
@@ -195,6 +202,7 @@ async def test_all_that_is_kept_about_a_person_goes_and_is_counted(known: Forget
     assert await known.chats.get("agent:main:telegram:dm:42") is None
     assert await known.chats.home("telegram") is None
     assert await known.approvals.find("asked-42") is None
+    assert await known.signals.find("stop-42") is None
 
 
 async def test_what_is_of_others_stays(known: ForgettingStore) -> None:
@@ -207,6 +215,7 @@ async def test_what_is_of_others_stays(known: ForgettingStore) -> None:
     assert [one.user for one in await known.access.members()] == ["43"]
     assert [one.person for one in await known.grants.list()] == ["telegram:43"]
     assert await known.approvals.find("asked-43") is not None
+    assert [one.key for one in await known.signals.list_new([GROUP])] == ["stop-43"]
 
 
 async def test_what_was_spent_stays_counted_without_the_name(known: ForgettingStore) -> None:
@@ -257,6 +266,17 @@ async def test_nobody_is_forgotten_while_a_turn_of_theirs_runs(known: Forgetting
     with pytest.raises(SessionBusy, match="group is answering"):
         await known.forgetting.forget(ANN)
     assert (await known.forgetting.traces(ANN)).conversations == (OWN,)
+
+
+async def test_nobody_is_forgotten_while_a_turn_is_about_to_obey_them(known: ForgettingStore, owner: OwnerId) -> None:
+    epoch = await seized(known, GROUP, owner)
+
+    with pytest.raises(SessionBusy, match="group is about to obey"):
+        await known.forgetting.forget(ANN)
+    hers, _ = await known.signals.list_new([GROUP])
+    await known.journal.record(GROUP, epoch, [SignalObeyed(hers.id)])
+
+    assert (await known.forgetting.forget(ANN)).signals == 1
 
 
 async def test_somebody_of_whom_nothing_is_kept_has_no_traces(known: ForgettingStore) -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from talaria.core.entries import Entry, MessageAdded, Noted
 from talaria.core.errors import StoreTooNew
-from talaria.core.ids import CallId, SessionId
+from talaria.core.ids import CallId, SessionId, TurnId
 from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, Usage, user
 from talaria.store.base import Amount, NewSession, Totals, UsageRow
+from talaria.store.signal_port import NewSignal
 from talaria.store.sqlite.connection import LATEST, SqliteConnection, steps
 from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.manual_clock import ManualClock
@@ -49,6 +50,20 @@ def row(session: str, seq: int, at: float, entry: Entry) -> Row:
 
 def answer(usage: Usage | None, model: str = "large-1") -> MessageAdded:
     return MessageAdded(Assistant((Text("so"),), "end", usage, f"openai_chat https://example.org/v1 {model}"))
+
+
+def write_schema_7(path: Path) -> None:
+    """With a session called `one`."""
+    path.parent.mkdir()
+    connection = cast("SqliteConnection", apsw.Connection(str(path)))
+    for _, sql in steps()[:7]:
+        connection.execute(sql)
+    connection.pragma("user_version", 7)
+    connection.execute(
+        "INSERT INTO sessions (id, source, model, cwd, created_at, updated_at) VALUES ('one', 'test', '', '', 0, 0);"
+        "INSERT INTO prompts VALUES ('one', '', '[]')"
+    )
+    connection.close()
 
 
 def write_schema_1(path: Path, rows: Sequence[Row]) -> None:
@@ -208,3 +223,14 @@ async def test_conversations_and_mail_from_before_platforms_are_kept(home: Path,
         ] == [("1", "", "new")]
         (due,) = await store.outbox.list_due("telegram:42")
         assert (due.body, due.created_at, due.started_at) == ("reply", 1.0, None)
+
+
+async def test_sessions_from_before_signals_take_signals(home: Path, clock: ManualClock) -> None:
+    write_schema_7(home / "state.db")
+    stop = NewSignal("key", SessionId("one"), TurnId("turn"), "stop", "local", "terminal")
+
+    async with SqliteStore(home, clock) as store:
+        sent = await store.signals.send(stop)
+        assert await store.signals.list_new([SessionId("one")]) == [sent]
+
+    assert version(home / "state.db") == LATEST

@@ -32,6 +32,7 @@ _COUNTED = {
     "chats": ("chat", "chats"),
     "approvals": ("approval", "approvals"),
     "grants": ("standing approval", "standing approvals"),
+    "signals": ("request to a running turn", "requests to running turns"),
     "pairing": ("pairing", "pairings"),
     "homes": ("home channel", "home channels"),
 }

@@ -33,7 +33,7 @@ NO_PLATFORM = (
 log = logging.getLogger(__name__)
 
 
-class Signals:
+class UnixSignals:
     """TERM and INT: stop; the second time at once. HUP: read the settings again."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Signals:
 
 
 async def serve(home: Path) -> None:
-    signals = Signals()
+    signals = UnixSignals()
     signals.catch()  # before anything else: whoever sees the lock may send one
     pid = find_holder(gateway_file(home))
     sentence = (
@@ -88,7 +88,7 @@ async def serve(home: Path) -> None:
             await _run(board, home, signals, process)
 
 
-async def _run(board: GatewayApp, home: Path, signals: Signals, process: Mapping[str, str]) -> None:
+async def _run(board: GatewayApp, home: Path, signals: UnixSignals, process: Mapping[str, str]) -> None:
     clock, gateway, since = board.app.clock, board.gateway, board.app.clock.now()
     numbers: MetricsServer | None = None
 
@@ -136,7 +136,7 @@ async def _run(board: GatewayApp, home: Path, signals: Signals, process: Mapping
             task.cancel()
 
 
-async def _reload_on_signal(board: GatewayApp, home: Path, signals: Signals, process: Mapping[str, str]) -> None:
+async def _reload_on_signal(board: GatewayApp, home: Path, signals: UnixSignals, process: Mapping[str, str]) -> None:
     while True:
         await signals.reload.wait()
         signals.reload.clear()

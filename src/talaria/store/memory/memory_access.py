@@ -219,7 +219,7 @@ class _PersonRows:
         self._rows = [row for row in tables.sessions.values() if row.session.person == who.person]
         ids = sorted(row.session.id for row in self._rows)
         mail = [row.inbound for row in tables.inbox.values()]
-        self.own = PersonalData(who, ids, mail, tables.chats.values())
+        self.own = PersonalData(who, ids, mail, tables.chats.values(), tables.signals.values())
 
     def traces(self) -> Traces:
         tables, own, who = self._tables, self.own, self._who
@@ -233,6 +233,7 @@ class _PersonRows:
             chats=len(own.keys),
             approvals=sum(who.person in (row.requester, row.decided_by) for row in tables.approvals.values()),
             grants=sum(row.person == who.person for row in tables.grants.values()),
+            signals=len(own.signals),
             pairing=len(self._names()),
             homes=sum(address in own.addresses for address in tables.homes.values()),
             spending=sum(row.person == who.person for row in tables.spending),
@@ -255,6 +256,7 @@ class _PersonRows:
             id: row for id, row in tables.approvals.items() if person not in (row.requester, row.decided_by)
         }
         tables.grants = {id: row for id, row in tables.grants.items() if row.person != person}
+        tables.signals = {id: row for id, row in tables.signals.items() if row.by != person}
         tables.holds = {id: row for id, row in tables.holds.items() if row.person != person}
         tables.spending = tuple(
             replace(row, spent=msgspec.structs.replace(row.spent, person=NOBODY)) if row.person == person else row

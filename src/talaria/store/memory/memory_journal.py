@@ -33,9 +33,11 @@ from talaria.store.base import (
 )
 from talaria.store.chat_ports import InboxDone, InboxTaken, Outgoing
 from talaria.store.memory.memory_mail import list_pending, move, post
+from talaria.store.memory.memory_signals import obey
 from talaria.store.memory.memory_tables import MemoryDatabase, SessionRow, Tables
 from talaria.store.memory.memory_tables import record_spending as apply_spending
 from talaria.store.session_rules import SessionHead, check_at_rest, check_title, free_title, pick_session, preview
+from talaria.store.signal_port import SignalObeyed
 
 
 class Journal:
@@ -137,6 +139,8 @@ def _apply(tables: Tables, session: SessionId, write: Change, now: float) -> Non
             post(tables, session, write, now)
         case Spent() | HoldReleased():
             apply_spending(tables, session, write, now)
+        case SignalObeyed(id):
+            obey(tables, session, id)
         case SessionSeized() | SessionReleased():
             pass  # before and after all others
         case _:
@@ -280,6 +284,7 @@ def remove(tables: Tables, session: SessionId) -> None:
     tables.holds = {id: row for id, row in tables.holds.items() if row.session != session}
     tables.approvals = {id: row for id, row in tables.approvals.items() if row.session != session}
     tables.grants = {id: row for id, row in tables.grants.items() if row.session != session}
+    tables.signals = {id: row for id, row in tables.signals.items() if row.session != session}
     for id, row in tables.sessions.items():
         if row.session.parent == session:
             tables.sessions[id] = replace(row, session=msgspec.structs.replace(row.session, parent=None))

@@ -7,6 +7,7 @@ from talaria.core.ids import OwnerId, new_owner_id
 from talaria.store.memory.memory_access import Access, Approvals, Forgetting, Grants
 from talaria.store.memory.memory_journal import Journal, Search, Sessions
 from talaria.store.memory.memory_mail import Chats, Handoffs, Inbox, Outbox
+from talaria.store.memory.memory_signals import Signals
 from talaria.store.memory.memory_tables import MemoryDatabase, Spending
 
 
@@ -40,6 +41,7 @@ class MemoryStore:
         self.spending = Spending(memory, clock)
         self.approvals = Approvals(memory, clock)
         self.grants = Grants(memory, clock)
+        self.signals = Signals(memory, clock)
         self.forgetting = Forgetting(memory)
 
     @property

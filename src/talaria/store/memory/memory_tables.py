@@ -17,6 +17,7 @@ from talaria.store.base import Amount, CallRow, HoldReleased, Session, Spent, To
 from talaria.store.chat_ports import ChatRow, HandoffState, Inbound, OutboxRow
 from talaria.store.permission_ports import Approval, Grant, Member, PairingRequest
 from talaria.store.session_rules import local_day, unknown_session
+from talaria.store.signal_port import Signal, SignalId
 
 MessageKey = tuple[str, str, str, str]
 """Platform, account, chat and message id."""
@@ -104,6 +105,7 @@ class Tables:
     holds: dict[HoldId, HoldRow] = field(default_factory=dict[HoldId, HoldRow])
     approvals: dict[ApprovalId, Approval] = field(default_factory=dict[ApprovalId, Approval])
     grants: dict[GrantId, Grant] = field(default_factory=dict[GrantId, Grant])
+    signals: dict[SignalId, Signal] = field(default_factory=dict[SignalId, Signal])
     owners: frozenset[OwnerId] = frozenset()
     last_id: int = 0
 

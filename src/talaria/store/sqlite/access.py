@@ -34,6 +34,7 @@ from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.mail import post
 from talaria.store.sqlite.presence import Presence
 from talaria.store.sqlite.sessions import remove
+from talaria.store.sqlite.signals import list_sent
 
 # In the order of the fields of `PairingRequest` and `Member`.
 _REQUEST_COLUMNS = "platform, user, name, digest, expires_at, address"
@@ -293,6 +294,7 @@ class _PersonRows:
             self._column("id FROM sessions WHERE person = ? ORDER BY id", who.person),
             (Inbound(*row) for row in mail),
             [ChatRow(*row) for row in db.execute("SELECT key, session, address FROM chats ORDER BY id")],
+            list_sent(db, who.person),
         )
 
     def traces(self) -> Traces:
@@ -306,6 +308,7 @@ class _PersonRows:
             chats=len(own.keys),
             approvals=len(self._column("id FROM approvals WHERE requester = ?1 OR decided_by = ?1", who.person)),
             grants=len(self._column("id FROM grants WHERE person = ?", who.person)),
+            signals=len(own.signals),
             pairing=len(self._names()),
             homes=len([one for one in self._column("address FROM homes") if one in own.addresses]),
             spending=sum(self._column("count(*) FROM spending WHERE person = ?", who.person)),
@@ -335,6 +338,7 @@ class _PersonRows:
             remove(db, session)
         db.execute("DELETE FROM approvals WHERE requester = ?1 OR decided_by = ?1", (who.person,))
         db.execute("DELETE FROM grants WHERE person = ?", (who.person,))
+        db.execute("DELETE FROM signals WHERE person = ?", (who.person,))
         db.execute("DELETE FROM holds WHERE person = ?", (who.person,))
         db.execute("DELETE FROM home_people WHERE platform = ? AND person = ?", (who.platform, who.user))
         db.execute("UPDATE spending SET person = ? WHERE person = ?", (NOBODY, who.person))

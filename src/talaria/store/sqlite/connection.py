@@ -118,5 +118,5 @@ def migrate(connection: SqliteConnection, path: Path) -> None:
                 connection.execute("ROLLBACK")
 
 
-LATEST = 7
+LATEST = 8
 """Number of the newest migration, known without reading the folder; a test compares."""

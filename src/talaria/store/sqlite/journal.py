@@ -25,7 +25,8 @@ from talaria.store.base import (
 )
 from talaria.store.chat_ports import InboxDone, InboxTaken, Outgoing
 from talaria.store.session_rules import SessionHead, unknown_session
-from talaria.store.sqlite import mail, spending
+from talaria.store.signal_port import SignalObeyed
+from talaria.store.sqlite import mail, signals, spending
 from talaria.store.sqlite.connection import SqliteConnection, step
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.mail import post
@@ -188,6 +189,8 @@ def _apply(db: SqliteConnection, session: SessionId, write: Change, now: float) 
             post(db, session, write, now)
         case Spent() | HoldReleased():
             spending.record_spending(db, session, write, now)
+        case SignalObeyed(id):
+            signals.obey(db, session, id)
         case SessionSeized() | SessionReleased():
             pass  # before and after all others
         case _:

@@ -17,6 +17,7 @@ from talaria.store.sqlite.mail import Inbox, Outbox
 from talaria.store.sqlite.presence import Owners, Presence
 from talaria.store.sqlite.search import Feeder, Progress, Search, copy, erase
 from talaria.store.sqlite.sessions import Sessions
+from talaria.store.sqlite.signals import Signals
 from talaria.store.sqlite.spending import Spending
 
 
@@ -37,6 +38,7 @@ class SqliteStore:
         self.spending = Spending(self._database, presence, clock)
         self.approvals = Approvals(self._database, presence, clock)
         self.grants = Grants(self._database, clock)
+        self.signals = Signals(self._database, clock)
         self.forgetting = Forgetting(self._database, presence)
         self._open = AsyncExitStack()
 
