@@ -316,7 +316,7 @@ class _Follower:
         self._journal = journal
         self._session = session
         self._seq = position.seq
-        self._epoch = position.epoch
+        self._epoch: Epoch = position.epoch
         self._number = position.number
         self.is_cut_off = False
         """It was too slow: it has to begin again at once."""
