@@ -79,7 +79,7 @@ def test_the_tests_of_the_how_to_pass(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert "2 passed" in ran.stdout, ran.stdout
+    assert "3 passed" in ran.stdout, ran.stdout
 
 
 def test_the_provider_of_the_how_to_is_understood(tmp_path: Path) -> None:

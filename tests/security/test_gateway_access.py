@@ -75,7 +75,7 @@ async def test_only_those_are_heard_who_may_speak_whatever_runs(
         await asked(house, 1)
         buttons: list[str] = []
         if state in ("an approval is asked for", "the model asks"):
-            (question,) = await house.said(1)
+            (question,) = await house.wait_for_messages(1)
             buttons = [data for _, data in question.buttons]
         elif state != "a turn runs":
             await house.until(lambda: house.model.requests != [])
@@ -181,7 +181,7 @@ async def test_what_is_forwarded_is_no_command_of_whoever_forwards_it(house: Har
     origin = {"type": "user", "date": 1, "sender_user": {"id": int(STRANGER), "is_bot": False, "first_name": "X"}}
     async with house.serve():
         await house.telegram.post({**_command("/sethome"), "forward_origin": origin})
-        await house.said(1)
+        await house.wait_for_messages(1)
         assert await house.store.chats.home("telegram") is None
 
 

@@ -182,7 +182,7 @@ async def test_a_file_that_is_not_taken_is_a_refusal(house: Harness, target: Pat
     house.model.say(writing(target, LONG), "Done.")
     async with house.serve():
         await house.telegram.say("write it")
-        told, done = await house.said(2)
+        told, done = await house.wait_for_messages(2)
         assert done.text == "Done."
     assert "could not be shown here in full (write_file); it was not done." in told.text
     refusal = told_to_model(house.model.requests)
@@ -226,7 +226,7 @@ async def test_what_a_dead_process_has_not_asked_yet_is_not_asked_and_what_it_ha
     house.model.say("Hello.", "Again.")
     async with house.serve():
         await house.telegram.say("hi")
-        await house.said(1)
+        await house.wait_for_messages(1)
         session = await house.session_of("agent:main:telegram:dm:1001")
     rows = {
         "question:a:file": OutgoingBody("The command.", content="rm -rf x", file_name="terminal-to-approve-1.txt"),
@@ -252,7 +252,7 @@ async def test_what_is_too_long_for_anybody_to_read_is_not_done(house: Harness, 
     house.model.say(writing(target, "x" * 1_000_000 + HIDDEN), "Refused.")
     async with house.serve():
         await house.telegram.say("write it")
-        await house.said(1)
+        await house.wait_for_messages(1)
         assert [one.text for one in house.telegram.list_messages()] == ["Refused."]
     assert "and a person can be shown at most 1,000,000. Do it in smaller pieces." in told_to_model(
         house.model.requests

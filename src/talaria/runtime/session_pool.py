@@ -106,9 +106,7 @@ class SessionPool:
             self.evict(session)
         left = len(self._entries) - self._cap
         if 0 < left == beyond and not self._has_warned:
-            log.warning(
-                "%d live sessions, %d over the cap: these are in a turn and cannot be evicted", len(self._entries), left
-            )
+            log.warning("%d live sessions, %d over the cap: all that could go are mid-turn", len(self._entries), left)
             self._has_warned = True
         elif left <= 0:
             self._has_warned = False

@@ -226,7 +226,7 @@ class Harness:
                     return
                 await asyncio.sleep(0.01)
 
-    async def said(self, count: int, *, user: str = OWNER, chat: str = "") -> list[SeenMessage]:
+    async def wait_for_messages(self, count: int, *, user: str = OWNER, chat: str = "") -> list[SeenMessage]:
         """What the bot has sent to a Telegram chat, once there are so many messages."""
         async with asyncio.timeout(PATIENCE_S):
             return list(await self.telegram.wait_for(count, user=user, chat=chat))

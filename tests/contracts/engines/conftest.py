@@ -85,7 +85,8 @@ def harness(tmp_path: Path, home: Path, server: ModelServer) -> OpenHarness:
     async def opened(
         *, enabled: tuple[str, ...] = (), engine: str = "compressor", window: int = 32_000, **config: Any
     ) -> AsyncGenerator[Harness]:
-        config["model"] = {"default": "test-model", "base_url": server.base_url, "context_length": window}
+        model = {"default": "test-model", "base_url": server.base_url, "context_length": window}
+        config["model"] = {**model, **config.get("model", {})}
         config["plugins"] = {"enabled": list(enabled)}
         config["context"] = {"engine": engine}
         async with Harness(tmp_path, **config) as here:

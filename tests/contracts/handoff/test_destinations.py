@@ -174,15 +174,15 @@ async def test_in_a_group_where_all_have_their_own_it_goes_to_whoever_chose_it(s
     async with house.serve():
         house.model.say("Of my own.")
         await house.telegram.say("hello", chat=GROUP, user="1002")
-        await house.said(1, chat=GROUP)
+        await house.wait_for_messages(1, chat=GROUP)
         await house.telegram.say("/sethome", chat=GROUP)
-        await house.said(2, chat=GROUP)
+        await house.wait_for_messages(2, chat=GROUP)
         session = await scene.terminal.talk()
         house.model.say("We spoke of the cat.", "Still of my own.", "White.")
         assert (await scene.terminal.request(session)).state == "completed"
         for number, (person, knows) in enumerate({"1002": False, OWNER: True}.items(), 4):
             await house.telegram.say("what colour?", chat=GROUP, user=person)
-            await house.said(number, chat=GROUP)
+            await house.wait_for_messages(number, chat=GROUP)
             assert ("the cat is white" in house.model.requests[-1].body.decode()) is knows
 
 
@@ -207,7 +207,7 @@ async def test_if_nobody_chose_it_it_goes_to_the_admins(scene: Scene, admins: tu
             return
         for number, person in enumerate((OWNER, "1002"), 2):
             await house.telegram.say("what colour?", chat=GROUP, user=person)
-            await house.said(number, chat=GROUP)
+            await house.wait_for_messages(number, chat=GROUP)
             assert ("the cat is white" in house.model.requests[-1].body.decode()) == (person in admins)
 
 

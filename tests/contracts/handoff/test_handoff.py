@@ -72,7 +72,7 @@ async def test_it_is_refused_while_a_turn_of_it_runs_anywhere(terminal: Terminal
         with pytest.raises(HandoffFailed, match="Wait until it ends"):
             await terminal.hand_off(session)
         assert await terminal.state(session) == HandoffState(None, None, None)
-        await house.said(1)
+        await house.wait_for_messages(1)
 
 
 @pytest.mark.clause("H-14")
@@ -190,7 +190,7 @@ async def test_it_is_greeted_in_the_home_chat_by_a_real_turn_that_knows_everythi
         handing = asyncio.create_task(terminal.hand_off(session))
         await terminal.ended(session)
         await handing
-        assert [one.text for one in await house.said(1)] == ["We spoke of the cat."]
+        assert [one.text for one in await house.wait_for_messages(1)] == ["We spoke of the cat."]
         asked = house.model.requests[-1].json["messages"]
         assert [one["role"] for one in asked] == ["system", "user", "assistant", "user"]
         assert "the cat is white" in str(asked[1]["content"])
@@ -202,7 +202,7 @@ async def test_it_is_greeted_in_the_home_chat_by_a_real_turn_that_knows_everythi
         said = [one.message for one in entries if isinstance(one, MessageAdded)]
         assert [one.author for one in said if isinstance(one, User)] == ["person", "host"]
         await house.telegram.say("what colour?")
-        assert [one.text for one in await house.said(2)] == ["We spoke of the cat.", "White."]
+        assert [one.text for one in await house.wait_for_messages(2)] == ["We spoke of the cat.", "White."]
         assert len(house.model.requests[-1].json["messages"]) == 6
         assert board.gateway.pool.find(session) is not None
 
@@ -219,14 +219,14 @@ async def test_where_the_platform_has_threads_it_gets_one_that_everybody_there_s
         await terminal.app.store.sessions.rename(session, "About cats")
         house.model.say("We spoke of the cat.", "White.", "Still white.")
         assert (await terminal.request(session)).state == "completed"
-        (greeting,) = await house.said(1, chat=FORUM)
+        (greeting,) = await house.wait_for_messages(1, chat=FORUM)
         (topic,) = house.telegram.calls("createForumTopic")
         assert topic["name"] == "Talaria — About cats"
         assert greeting.thread
         assert await house.session_of(f"agent:main:telegram:thread:{FORUM}:{greeting.thread}") == session
         for number, person in enumerate((OWNER, "1002"), 2):
             await house.telegram.say("what colour?", chat=FORUM, thread=greeting.thread, user=person)
-            await house.said(number, chat=FORUM)
+            await house.wait_for_messages(number, chat=FORUM)
         seen = [(one.text, one.thread) for one in house.telegram.list_messages(chat=FORUM)]
         assert seen == [(text, greeting.thread) for text in ("We spoke of the cat.", "White.", "Still white.")]
         assert "the cat is white" in house.model.requests[-1].body.decode()
@@ -242,7 +242,7 @@ async def test_a_thread_that_cannot_be_made_is_done_without(terminal: Terminal, 
         session = await terminal.talk()
         house.model.say("We spoke of the cat.")
         assert (await terminal.request(session)).state == "completed"
-        (greeting,) = await house.said(1, chat=FORUM)
+        (greeting,) = await house.wait_for_messages(1, chat=FORUM)
         assert greeting.thread == ""
         assert await house.session_of(f"agent:main:telegram:thread:{FORUM}:1") == session
 
@@ -262,12 +262,12 @@ async def test_the_home_channel_is_where_an_admin_says(terminal: Terminal) -> No
     house = terminal.house
     async with house.serve():
         await house.telegram.say("/sethome")
-        await house.said(1)
+        await house.wait_for_messages(1)
         await terminal.app.check_handoff("telegram")
         session = await terminal.talk()
         house.model.say("Here I am.")
         assert (await terminal.request(session)).state == "completed"
-        assert [one.text for one in await house.said(2)][1] == "Here I am."
+        assert [one.text for one in await house.wait_for_messages(2)][1] == "Here I am."
 
 
 @pytest.mark.usefixtures("in_chat")
@@ -291,7 +291,7 @@ async def test_one_that_comes_a_second_time_knows_what_was_said_at_the_terminal_
         await terminal.talk(text="the dog is black", answer="That, too.")
         house.model.say("Second.")
         assert (await terminal.request(session)).state == "completed"
-        assert [one.text for one in await house.said(2)] == ["First.", "Second."]
+        assert [one.text for one in await house.wait_for_messages(2)] == ["First.", "Second."]
         assert "the dog is black" in house.model.requests[-1].body.decode()
 
 
@@ -320,7 +320,7 @@ async def test_a_greeting_that_fails_fails_the_handoff_and_the_chat_is_about_wha
     async with house.serve():
         house.model.say("Of my own.")
         await house.telegram.say("hello")
-        await house.said(1)
+        await house.wait_for_messages(1)
         before = await house.session_of(DM)
         session = await terminal.talk()
         if broken == "model":
@@ -348,7 +348,7 @@ async def test_one_that_a_crash_left_running_is_taken_up_by_the_next_gateway(ter
     house.model.say("Here.")
     async with house.serve():
         assert (await terminal.ended(session)).state == "completed"
-        assert [one.text for one in await house.said(1, chat=FORUM)] == ["Here."]
+        assert [one.text for one in await house.wait_for_messages(1, chat=FORUM)] == ["Here."]
         assert len(house.telegram.calls("createForumTopic")) == 1
 
 
@@ -367,7 +367,7 @@ async def test_chat_and_terminal_go_on_with_one_conversation_one_at_a_time(termi
         await asyncio.to_thread(house.model.wait_for_requests, 3)
         house.model.say("In the chat.", "Once more.")
         await house.telegram.say("and now?")
-        assert [one.text for one in await house.said(2)] == ["Here.", "In the chat."]
+        assert [one.text for one in await house.wait_for_messages(2)] == ["Here.", "In the chat."]
         assert working.done()
         said = house.model.requests[-1].body.decode()
         assert said.index("the dog is black") < said.index("At the terminal.") < said.index("and now?")

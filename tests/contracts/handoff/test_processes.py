@@ -129,7 +129,7 @@ async def test_a_handoff_that_fails_says_why_and_the_conversation_stays(station:
         await person.sees(PROMPT)
         await person.types(given, answer)
     await station.telegram.say("/sethome")
-    await station.said(1)
+    await station.wait_for_messages(1)
     station.telegram.block(OWNER)
     station.model.say("never seen")
     await person.sees(PROMPT)

@@ -69,7 +69,7 @@ async def test_a_chat_that_was_never_used_is_unbound_and_the_transcript_is_as_be
         assert not house.telegram.list_messages()
         house.model.say("Who are you?")
         await house.telegram.say("hello")
-        assert [one.text for one in await house.said(1)] == ["Who are you?"]
+        assert [one.text for one in await house.wait_for_messages(1)] == ["Who are you?"]
         assert "the cat is white" not in house.model.requests[-1].body.decode()
 
 
@@ -83,7 +83,7 @@ async def test_a_retry_after_a_failed_delivery_is_heard(terminal: Terminal) -> N
         house.telegram.fault("sendMessage", BLOCKED)
         assert (await terminal.request(session)).state == "failed"
         assert await terminal.request(session) == HandoffState("completed", "telegram", None)
-        assert [one.text for one in await house.said(1)] == ["We spoke of the cat."]
+        assert [one.text for one in await house.wait_for_messages(1)] == ["We spoke of the cat."]
         assert without_date(await said(terminal, session))[:2] == ["the cat is white", "Noted."]
         assert len(await said(terminal, session)) == 4
 
@@ -97,7 +97,7 @@ async def test_a_second_handoff_with_no_message_in_between_is_heard(terminal: Te
         house.model.say("First.", "Second.")
         for _ in range(2):
             assert (await terminal.request(session)).state == "completed"
-        assert [one.text for one in await house.said(2)] == ["First.", "Second."]
+        assert [one.text for one in await house.wait_for_messages(2)] == ["First.", "Second."]
 
 
 @pytest.mark.usefixtures("in_chat")
@@ -110,13 +110,13 @@ async def test_after_the_home_channel_has_moved_it_is_heard_there(terminal: Term
         session = await terminal.talk()
         house.model.say("In the chat.", "In the group.", "White.")
         await terminal.request(session)
-        await house.said(1)
+        await house.wait_for_messages(1)
         await house.telegram.say("/sethome", chat="-4002")
-        await house.said(1, chat="-4002")
+        await house.wait_for_messages(1, chat="-4002")
         assert (await terminal.request(session)).state == "completed"
-        assert (await house.said(2, chat="-4002"))[1].text == "In the group."
+        assert (await house.wait_for_messages(2, chat="-4002"))[1].text == "In the group."
         await house.telegram.say("@talaria_bot what colour?", chat="-4002")
-        assert (await house.said(3, chat="-4002"))[2].text == "White."
+        assert (await house.wait_for_messages(3, chat="-4002"))[2].text == "White."
         assert "the cat is white" in house.model.requests[-1].body.decode()
 
 
@@ -129,7 +129,7 @@ async def test_a_second_handoff_uses_the_thread_of_the_first(terminal: Terminal)
         house.model.say("First.", "Second.")
         for _ in range(2):
             await terminal.request(session)
-        first, second = await house.said(2, chat=FORUM)
+        first, second = await house.wait_for_messages(2, chat=FORUM)
         assert first.thread == second.thread != ""
         assert len(house.telegram.calls("createForumTopic")) == 1
 
@@ -214,7 +214,7 @@ async def test_one_that_is_greeting_when_the_gateway_stops_goes_on_at_the_next_s
     house.model.say("Here.")
     async with house.serve():
         assert (await terminal.ended(session)).state == "completed"
-        assert [one.text for one in await house.said(1)] == ["Here."]
+        assert [one.text for one in await house.wait_for_messages(1)] == ["Here."]
     texts = without_date(await said(terminal, session))
     assert (texts[:2], texts[-1], len(texts)) == (["the cat is white", "Noted."], "Here.", 4)
 
@@ -288,7 +288,7 @@ async def test_any_exception_ends_it_as_failed_and_the_gateway_goes_on(terminal:
         assert "ZeroDivisionError" in (ended.error or "")
         house.model.say("Still here.")
         await house.telegram.say("hello")
-        assert [one.text for one in await house.said(1)] == ["Still here."]
+        assert [one.text for one in await house.wait_for_messages(1)] == ["Still here."]
 
 
 @pytest.mark.usefixtures("in_forum")
@@ -303,7 +303,7 @@ async def test_a_thread_that_was_made_before_a_crash_is_used(terminal: Terminal)
     house.model.say("Here.")
     async with house.serve():
         assert (await terminal.ended(session)).state == "completed"
-        assert [(one.text, one.thread) for one in await house.said(1, chat=FORUM)] == [("Here.", "7")]
+        assert [(one.text, one.thread) for one in await house.wait_for_messages(1, chat=FORUM)] == [("Here.", "7")]
     assert not house.telegram.calls("createForumTopic")
 
 
@@ -323,7 +323,7 @@ async def test_one_that_was_greeted_before_a_crash_is_not_greeted_again(terminal
     house.telegram.forget_faults()
     async with house.serve():
         assert (await terminal.ended(session)).state == "completed"
-        assert "Here." in (await house.said(1))[-1].text
+        assert "Here." in (await house.wait_for_messages(1))[-1].text
     assert len(house.model.requests) == 2
 
 

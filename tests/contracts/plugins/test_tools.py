@@ -464,7 +464,7 @@ PROVIDER = """
 from providers import register_provider, ProviderProfile
 register_provider(ProviderProfile(
     name="housebrand", aliases=("house",), api_mode="{mode}", base_url="{url}", env_vars=("HOUSE_OLD_KEY", "HOUSE_KEY"),
-    default_headers={{"X-Harness": "yes"}}, fallback_models=("house-1",),
+    default_headers={{"X-House": "yes"}}, fallback_models=("house-1",),
 ))
 """
 

@@ -57,10 +57,10 @@ async def test_the_messages_of_a_chat_share_a_live_session(gateway: Harness) -> 
     gateway.model.say("One.", "Two.")
     async with gateway.serve():
         await gateway.telegram.say("first")
-        await gateway.said(1)
+        await gateway.wait_for_messages(1)
         live = await live_in(gateway)
         await gateway.telegram.say("second")
-        await gateway.said(2)
+        await gateway.wait_for_messages(2)
         assert await live_in(gateway) is live
 
 
@@ -69,17 +69,17 @@ async def test_what_may_differ_from_turn_to_turn_is_read_anew_and_the_live_sessi
     gateway.model.say("One.", "Two.", "Three.")
     async with gateway.serve() as board:
         await gateway.telegram.say("first")
-        await gateway.said(1)
+        await gateway.wait_for_messages(1)
         live = await live_in(gateway)
         gateway.config["model"]["reasoning_effort"] = "high"
         await board.reload(gateway.settings())
         await gateway.telegram.say("second")
-        await gateway.said(2)
+        await gateway.wait_for_messages(2)
         assert await live_in(gateway) is live
         gateway.config["model"]["default"] = "another"
         await board.reload(gateway.settings())
         await gateway.telegram.say("third")
-        await gateway.said(3)
+        await gateway.wait_for_messages(3)
         assert await live_in(gateway) is not live
     asked = [request.json for request in gateway.model.requests]
     assert [one.get("reasoning_effort") for one in asked] == [None, "high", "high"]
@@ -91,22 +91,22 @@ async def test_another_conversation_leaves_the_live_session_and_a_turn_taken_bac
     gateway.model.say("One.", "Two.", "Three.")
     async with gateway.serve() as board:
         await gateway.telegram.say("the cat is white")
-        await gateway.said(1)
+        await gateway.wait_for_messages(1)
         first = await live_in(gateway)
         await gateway.telegram.say("/undo")
-        await gateway.said(2)
+        await gateway.wait_for_messages(2)
         await gateway.telegram.say("the dog is black")
-        await gateway.said(3)
+        await gateway.wait_for_messages(3)
         assert await live_in(gateway) is first
         assert "the cat is white" not in gateway.model.requests[-1].body.decode()
         for number, command in enumerate(("/branch", "/new", f"/resume {first.id}"), 4):
             left = await live_in(gateway)
             await gateway.telegram.say(command)
-            await gateway.said(number)
+            await gateway.wait_for_messages(number)
             await gateway.until(lambda left=left: board.gateway.pool.find(left.id) is not left)
         assert await gateway.session_of(KEY) == first.id
         await gateway.telegram.say("and now?")
-        await gateway.said(7)
+        await gateway.wait_for_messages(7)
         assert "the dog is black" in gateway.model.requests[-1].body.decode()
         assert await live_in(gateway) is not first
 
@@ -120,7 +120,7 @@ async def test_who_speaks_next_may_be_somebody_else_while_a_turn_still_runs(gate
         await gateway.telegram.say("one", chat=GROUP, thread="7")
         await asyncio.to_thread(gateway.model.wait_for_requests, 1)
         await gateway.telegram.say("two", chat=GROUP, thread="7", user=OTHER)
-        assert [one.text for one in await gateway.said(2, chat=GROUP)] == ["First.", "Second."]
+        assert [one.text for one in await gateway.wait_for_messages(2, chat=GROUP)] == ["First.", "Second."]
 
 
 @pytest.mark.clause("C-28")
@@ -131,7 +131,7 @@ async def test_a_conversation_is_free_for_others_after_it_was_stopped(gateway: H
         await asyncio.to_thread(gateway.model.wait_for_requests, 1)
         live = await live_in(gateway)
         await gateway.telegram.say("/stop")
-        await gateway.said(1)
+        await gateway.wait_for_messages(1)
         async with asyncio.timeout(PATIENCE_S):
             await until_idle(live)
         async with open_application(gateway.settings(), tools=()) as terminal:
@@ -169,11 +169,11 @@ async def test_a_conversation_is_let_go_of_when_a_command_takes_longer_than_the_
         await gateway.telegram.say("go")
         await asyncio.to_thread(gateway.model.wait_for_requests, 1)
         await gateway.telegram.say("/whoami")
-        await gateway.said(1)
+        await gateway.wait_for_messages(1)
         live = await live_in(gateway)
         await gateway.until(lambda: not live.is_busy)
         may_finish.set()
-        await gateway.said(2)
+        await gateway.wait_for_messages(2)
         async with asyncio.timeout(PATIENCE_S):
             await until_idle(live)
 
@@ -190,8 +190,8 @@ async def test_one_whose_attachments_are_still_on_their_way_does_not_miss_its_tu
         await gateway.telegram.post({"document": document, "caption": "look"})
         await gateway.telegram.wait_for_calls("getfile", 1)
         await gateway.telegram.say("me, too", user=OTHER)
-        assert [one.text for one in await gateway.said(1, user=OTHER)] == ["For the other."]
-        assert [one.text for one in await gateway.said(1)] == ["Seen."]
+        assert [one.text for one in await gateway.wait_for_messages(1, user=OTHER)] == ["For the other."]
+        assert [one.text for one in await gateway.wait_for_messages(1)] == ["Seen."]
 
 
 @pytest.mark.clause("C-X1")

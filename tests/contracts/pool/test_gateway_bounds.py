@@ -44,7 +44,7 @@ class Company:
         """The last words that they read, once all is quiet again."""
         await self.house.telegram.say(text, user=person)
         self._told[person] += 1
-        said = await self.house.said(self._told[person], user=person)
+        said = await self.house.wait_for_messages(self._told[person], user=person)
         await self.house.until(lambda: self.board.gateway.running == 0)
         return said[-1].text
 
@@ -120,13 +120,13 @@ async def test_one_that_is_being_built_keeps_no_other_from_going_and_comes_to_it
         await held[0].is_asked.wait()
         house.model.say("For the fourth.")
         await house.telegram.say("go", user=fourth)
-        await house.said(1, user=fourth)
+        await house.wait_for_messages(1, user=fourth)
         pool = company.board.gateway.pool
         expected = [await house.session_of(key(person)) for person in (second, fourth)]
         await house.until(lambda: list(pool) == expected)
         house.model.say("For the slow one.")
         held[0].may_answer.set()
-        assert [one.text for one in await house.said(1, user=slow)] == ["For the slow one."]
+        assert [one.text for one in await house.wait_for_messages(1, user=slow)] == ["For the slow one."]
         await house.until(lambda: company.board.gateway.running == 0)
         assert list(pool) == [expected[1], await house.session_of(key(slow))]
 
@@ -202,7 +202,7 @@ async def test_a_lower_cap_applies_at_once_and_takes_nobody_out_of_a_turn(compan
         for number, person in enumerate((second, third), 2):
             house.model.say("Fine.")
             await house.telegram.say("go", user=person)
-            await house.said(1, user=person)
+            await house.wait_for_messages(1, user=person)
             await house.until(lambda number=number: (len(pool), board.gateway.running) == (number, 1))
         lives = [pool.find(await house.session_of(key(person))) for person in (busy, second, third)]
         house.config["gateway"]["max_live_sessions"] = 1

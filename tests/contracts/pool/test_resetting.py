@@ -121,7 +121,7 @@ class Timed:
     async def say(self, text: str, count: int) -> list[str]:
         """What the person reads, once there is so much of it."""
         await self.house.telegram.say(text)
-        return [one.text for one in await self.house.said(count)]
+        return [one.text for one in await self.house.wait_for_messages(count)]
 
 
 @pytest.fixture

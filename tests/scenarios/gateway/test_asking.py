@@ -32,7 +32,7 @@ def has_run(house: Harness) -> bool:
 async def test_a_button_allows_exactly_what_was_shown(asking: Harness) -> None:
     async with asking.serve():
         await asking.telegram.say("do it")
-        (question,) = await asking.said(1)
+        (question,) = await asking.wait_for_messages(1)
         assert COMMAND in question.text
         labels = [label for label, _ in question.buttons]
         assert labels == ["Allow once", "This conversation", "Deny"]
@@ -48,9 +48,9 @@ async def test_a_button_allows_exactly_what_was_shown(asking: Harness) -> None:
 async def test_deny_by_button_is_told_to_the_model(asking: Harness) -> None:
     async with asking.serve():
         await asking.telegram.say("do it")
-        (question,) = await asking.said(1)
+        (question,) = await asking.wait_for_messages(1)
         await asking.telegram.press(question.id, question.buttons[-1][1])
-        await asking.said(2)
+        await asking.wait_for_messages(2)
         assert not has_run(asking)
         assert "said no" in result(asking)
 
@@ -59,7 +59,7 @@ async def test_deny_by_button_is_told_to_the_model(asking: Harness) -> None:
 async def test_a_command_allows_it_too(asking: Harness, command: str) -> None:
     async with asking.serve():
         await asking.telegram.say("do it")
-        await asking.said(1)
+        await asking.wait_for_messages(1)
         await asking.telegram.say(command)
         await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.list_messages()])
         assert has_run(asking)
@@ -71,7 +71,7 @@ async def test_a_command_allows_it_too(asking: Harness, command: str) -> None:
 async def test_deny_by_command(asking: Harness) -> None:
     async with asking.serve():
         await asking.telegram.say("do it")
-        await asking.said(1)
+        await asking.wait_for_messages(1)
         await asking.telegram.say("/deny")
         await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.list_messages()])
         assert not has_run(asking)
@@ -84,7 +84,7 @@ async def test_nobody_else_can_answer_for_the_one_who_was_asked(asking: Harness)
     )
     async with asking.serve():
         await asking.telegram.say("@talaria_bot do it", chat=GROUP)
-        (question,) = await asking.said(1, chat=GROUP)
+        (question,) = await asking.wait_for_messages(1, chat=GROUP)
         for presser in (other, STRANGER):
             await asking.telegram.press(question.id, question.buttons[0][1], user=presser, chat=GROUP)
         await asking.telegram.say("/approve@talaria_bot", user=other, chat=GROUP)
@@ -100,7 +100,7 @@ async def test_buttons_of_before_a_restart_are_dead_and_it_is_asked_anew(asking:
     asking.config["gateway"]["drain_s"] = 0.1
     async with asking.serve():
         await asking.telegram.say("do it")
-        (old,) = await asking.said(1)
+        (old,) = await asking.wait_for_messages(1)
     async with asking.serve():
         await asking.until(lambda: len(asking.telegram.list_messages()) == 2)
         assert "no longer open" in asking.telegram.list_messages()[0].text
@@ -117,7 +117,7 @@ async def test_a_pressed_button_counts_once(asking: Harness) -> None:
     asking.model.say(running("echo more >> mark"), "All done.")
     async with asking.serve():
         await asking.telegram.say("do it")
-        (question,) = await asking.said(1)
+        (question,) = await asking.wait_for_messages(1)
         allow = question.buttons[0][1]
         await asking.telegram.press(question.id, allow)
         await asking.until(lambda: "Finished." in [one.text for one in asking.telegram.list_messages()])
@@ -135,9 +135,9 @@ async def test_a_turn_that_waits_for_a_person_leaves_its_slot_to_others(asking: 
     asking.add_platform("telegram", {**asking.telegram.settings, "allowed_users": [OWNER, other]})
     async with asking.serve():
         await asking.telegram.say("do it")
-        (question,) = await asking.said(1)
+        (question,) = await asking.wait_for_messages(1)
         await asking.telegram.say("and me?", user=other)
-        (answer,) = await asking.said(1, user=other)
+        (answer,) = await asking.wait_for_messages(1, user=other)
         assert answer.text == "Finished."
         asking.model.say("Finished, too.")
         await asking.telegram.press(question.id, question.buttons[0][1])
@@ -149,7 +149,7 @@ async def test_a_question_of_the_model_is_answered_by_a_button_or_by_words(house
     house.model.say(asked, "So be it.", asked, "As you say.")
     async with house.serve():
         await house.telegram.say("paint it")
-        (question,) = await house.said(1)
+        (question,) = await house.wait_for_messages(1)
         assert [label for label, _ in question.buttons] == ["red", "blue"]
         await house.telegram.press(question.id, question.buttons[1][1])
         await house.until(lambda: "So be it." in [one.text for one in house.telegram.list_messages()])
@@ -179,7 +179,7 @@ async def test_what_is_asked_cannot_pass_for_our_own_words(house: Harness) -> No
     house.model.say(running("echo '```' \u202e \x1b[2K # Allowed"), "Finished.")
     async with house.serve():
         await house.telegram.say("do it")
-        (question,) = await house.said(1)
+        (question,) = await house.wait_for_messages(1)
         assert "\\u202e" in question.text
         assert "\\u001b" in question.text
 
@@ -192,7 +192,7 @@ async def test_a_question_about_the_sandbox_says_in_the_chat_what_each_answer_co
     house.model.say(opening("network pypi.org"), "Finished.", opening("network pypi.org"), "Again.")
     async with house.serve():
         await house.telegram.say("do it")
-        (question,) = await house.said(1)
+        (question,) = await house.wait_for_messages(1)
         assert question.text.startswith("Open the network?")
         places = [
             question.text.index(words)
@@ -226,23 +226,23 @@ async def test_sandbox_is_shown_and_revoked_by_whom_it_belongs_to(house: Harness
     house.model.say(asked, "Finished.", asked, "Asked again.")
     async with house.serve():
         await house.telegram.say("do it")
-        await house.said(1)
+        await house.wait_for_messages(1)
         await house.telegram.say("/approve session")
         await house.until(lambda: "Finished." in [one.text for one in house.telegram.list_messages()])
         (grant,) = await house.store.grants.list()
         await house.telegram.say("/sandbox")
-        shown = (await house.said(3))[-1].text
+        shown = (await house.wait_for_messages(3))[-1].text
         assert f"{grant.id[:8]}: reach the Python package index" in shown
         await house.telegram.say("/sandbox", user=other)
-        theirs = (await house.said(1, user=other))[-1].text
+        theirs = (await house.wait_for_messages(1, user=other))[-1].text
         assert "Nothing else was allowed." in theirs
         await house.telegram.say(f"/sandbox revoke {grant.id[:8]}", user=other)
-        assert "No permission of yours" in (await house.said(2, user=other))[-1].text
+        assert "No permission of yours" in (await house.wait_for_messages(2, user=other))[-1].text
         await house.telegram.say(f"/sandbox revoke {grant.id[:8]}")
-        assert "You will be asked again." in (await house.said(4))[-1].text
+        assert "You will be asked again." in (await house.wait_for_messages(4))[-1].text
         assert not await house.store.grants.list()
         await house.telegram.say("do it again")
-        assert (await house.said(5))[-1].buttons
+        assert (await house.wait_for_messages(5))[-1].buttons
         await house.telegram.say("/deny use the cache")
         await house.until(lambda: "Asked again." in [one.text for one in house.telegram.list_messages()])
         assert any(one.text.endswith("Denied. Instead: use the cache") for one in house.telegram.list_messages())

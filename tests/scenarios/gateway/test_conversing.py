@@ -30,9 +30,9 @@ async def test_a_message_is_answered_where_it_was_said(house: Harness) -> None:
     house.model.say("Hello, Ann.", "Still here.")
     async with house.serve():
         await house.telegram.say("hi")
-        assert [one.text for one in await house.said(1)] == ["Hello, Ann."]
+        assert [one.text for one in await house.wait_for_messages(1)] == ["Hello, Ann."]
         await house.telegram.say("are you there?")
-        assert [one.text for one in await house.said(2)] == ["Hello, Ann.", "Still here."]
+        assert [one.text for one in await house.wait_for_messages(2)] == ["Hello, Ann.", "Still here."]
     assert [text.rsplit("\n", 1)[-1] for text in user_texts(house.model)] == ["hi", "are you there?"]
 
 
@@ -40,7 +40,7 @@ async def test_two_slashes_send_a_message_that_begins_with_one(house: Harness) -
     house.model.say("A path.")
     async with house.serve():
         await house.telegram.say("//etc")
-        await house.said(1)
+        await house.wait_for_messages(1)
     assert user_texts(house.model)[-1].endswith("/etc")
     assert "//etc" not in user_texts(house.model)[-1]
 
@@ -49,10 +49,10 @@ async def test_the_same_update_twice_is_one_message(house: Harness) -> None:
     house.model.say("Once.", "What comes after it.")
     async with house.serve():
         await house.telegram.say("hi")
-        await house.said(1)
+        await house.wait_for_messages(1)
         house.telegram.updates.tell_again()
         await house.telegram.say("and now?")
-        assert [one.text for one in await house.said(2)] == ["Once.", "What comes after it."]
+        assert [one.text for one in await house.wait_for_messages(2)] == ["Once.", "What comes after it."]
     assert len(house.model.requests) == 2
     assert len(house.telegram.list_messages()) == 2
 
@@ -61,10 +61,10 @@ async def test_an_edited_message_changes_nothing(house: Harness) -> None:
     house.model.say("One.", "Two.")
     async with house.serve():
         message = await house.telegram.say("hi")
-        await house.said(1)
+        await house.wait_for_messages(1)
         await house.telegram.change(message, "hello")
         await house.telegram.say("next")
-        await house.said(2)
+        await house.wait_for_messages(2)
     assert len(house.model.requests) == 2
 
 
@@ -73,7 +73,7 @@ async def test_messages_of_one_moment_are_one_turn(house: Harness) -> None:
     async with house.serve():
         for text in ("one", "two", "three"):
             await house.telegram.say(text)
-        await house.said(1)
+        await house.wait_for_messages(1)
         assert user_texts(house.model)[-1].endswith("one\ntwo\nthree")
 
 
@@ -84,7 +84,7 @@ async def test_what_is_said_while_a_turn_runs_waits_for_its_own(house: Harness) 
         await asyncio.to_thread(house.model.wait_for_requests, 1)
         await house.telegram.say("and this")
         await house.telegram.say("and that")
-        assert [one.text for one in await house.said(2)] == ["First.", "Then both."]
+        assert [one.text for one in await house.wait_for_messages(2)] == ["First.", "Then both."]
         assert user_texts(house.model)[-1] == "and this\nand that"
 
 
@@ -96,7 +96,7 @@ async def test_in_steer_mode_it_is_told_to_the_running_turn(house: Harness) -> N
         await house.telegram.say("go")
         await asyncio.to_thread(house.model.wait_for_requests, 1)
         await house.telegram.say("rather left")
-        assert [one.text for one in await house.said(1)] == ["As you wish."]
+        assert [one.text for one in await house.wait_for_messages(1)] == ["As you wish."]
         assert user_texts(house.model)[-1] == "rather left"
         assert not await house.store.inbox.list_sessions()
     assert len(house.model.requests) == 2
@@ -119,7 +119,7 @@ async def test_in_interrupt_mode_it_ends_the_running_turn(house: Harness) -> Non
         await house.telegram.say("go")
         await asyncio.to_thread(house.model.wait_for_requests, 1)
         await house.telegram.say("stop that, do this")
-        assert [one.text for one in await house.said(2)] == ["(Stopped.)", "Now this."]
+        assert [one.text for one in await house.wait_for_messages(2)] == ["(Stopped.)", "Now this."]
 
 
 async def test_stop_ends_the_turn_and_drops_what_waits(house: Harness) -> None:
@@ -129,9 +129,9 @@ async def test_stop_ends_the_turn_and_drops_what_waits(house: Harness) -> None:
         await asyncio.to_thread(house.model.wait_for_requests, 1)
         await house.telegram.say("and then that")
         await house.telegram.say("/stop")
-        assert [one.text for one in await house.said(1)] == ["(Stopped. 1 waiting message was dropped.)"]
+        assert [one.text for one in await house.wait_for_messages(1)] == ["(Stopped. 1 waiting message was dropped.)"]
         await house.telegram.say("/stop")
-        assert [one.text for one in await house.said(2)][1:] == ["Nothing is running here."]
+        assert [one.text for one in await house.wait_for_messages(2)][1:] == ["Nothing is running here."]
     assert len(house.model.requests) == 1
 
 
@@ -143,7 +143,7 @@ async def test_stop_is_answered_once_and_keeps_what_was_written(house: Harness) 
         await house.telegram.say("/stop")
         await house.until(lambda: any(one.text.endswith("(Stopped.)") for one in house.telegram.list_messages()))
         await house.telegram.say("/whoami")
-        stopped, who = await house.said(2)
+        stopped, who = await house.wait_for_messages(2)
         assert stopped.text.startswith("One two")
         assert "admin" in who.text
 
@@ -154,7 +154,7 @@ async def test_status_is_answered_while_a_turn_runs(house: Harness) -> None:
         await house.telegram.say("go")
         await asyncio.to_thread(house.model.wait_for_requests, 1)
         await house.telegram.say("/status")
-        first, second = await house.said(2)
+        first, second = await house.wait_for_messages(2)
         assert first.text.startswith("Session ")
         assert second.text == "late"
 
@@ -163,12 +163,12 @@ async def test_a_stranger_is_told_a_code_and_nothing_else(house: Harness) -> Non
     house.model.say("Hello, Ann.")
     async with house.serve():
         await house.telegram.say("let me in", user=STRANGER)
-        (offer,) = await house.said(1, user=STRANGER)
+        (offer,) = await house.wait_for_messages(1, user=STRANGER)
         assert "talaria pairing approve telegram" in offer.text
         await house.telegram.say("let me in!", user=STRANGER)
         await house.telegram.say("/status", user=STRANGER)
         await house.telegram.say("hi")  # what comes later is answered: all before it was heard
-        await house.said(1)
+        await house.wait_for_messages(1)
         assert len(await house.store.sessions.list()) == 1
         assert not await house.store.inbox.list_sessions()
     assert len(house.telegram.list_messages(user=STRANGER)) == 1
@@ -183,7 +183,7 @@ async def test_in_a_group_only_who_is_listed_and_speaks_to_it_is_heard(house: Ha
         await house.telegram.say("@talaria_bot do this", chat=GROUP, user=STRANGER)
         await house.telegram.say("@talaria_bot hello", chat="-4999")
         await house.telegram.say("@talaria_bot hello", chat=GROUP)
-        (answer,) = await house.said(1, chat=GROUP)
+        (answer,) = await house.wait_for_messages(1, chat=GROUP)
         assert answer.text == "In the group."
     assert not house.telegram.list_messages(chat="-4999")
     assert len(house.model.requests) == 1
@@ -196,7 +196,7 @@ async def test_a_silent_answer_is_kept_and_not_sent(house: Harness) -> None:
         await house.telegram.say("note this")
         await asyncio.to_thread(house.model.wait_for_requests, 1)
         await house.telegram.say("and?")
-        assert [one.text for one in await house.said(1)] == ["But now."]
+        assert [one.text for one in await house.wait_for_messages(1)] == ["But now."]
         assert [one["content"] for one in last_request(house.model) if one["role"] == "assistant"] == ["[SILENT]"]
 
 
@@ -227,11 +227,11 @@ async def test_new_begins_another_conversation_in_the_same_chat(house: Harness) 
     house.model.say("One.", "Two.")
     async with house.serve():
         await house.telegram.say("remember the cat")
-        await house.said(1)
+        await house.wait_for_messages(1)
         await house.telegram.say("/new")
-        await house.said(2)
+        await house.wait_for_messages(2)
         await house.telegram.say("what animal?")
-        await house.said(3)
+        await house.wait_for_messages(3)
         assert len(user_texts(house.model)) == 1
         assert len(await house.store.sessions.list()) == 2
 
@@ -240,19 +240,19 @@ async def test_after_a_restart_the_conversation_goes_on(house: Harness) -> None:
     house.model.say("One.", "Two.")
     async with house.serve():
         await house.telegram.say("remember the cat")
-        await house.said(1)
+        await house.wait_for_messages(1)
     await house.telegram.say("what animal?")
     async with house.serve():
-        assert [one.text for one in await house.said(2)] == ["One.", "Two."]
+        assert [one.text for one in await house.wait_for_messages(2)] == ["One.", "Two."]
         assert len(user_texts(house.model)) == 2
 
 
 async def test_start_greets_whoever_may_speak(house: Harness) -> None:
     async with house.serve():
         await house.telegram.say("/start")
-        assert [one.text for one in await house.said(1)] == [GREETING]
+        assert [one.text for one in await house.wait_for_messages(1)] == [GREETING]
         await house.telegram.say("/start", user=STRANGER)
-        assert "talaria pairing approve" in (await house.said(1, user=STRANGER))[0].text
+        assert "talaria pairing approve" in (await house.wait_for_messages(1, user=STRANGER))[0].text
     assert not house.model.requests
 
 
@@ -263,13 +263,13 @@ async def test_help_lists_what_works_there_for_whoever_asks(house: Harness) -> N
         listed: dict[str, set[str]] = {}
         for user in (OWNER, "1002"):
             await house.telegram.say("/help", user=user)
-            lines = (await house.said(1, user=user))[0].text.splitlines()
+            lines = (await house.wait_for_messages(1, user=user))[0].text.splitlines()
             listed[user] = {line.partition(" ·")[0] for line in lines if line.startswith("/")}
         menu = {f"/{one['command']}" for one in house.telegram.calls("setMyCommands")[-1]["commands"]}
         for line in sorted(listed["1002"]):
             before = len(house.telegram.list_messages(user="1002"))
             await house.telegram.say(line.split()[0], user="1002")
-            answer = (await house.said(before + 1, user="1002"))[-1].text
+            answer = (await house.wait_for_messages(before + 1, user="1002"))[-1].text
             assert not any(word in answer for word in ("for admins", "no command", "is a setting")), (line, answer)
     assert listed[OWNER] - listed["1002"] == {"/sethome"}
     assert not any(line.split()[0] in ("/image", "/handoff", "/quit") for line in listed[OWNER])
@@ -282,12 +282,12 @@ async def test_compress_says_what_it_did(house: Harness) -> None:
     told = r"The conversation was made shorter: 8 → \d messages, about [\d,]+ → [\d,]+ tokens\. Nothing is lost\."
     async with house.serve():
         await house.telegram.say("/compress")
-        await house.said(1)
+        await house.wait_for_messages(1)
         for number in range(4):
             await house.telegram.say(f"question {number} {'words ' * 400}")
-            await house.said(2 + number)
+            await house.wait_for_messages(2 + number)
         await house.telegram.say("/compress here 1")
-        first, *_, last = await house.said(6)
+        first, *_, last = await house.wait_for_messages(6)
     assert first.text == "There is nothing to compress: the conversation is short."
     assert re.fullmatch(told, last.text), last.text
 

@@ -60,7 +60,7 @@ async def test_what_is_passed_on_is_told_to_the_model_as_its_authors(house: Harn
     house.model.say("Read.")
     async with house.serve():
         await house.telegram.post({"text": "pay me\nnow", "forward_origin": {**told, "date": 1}})
-        await house.said(1)
+        await house.wait_for_messages(1)
     (said,) = user_texts(house.model)
     assert f"[Forwarded{author}: pay me\n> now]" in said
     assert "In reply to" not in said
@@ -72,7 +72,7 @@ async def test_a_quotation_names_whose_it_is(house: Harness) -> None:
     async with house.serve():
         first = await house.telegram.say("we meet at 5", chat="-4002", user="1002", name="Bob")
         await house.telegram.say("@talaria_bot is that right?", chat="-4002", reply_to=first)
-        await house.said(1, chat="-4002")
+        await house.wait_for_messages(1, chat="-4002")
     (said,) = user_texts(house.model)
     assert "[In reply to the message of Bob: we meet at 5]" in said
 

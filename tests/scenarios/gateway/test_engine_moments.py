@@ -39,7 +39,7 @@ async def said(house: Harness, *texts: str) -> None:
     for text in texts:
         before = len(house.telegram.list_messages())
         await house.telegram.say(text)
-        await house.said(before + 1)
+        await house.wait_for_messages(before + 1)
 
 
 @pytest.mark.clause("E-01")

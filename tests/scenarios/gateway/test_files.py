@@ -42,7 +42,7 @@ async def test_a_photo_is_shown_to_the_model(house: Harness) -> None:
     house.model.say("A pixel.")
     async with house.serve():
         await house.telegram.post({"photo": [size], "caption": "what is this?"})
-        await house.said(1)
+        await house.wait_for_messages(1)
     assert any(part["type"] == "image_url" for part in parts(house))
     assert "what is this?" in words(house)
     assert [file.read_bytes() for file in folder(house).glob("attachments/*")] == [PIXEL]
@@ -54,7 +54,7 @@ async def test_a_document_is_kept_where_the_tools_find_it(house: Harness) -> Non
     house.model.say("A table.")
     async with house.serve():
         await house.telegram.post({"document": given, "caption": "read it"})
-        await house.said(1)
+        await house.wait_for_messages(1)
     (kept,) = folder(house).glob("attachments/*")
     assert kept.read_bytes() == b"a,b\n1,2\n"
     assert str(kept) in words(house)
@@ -66,7 +66,7 @@ async def test_a_voice_note_is_named(house: Harness) -> None:
     house.model.say("I cannot hear it.")
     async with house.serve():
         await house.telegram.post({"voice": {"file_id": voice, "file_unique_id": "u", "duration": 1}})
-        await house.said(1)
+        await house.wait_for_messages(1)
     assert "[Attached voice:" in words(house)
 
 
@@ -75,7 +75,7 @@ async def test_what_is_too_large_is_told_and_not_fetched(house: Harness) -> None
     house.model.say("Too much.")
     async with house.serve():
         await house.telegram.post({"document": given, "caption": "watch"})
-        await house.said(1)
+        await house.wait_for_messages(1)
     assert "larger than 20 MB" in words(house)
 
 
@@ -84,7 +84,7 @@ async def test_what_cannot_be_fetched_is_told(house: Harness) -> None:
     house.model.say("Gone.")
     async with house.serve():
         await house.telegram.post({"document": given, "caption": "read"})
-        assert [one.text for one in await house.said(1)] == ["Gone."]
+        assert [one.text for one in await house.wait_for_messages(1)] == ["Gone."]
     assert "could not be fetched" in words(house)
 
 
@@ -95,7 +95,7 @@ async def test_an_album_is_one_message(house: Harness) -> None:
             photo = house.telegram.keep_file(PIXEL)
             size = {"file_id": photo, "file_unique_id": f"u{number}", "width": 1, "height": 1}
             await house.telegram.post({"photo": [size], "media_group_id": "album"})
-        await house.said(1)
+        await house.wait_for_messages(1)
     assert len([part for part in parts(house) if part["type"] == "image_url"]) == 2
 
 
@@ -103,9 +103,9 @@ async def test_a_reply_tells_the_model_what_it_replies_to(house: Harness) -> Non
     house.model.say("The first.", "That one.")
     async with house.serve():
         await house.telegram.say("hi")
-        (first,) = await house.said(1)
+        (first,) = await house.wait_for_messages(1)
         await house.telegram.say("what did you mean?", reply_to=first.id)
-        await house.said(2)
+        await house.wait_for_messages(2)
     assert "[In reply to your message: The first.]" in words(house)
 
 
@@ -116,7 +116,7 @@ async def test_a_file_that_the_model_names_is_sent(house: Harness) -> None:
     house.model.say(f"Here it is.\nMEDIA:{report}")
     async with house.serve():
         await house.telegram.say("the report, please")
-        text, file = await house.said(2)
+        text, file = await house.wait_for_messages(2)
     assert text.text == "Here it is."
     assert file.file == "report.txt"
     assert house.telegram.file("report.txt") == b"all is well"
@@ -154,7 +154,7 @@ async def test_files_are_shown_as_what_they_are(house: Harness) -> None:
     house.model.say("\n".join(f"MEDIA:{look.name}" for look in LOOKS))
     async with house.serve():
         await house.telegram.say("show me")
-        await house.said(len(LOOKS))
+        await house.wait_for_messages(len(LOOKS))
         assert [one.file for one in house.telegram.list_messages()] == [look.name for look in LOOKS]
     methods = {look.method for look in LOOKS}
     used = {method: [one[method[4:].lower()] for one in house.telegram.calls(method)] for method in methods}
@@ -174,7 +174,7 @@ async def test_what_telegram_does_not_show_is_sent_as_a_file(
     house.model.say(f"MEDIA: {name}")
     async with house.serve():
         await house.telegram.say("show me")
-        assert [one.file for one in await house.said(1)] == [name]
+        assert [one.file for one in await house.wait_for_messages(1)] == [name]
     assert len(house.telegram.calls("sendDocument")) == 1
 
 
@@ -189,7 +189,7 @@ async def test_a_file_outside_of_the_working_directory_is_not_sent(house: Harnes
     house.model.say(f"Here.\nMEDIA:{named}")
     async with house.serve():
         await house.telegram.say("send it")
-        (only,) = await house.said(1)
+        (only,) = await house.wait_for_messages(1)
     assert only.text == f"Here.\n({named.name} was not sent: it is outside the folder of this conversation.)"
     assert not only.file
     assert not house.telegram.calls("sendDocument")
@@ -207,7 +207,7 @@ async def test_files_that_cannot_be_sent_are_named_with_the_reason_beside_one_th
     )
     async with house.serve():
         await house.telegram.say("all of them")
-        text, file = await house.said(2)
+        text, file = await house.wait_for_messages(2)
     assert text.text.splitlines() == [
         "These:",
         "",
@@ -228,7 +228,7 @@ async def test_a_file_that_is_named_in_a_code_block_is_only_text(house: Harness)
     house.model.say("Write it so:\n```\nMEDIA: a.txt\n~~~\n```\nMEDIA: b.txt")
     async with house.serve():
         await house.telegram.say("how?")
-        text, file = await house.said(2)
+        text, file = await house.wait_for_messages(2)
     assert "MEDIA: a.txt" in text.text
     assert "b.txt" not in text.text
     assert file.file == "b.txt"
@@ -245,9 +245,9 @@ async def test_a_file_is_looked_for_where_the_conversation_works(house: Harness)
     house.model.say("MEDIA: plan.txt")
     async with house.serve():
         await house.telegram.say("/resume s1")
-        await house.said(1)
+        await house.wait_for_messages(1)
         await house.telegram.say("the plan, please")
-        assert (await house.said(2))[-1].file == "plan.txt"
+        assert (await house.wait_for_messages(2))[-1].file == "plan.txt"
 
 
 async def test_a_file_that_the_chat_service_refuses_is_told_in_the_chat(house: Harness) -> None:
@@ -257,7 +257,7 @@ async def test_a_file_that_the_chat_service_refuses_is_told_in_the_chat(house: H
     house.model.say("MEDIA: a.txt")
     async with house.serve():
         await house.telegram.say("send it")
-        (only,) = await house.said(1)
+        (only,) = await house.wait_for_messages(1)
     assert only.text.startswith("(a.txt was not sent: Telegram does not accept this")
 
 

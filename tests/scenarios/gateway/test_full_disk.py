@@ -51,7 +51,7 @@ async def test_status_names_the_full_disk_and_all_goes_on_once_there_is_space(st
     station.model.say("Hello.", "Back again.")
     await station.gateway()
     await station.telegram.say("hi")
-    await station.said(1)
+    await station.wait_for_messages(1)
     assert (await station.talaria("gateway", "status")).code == 0
 
     filler = fill(station.home)
@@ -65,7 +65,7 @@ async def test_status_names_the_full_disk_and_all_goes_on_once_there_is_space(st
     assert any(complaint.startswith(f"The disk of {station.home} is full") for complaint in told["complaints"])
 
     filler.unlink()
-    assert await station.said(2) == ["Hello.", "Back again."]
+    assert await station.wait_for_messages(2) == ["Hello.", "Back again."]
     async with asyncio.timeout(PATIENCE_S):
         while (await station.talaria("gateway", "status")).code != 0:
             await asyncio.sleep(0.1)

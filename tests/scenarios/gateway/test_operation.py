@@ -82,7 +82,7 @@ class Station:
         await self.telegram.wait_for_calls("getUpdates", asked + 1)
         return process
 
-    async def said(self, count: int, *, user: str = OWNER) -> list[str]:
+    async def wait_for_messages(self, count: int, *, user: str = OWNER) -> list[str]:
         return [one.text for one in await self.telegram.wait_for(count, user=user)]
 
     async def asked(self, count: int) -> None:
@@ -149,7 +149,7 @@ async def test_a_second_signal_ends_it_at_once_and_the_turn_goes_on_at_the_next_
     gateway.send_signal(signal.SIGTERM)
     assert await ended(gateway) == -signal.SIGTERM
     await station.gateway()
-    assert await station.said(1) == ["I was away."]
+    assert await station.wait_for_messages(1) == ["I was away."]
 
 
 async def test_a_second_gateway_on_the_home_is_refused(station: Station) -> None:
@@ -160,23 +160,23 @@ async def test_a_second_gateway_on_the_home_is_refused(station: Station) -> None
         assert f"A gateway is already running on {station.home} (process {first.pid})" in second.err
     station.model.say("Still here.")
     await station.telegram.say("hello?")
-    assert await station.said(1) == ["Still here."]
+    assert await station.wait_for_messages(1) == ["Still here."]
 
 
 async def test_a_hangup_takes_up_new_settings_and_keeps_conversations(station: Station) -> None:
     gateway = await station.gateway()
     station.model.say("One.", "Two.", "Three.")
     await station.telegram.say("first")
-    await station.said(1)
+    await station.wait_for_messages(1)
     station.config["model"]["default"] = "second-model"
     station.config["gateway"]["platforms"]["telegram"]["allowed_users"] = [OWNER, OTHER]
     station.write()
     gateway.send_signal(signal.SIGHUP)
     await station.logged("new settings are in use")
     await station.telegram.say("may I?", user=OTHER)
-    assert await station.said(1, user=OTHER) == ["Two."]
+    assert await station.wait_for_messages(1, user=OTHER) == ["Two."]
     await station.telegram.say("second")
-    assert await station.said(2) == ["One.", "Three."]
+    assert await station.wait_for_messages(2) == ["One.", "Three."]
     assert [request.json["model"] for request in station.model.requests] == ["first-model", *2 * ["second-model"]]
     said = json.dumps(station.model.requests[-1].json["messages"])
     assert "first" in said
@@ -191,7 +191,7 @@ async def test_settings_that_are_wrong_change_nothing(station: Station) -> None:
     assert "drain_s" in lines[-1]["message"]
     station.model.say("As before.")
     await station.telegram.say("hello?")
-    assert await station.said(1) == ["As before."]
+    assert await station.wait_for_messages(1) == ["As before."]
 
 
 async def test_setting_a_value_tells_the_gateway(station: Station) -> None:
@@ -201,14 +201,14 @@ async def test_setting_a_value_tells_the_gateway(station: Station) -> None:
     assert told.err.splitlines()[1:] == [f"The gateway (process {gateway.pid}) was notified."]
     await station.logged("new settings are in use")
     await station.telegram.say("hello?", user=OTHER)
-    assert await station.said(1, user=OTHER) == ["Welcome."]
+    assert await station.wait_for_messages(1, user=OTHER) == ["Welcome."]
 
 
 async def test_status_tells_what_runs_and_what_was_killed(station: Station) -> None:
     gateway = await station.gateway()
     station.model.say("Hello.")
     await station.telegram.say("hi")
-    await station.said(1)
+    await station.wait_for_messages(1)
     async with asyncio.timeout(PATIENCE_S):
         while not (status := read_status(station.home)) or not status.platforms[0].message_at or not status.live:
             await asyncio.sleep(0.01)
@@ -238,7 +238,7 @@ async def test_killed_it_leaves_a_platform_alone_for_as_long_as_that_wants(stati
     gateway.kill()
     await ended(gateway)
     await station.gateway()
-    assert await station.said(1) == ["Hello."]
+    assert await station.wait_for_messages(1) == ["Hello."]
     refused, taken = [one["at"] for one in station.telegram.calls("sendMessage")]
     assert taken - refused >= PAUSE_S
 
@@ -318,7 +318,7 @@ async def test_it_is_started_and_stopped_in_the_background(station: Station) -> 
     assert (restarted.code, find_holder(gateway_file(station.home)) not in (None, pid)) == (0, True)
     station.model.say("Good morning.")
     await station.telegram.say("hi")
-    assert await station.said(1) == ["Good morning."]
+    assert await station.wait_for_messages(1) == ["Good morning."]
     stopped = await station.talaria("gateway", "stop")
     assert (stopped.code, stopped.err) == (0, "The gateway has stopped.\n")
     assert find_holder(gateway_file(station.home)) is None
@@ -347,7 +347,7 @@ async def test_numbers_can_be_scraped(station: Station) -> None:
     await station.gateway()
     station.model.say("Hello.")
     await station.telegram.say("hi")
-    await station.said(1)
+    await station.wait_for_messages(1)
     async with asyncio.timeout(PATIENCE_S):
         while not (status := read_status(station.home)) or status.metrics_port is None:
             await asyncio.sleep(0.01)
@@ -380,7 +380,7 @@ async def test_a_reply_that_failed_is_kept_and_can_be_tried_again(station: Stati
     (row,) = json.loads((await station.talaria("gateway", "outbox", "--json")).out)
     assert (row["state"], row["target"], row["text"].count("answer")) == ("failed", "telegram:1001", 5)
     assert (await station.talaria("gateway", "outbox", "retry", str(row["id"]))).code == 0
-    assert len(await station.said(1)) == 1
+    assert len(await station.wait_for_messages(1)) == 1
     again = await station.talaria("gateway", "outbox", "retry", str(row["id"]))
     assert (again.code, "There is no failed reply" in again.err) == (2, True)
 
@@ -389,7 +389,7 @@ async def test_the_log_has_ids_and_neither_words_nor_secrets(station: Station) -
     await station.gateway()
     station.model.say("The answer is fortytwo.")
     await station.telegram.say("what about the swordfish?")
-    await station.said(1)
+    await station.wait_for_messages(1)
     lines = await station.logged("message for session")
     file = station.home / "logs" / "gateway.log"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -36,7 +36,7 @@ class BlindClock:
 
 async def offered(house: Harness, user: str) -> str:
     """The code that they are told."""
-    (offer,) = await house.said(1, user=user)
+    (offer,) = await house.wait_for_messages(1, user=user)
     found = re.search(r"approve telegram (\w{8})", offer.text)
     assert found is not None
     return found[1]
@@ -66,7 +66,7 @@ async def test_who_is_let_in_is_told_once_whatever_ran_at_that_moment(house: Har
     await approve(house, code)
     for _ in range(2):
         async with house.serve():
-            assert [one.text for one in await house.said(2, user="2001")][1:] == [APPROVED]
+            assert [one.text for one in await house.wait_for_messages(2, user="2001")][1:] == [APPROVED]
             await house.until(lambda: _is_all_sent(house))
     assert len(house.telegram.list_messages(user="2001")) == 2
 

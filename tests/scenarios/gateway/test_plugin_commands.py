@@ -32,9 +32,9 @@ async def test_a_plugin_loses_just_the_commands_whose_words_are_built_in_anywher
         house.config["context"] = {"engine": "recorder"}
     async with house.serve() as board:
         await house.telegram.say("/stop")
-        assert [one.text for one in await house.said(1)] == ["Nothing is running here."]
+        assert [one.text for one in await house.wait_for_messages(1)] == ["Nothing is running here."]
         await house.telegram.say("/mine now")
-        assert [one.text for one in await house.said(2)][1:] == ["the plugin heard now"]
+        assert [one.text for one in await house.wait_for_messages(2)][1:] == ["the plugin heard now"]
         given = board.app.commands.parse("/sethome", "platform")
         assert isinstance(given, GivenCommand)
         assert (given.command.owner, given.command.is_for_admins) == ("", True)
@@ -85,11 +85,11 @@ async def test_a_command_of_an_engine_reaches_the_engine_of_its_chat(house: Harn
     house.model.say("Hello.")
     async with house.serve():
         await house.telegram.say("hi")
-        await house.said(1)
+        await house.wait_for_messages(1)
         for user in ("1001", "1002"):
             await house.telegram.say("/who tea", user=user)
-        first = (await house.said(2))[1].text
-        second = (await house.said(1, user="1002"))[0].text
+        first = (await house.wait_for_messages(2))[1].text
+        second = (await house.wait_for_messages(1, user="1002"))[0].text
         assert first == f"{await house.session_of('agent:main:telegram:dm:1001')} heard tea"
         assert second == f"{await house.session_of('agent:main:telegram:dm:1002')} heard tea"
         assert first != second

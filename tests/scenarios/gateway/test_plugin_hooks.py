@@ -52,7 +52,7 @@ async def test_a_plugin_drops_rewrites_and_allows_messages_before_they_are_let_i
         for number, text in enumerate(("shout hello", "leave this", "break"), 1):
             await house.telegram.say("drop this")
             await house.telegram.say(text)
-            await house.said(number)
+            await house.wait_for_messages(number)
         heard: list[Any] = import_module("hermes_plugins.policy").HEARD
         source = heard[0].source
         assert (source.platform.value, source.chat_id, source.chat_type, source.user_id) == (
@@ -72,7 +72,7 @@ async def test_a_plugin_cannot_let_a_stranger_in(house: Harness) -> None:
     house.config["plugins"] = {"enabled": ["policy"]}
     async with house.serve():
         await house.telegram.say("leave this", user="666")
-        (offered,) = await house.said(1, user="666")
+        (offered,) = await house.wait_for_messages(1, user="666")
         assert "talaria pairing approve telegram" in offered.text
         await house.telegram.say("drop this", user="666")
         await house.until(lambda: len(import_module("hermes_plugins.policy").HEARD) == 2)
@@ -96,7 +96,7 @@ async def test_a_plugin_hears_of_a_question_in_a_chat_and_of_its_answer(house: H
     house.model.say(Reply(calls=(call("write_file", path=str(tmp_path / "far" / "x"), content="x"),)), "As you wish.")
     async with house.serve():
         await house.telegram.say("go")
-        await house.said(1)
+        await house.wait_for_messages(1)
         heard: list[tuple[str, dict[str, Any]]] = import_module("hermes_plugins.witness").HEARD
         assert [name for name, _ in heard] == ["pre_approval_request"]
         await house.telegram.say("/deny")

@@ -44,5 +44,5 @@ async def test_after_a_reload_a_platform_is_opened_again_only_when_it_is_closed(
         may_close.set()
         await house.telegram.say("are you there?")
         house.model.say("Here.")
-        await house.said(1)
+        await house.wait_for_messages(1)
         assert happened == ["opened", "closed", "opened"]

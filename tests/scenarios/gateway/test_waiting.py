@@ -64,24 +64,24 @@ async def test_whoever_waits_for_the_terminal_is_told_so_once(house: Harness, cl
     house.model.say("One.", "Two.")
     async with house.serve():
         await house.telegram.say("first")
-        await house.said(1)
+        await house.wait_for_messages(1)
         session = await house.session_of(KEY)
     async with at_the_terminal(house, session):
         for said in ("second", "third"):
             async with house.serve():
                 await house.telegram.say(said)
-                await house.said(2)
+                await house.wait_for_messages(2)
                 await passed(house, clock, 4 * NOTIFY_AFTER_S)
                 assert texts(house) == ["One.", HELD]
     async with house.serve():
-        await house.said(3)
+        await house.wait_for_messages(3)
         assert texts(house) == ["One.", HELD, "Two."]
         await house.until(lambda: is_waiting(house, session, 0))
         house.model.say("Three.")
         async with at_the_terminal(house, session):
             await house.telegram.say("fourth")
-            await house.said(4)
-        await house.said(5)
+            await house.wait_for_messages(4)
+        await house.wait_for_messages(5)
     assert texts(house) == ["One.", HELD, "Two.", HELD, "Three."]
     assert [request.body.decode().count("third") for request in house.model.requests] == [0, 1, 1]
 
@@ -90,13 +90,13 @@ async def test_a_short_wait_is_not_worth_a_word(house: Harness) -> None:
     house.model.say("One.", "Two.")
     async with house.serve():
         await house.telegram.say("first")
-        await house.said(1)
+        await house.wait_for_messages(1)
         session = await house.session_of(KEY)
         async with at_the_terminal(house, session):
             await house.telegram.say("second")
             await house.until(lambda: is_waiting(house, session, 1))
             await passed(house, SystemClock(), 1.0)
-        await house.said(2)
+        await house.wait_for_messages(2)
     assert texts(house) == ["One.", "Two."]
 
 
@@ -107,7 +107,7 @@ async def test_a_turn_of_the_chat_itself_is_not_the_terminal(house: Harness, clo
         await house.telegram.say("/steer first")
         await house.until(lambda: len(house.model.requests) == 1)
         await house.telegram.say("second")
-        await house.said(2)
+        await house.wait_for_messages(2)
     assert texts(house) == ["One.", "Two."]
 
 
@@ -123,7 +123,7 @@ async def test_a_platform_is_left_alone_for_as_long_as_it_wants_also_after_a_res
         await house.telegram.wait_for_calls(method, 1)
         await house.until(lambda: _is_kept(house))
     async with house.serve():
-        await house.said(1)
+        await house.wait_for_messages(1)
     refused_at = house.telegram.calls(method)[0]["at"]
     written = [one["at"] for each in ("sendMessage", "sendChatAction") for one in house.telegram.calls(each)]
     assert texts(house) == ["One."]
@@ -145,7 +145,7 @@ async def test_a_pause_that_is_over_holds_nobody_up(house: Harness, clock: Quick
         clock.turned_on_s = turned_s
         async with house.serve():
             await house.telegram.say("next")
-            await house.said(count)
+            await house.wait_for_messages(count)
 
 
 LONG = " ".join(f"{number:05d}" for number in range(1000))
@@ -197,7 +197,7 @@ async def test_an_edit_that_a_crash_cut_off_and_nobody_takes_now_keeps_its_place
     house.telegram.group(OWNER)
     house.telegram.fault("editMessageText", FROZEN)
     async with house.serve():
-        await house.said(2)
+        await house.wait_for_messages(2)
     assert texts(house) == ["Words.", "More."]
 
 
