@@ -69,6 +69,43 @@ class RoundEnded(msgspec.Struct, frozen=True, tag="round"):
     message: Assistant
 
 
+class AnswerChoice(msgspec.Struct, frozen=True, omit_defaults=True):
+    answer: str
+    scope: str = ""
+    """How long a yes holds, and what it covers: continues a sentence after "yes"."""
+
+
+class QuestionAsked(msgspec.Struct, frozen=True, tag="question"):
+    """The turn waits for an answer of a person."""
+
+    id: str
+    tool: str
+    title: str
+    text: str
+    """All of it: what would be done, in our words and the model's."""
+    reason: str
+    """Why the person is asked."""
+    model_words: str
+    """Why the model wants it."""
+    choices: tuple[AnswerChoice, ...]
+    takes_words: bool = False
+    """The person may also answer in their own words."""
+
+
+class QuestionClosed(msgspec.Struct, frozen=True, tag="question_closed"):
+    id: str
+    outcome: str
+    """What was answered, in a sentence."""
+    by: str = ""
+    """Who answered; empty: nobody."""
+    surface: str = ""
+    """Where: `terminal`, `telegram`."""
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.outcome} ({self.by}, {self.surface})" if self.by else self.outcome
+
+
 class TurnDone(msgspec.Struct, frozen=True, tag="turn_done"):
     turn: TurnId
     outcome: TurnOutcome
@@ -90,5 +127,7 @@ Event = (
     | ToolEnded
     | Notice
     | RoundEnded
+    | QuestionAsked
+    | QuestionClosed
     | TurnDone
 )

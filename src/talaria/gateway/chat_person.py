@@ -296,7 +296,7 @@ class ChatPerson:
             return ""
         *before, last = [read_body(row.body).text for row in rows]
         key, reply_to = rows[-1].key, read_body(rows[-1].body).reply_to
-        given = ""
+        given, outcome = "", CLOSED
         try:
             async with self._questions.keep_open(asked) as answer, park():
                 has_buttons = replies.capabilities.has_buttons
@@ -304,9 +304,13 @@ class ChatPerson:
                 asking = replies.row(key, body)
                 await self._say([*rows[: len(before)], asking])
                 given = await answer
+            outcome = describe(given)
+        except asyncio.CancelledError as request:  # it says so if the question was answered elsewhere
+            outcome = str(request) or CLOSED
+            raise
         finally:
             asked_text = last.removesuffix(ways)
-            await complete(self._say([replies.row(key, OutgoingBody(f"{asked_text}\n\n{describe(given)}", reply_to))]))
+            await complete(self._say([replies.row(key, OutgoingBody(f"{asked_text}\n\n{outcome}", reply_to))]))
         return given
 
     async def _say(self, rows: Sequence[Outgoing]) -> None:

@@ -96,9 +96,14 @@ class SessionServices:
         self.toolbox = self._own.with_tools(added) if added else self._own
         self._equipment = equipment
 
+    @property
+    def asker(self) -> Asker:
+        """The person of the session."""
+        return Asker(self.config.person, self._person)
+
     def executor(self, transcript: Transcript, turn: str = "", asker: Asker | None = None) -> Executor:
         """For the tools as they are now. Without an `asker`, it runs for the person of the session."""
-        config, asker = self.config, asker or Asker(self.config.person, self._person)
+        config, asker = self.config, asker or self.asker
         scope = Scope(
             self.session,
             config.cwd,

@@ -88,6 +88,9 @@ class SignalReader:
             elif signal.kind == "stop":
                 turn.interrupt()
                 await self._signals.settle(signal.id, "obeyed")
+            elif signal.kind == "answer":
+                why_not = turn.questions.answer(signal)
+                await self._signals.settle(signal.id, "late" if why_not else "obeyed", why_not)
             elif signal.kind == "steer" and signal.id not in self._unread:
                 if turn.steer(signal.text, signal=signal.id):
                     self._unread[signal.id] = (signal.session, turn)
@@ -114,12 +117,19 @@ class SignalSender:
         """The model reads it in its next round; if it never does, the signal becomes late. Raises `BadInput`."""
         return await self._send(session, "steer", key, text)
 
-    async def _send(self, session: SessionId, kind: SignalKind, key: str, text: str = "") -> Signal:
+    async def answer(self, session: SessionId, question: str, answer: str, text: str = "", key: str = "") -> Signal:
+        """`text`: with a no, what to do instead; or the person's own words. Raises `BadInput`."""
+        signal = await self._send(session, "answer", key, text, question, answer)
+        return await self._wait_until_settled(signal)
+
+    async def _send(
+        self, session: SessionId, kind: SignalKind, key: str, text: str = "", question: str = "", answer: str = ""
+    ) -> Signal:
         row = await self._store.sessions.get(session)
         if row is None or row.open_turn is None:
             raise BadInput("Nothing is running in this conversation.")
         key = key or os.urandom(8).hex()
-        new = NewSignal(key, session, row.open_turn, kind, self._by, self._surface, text)
+        new = NewSignal(key, session, row.open_turn, kind, self._by, self._surface, text, question, answer)
         signal = await self._store.signals.send(new)
         holder = await self._store.journal.holder(session)
         if holder is not None and self._folder is not None:

@@ -27,7 +27,8 @@ from talaria.providers.message_history import History
 from talaria.providers.upstream import Upstream
 from talaria.runtime import prompt
 from talaria.runtime.lease import Observer, Recorder, SessionState
-from talaria.runtime.session_config import TurnMail, TurnOptions, TurnResult
+from talaria.runtime.questions import SharedPerson, TurnQuestions
+from talaria.runtime.session_config import Asker, TurnMail, TurnOptions, TurnResult
 from talaria.runtime.session_services import SessionServices
 from talaria.runtime.watching import Watching
 from talaria.store.base import (
@@ -239,6 +240,7 @@ class RunningTurn:
         self._store = store
         self._recorder = recorder
         self._mail = mail
+        self.questions = TurnQuestions(recorder.emit)
         self._fault: TalariaError | None = None
         self._task: asyncio.Task[Report] | None = None
 
@@ -249,7 +251,13 @@ class RunningTurn:
 
     def executor(self) -> Executor:
         """For calls that are part of this turn."""
-        return self._services.executor(self._transcript, self.turn.id, self._mail.asker if self._mail else None)
+        asker = self._services.asker if self._mail is None or self._mail.asker is None else self._mail.asker
+        if asker.person is not None:
+            platform = self._services.config.platform
+            surface = "terminal" if platform == "cli" else platform
+            shared = SharedPerson(asker.person, asker.id, surface, self.questions)
+            asker = Asker(asker.id, shared)
+        return self._services.executor(self._transcript, self.turn.id, asker)
 
     def steer(self, text: str, *, mail: InboxId | None = None, signal: SignalId | None = None) -> bool:
         """Show the model a note in its next round. False: there is none, the answer is complete.

@@ -20,6 +20,8 @@ from talaria.core.entries import MessageAdded, Recorded, RouteChanged, TurnEnded
 from talaria.core.events import (
     AnswerRestarted,
     Event,
+    QuestionAsked,
+    QuestionClosed,
     RoundEnded,
     TextDelta,
     ThinkingDelta,
@@ -132,6 +134,8 @@ class Broadcast:
         live = Live(self._epoch, self._number, event)
         if isinstance(event, TurnDone):
             self._clear()
+        elif isinstance(event, QuestionClosed):
+            self._forget(lambda one: isinstance(one, QuestionAsked) and one.id == event.id)
         elif _call_of(event) not in self._settled_calls:
             if isinstance(event, ToolOutput):  # only the latest counts
                 self._forget(lambda one: isinstance(one, ToolOutput) and one.call == event.call)

@@ -170,7 +170,7 @@ class ScreenPerson:
             quoted=question.model_words,
             facts=facts,
         )
-        answer = await self._screen.ask(menu)
+        answer = await self._ask(menu)
         if answer == "instead":
             words = await self._screen.ask(Menu("What to do instead?", [], body=question.headline, mode="words"))
             return Instead(words) if words and words.strip() else "no"
@@ -181,7 +181,15 @@ class ScreenPerson:
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
         items = [MenuItem(one, one) for one in choices]
-        return await self._screen.ask(Menu("The model asks", items, body=question, mode="words"))
+        return await self._ask(Menu("The model asks", items, body=question, mode="words"))
+
+    async def _ask(self, menu: Menu) -> str | None:
+        try:
+            return await self._screen.ask(menu)
+        except asyncio.CancelledError as request:
+            if words := str(request):  # it was answered elsewhere
+                self._screen.print(style(f"  {readable(words)}", YELLOW))
+            raise
 
 
 def question_rows(question: Question, columns: int, *, is_plain: bool = False) -> list[str]:

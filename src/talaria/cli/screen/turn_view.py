@@ -32,6 +32,8 @@ from talaria.core.events import (
     AnswerRestarted,
     Event,
     Notice,
+    QuestionAsked,
+    QuestionClosed,
     RoundEnded,
     RouteSwitched,
     TextDelta,
@@ -292,6 +294,8 @@ class TurnView:
             case RouteSwitched(_, model, reason, window):
                 self._window = window
                 self._note(f"{reason} Continuing with {model}.")
+            case QuestionAsked() | QuestionClosed():
+                pass  # shown where they can be answered
             case TurnDone():
                 self.end()
 
