@@ -143,7 +143,7 @@ class RouteCursor:
         self._go_to(self._wider() if failure.kind == "context_overflow" else self._untried)
 
     def leave(self, failure: ProviderFailure) -> None:
-        """Remember how long this endpoint and its key should rest."""
+        """Remember why this endpoint is left, and how long it or its key should rest."""
         self.left_because.append(failure)
         pool, key, wait_s = self.upstream.keys(self.endpoint), self._attempt.key, failure.retry_after_s
         if failure.kind in _LIMITS:

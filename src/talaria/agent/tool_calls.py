@@ -18,7 +18,7 @@ from talaria.core.errors import BadArguments, Denied, ModelCorrectable
 from talaria.core.events import ToolBegan, ToolEnded, ToolOutput
 from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, ToolCall, ToolResult
-from talaria.store.base import CallEnded, CallIntended, CallStarted
+from talaria.store.base import CallEnded, CallIntended, CallStarted, Write
 from talaria.tools.base import LiveOutput
 from talaria.tools.executor import Executor, PreparedCall, error_result
 
@@ -140,9 +140,11 @@ class _Batch:
             self._show(call, result)
             return
         if not item.has_started:
-            # The journal has what the model asked for; what runs in its place must be there, too.
-            change = f"A plugin changed the arguments of {call.name} ({call.id}): {admitted.call.arguments}"
-            await self._sink.record(CallStarted(call.id), *(() if admitted is prepared else (Noted(change),)))
+            started: list[Write] = [CallStarted(call.id)]
+            if admitted is not prepared:  # the journal has only what the model asked for
+                change = f"A plugin changed the arguments of {call.name} ({call.id}): {admitted.call.arguments}"
+                started.append(Noted(change))
+            await self._sink.record(*started)
         self._sink.emit(ToolBegan(call.id, call.name, admitted.call.arguments))
         began = turn.clock.monotonic()
         live = LiveOutput(lambda tail: self._sink.emit(ToolOutput(call.id, tail)), turn.clock)

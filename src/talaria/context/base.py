@@ -1,6 +1,5 @@
-"""The port of this area: a `ContextKeeper` keeps a conversation within its model's window. And
-whether a compaction is worth its entry, and whether another one would still help, judged by those
-in the journal."""
+"""The port of this area: a `ContextKeeper` keeps a conversation within its model's window. Also judges whether a
+compaction is worth its entry in the journal, and whether another one would still help."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,26 +18,24 @@ if TYPE_CHECKING:
 
 
 class CompactionRequest(msgspec.Struct, frozen=True):
-    """How much shorter, and what about."""
-
     tokens: int
-    """What the prompt takes now."""
+    """The size of the prompt now."""
     threshold: int
-    """It should be below this."""
+    """The size below which it should come."""
     focus: str = ""
     """What the person wants to keep above all."""
     keep_last: int | None = None
-    """Keep this many of the person's messages, with all that followed, as they are."""
+    """Keep the person's last messages, this many, and all that followed them, unchanged."""
     seconds: float | None = None
     """How long it may take."""
     may_ask: bool = True
-    """False: a model failed at this a short while ago; do without one."""
+    """False: a model recently failed at this, so do without one."""
     is_asked_for: bool = False
-    """By the person, now."""
+    """The person asked for it just now."""
     memory: str = ""
     """What a memory provider wants to keep."""
     has_overflowed: bool = False
-    """The model refused the conversation as it is: it must become shorter."""
+    """The model refused the conversation as too long."""
 
 
 class CompactedMessages(msgspec.Struct, frozen=True):
@@ -46,7 +43,7 @@ class CompactedMessages(msgspec.Struct, frozen=True):
 
     messages: tuple[Message, ...]
     summary_by: SummaryAuthor
-    """Who wrote the summary; nobody: only old tool output was left out."""
+    """`nobody`: there is no summary, only old tool output was left out."""
 
 
 class ConversationInfo(msgspec.Struct, frozen=True):
@@ -57,27 +54,26 @@ class ConversationInfo(msgspec.Struct, frozen=True):
     """Stays the same when the session's id changes."""
     platform: str
     endpoint: Endpoint
-    """Where its turns begin."""
+    """The endpoint at which its turns begin."""
 
 
 class ContextKeeper(Protocol):
-    """Of one live session. Nothing in it ends a turn."""
+    """Serves one live session, and never ends a turn. The methods with a body suit a keeper without state."""
 
-    async def open(self, conversation: ConversationInfo) -> Sequence[Tool]:
-        """Before the first turn; the tools that the model may reach the rest of the conversation
-        with."""
-        ...
+    async def open(self, conversation: ConversationInfo) -> Sequence[Tool]:  # noqa: ARG002
+        """Before the first turn. Returns tools with which the model can reach what was left out."""
+        return ()
 
     def begin_turn(self, history: History, tell: Callable[[str], None]) -> None:
-        """`tell` reaches the person."""
-        ...
+        """`tell` shows the person a sentence."""
 
-    def end_turn(self) -> None: ...
+    def end_turn(self) -> None:
+        pass
 
     async def is_due(self, endpoint: Endpoint, tokens: int, *, is_blocked: bool) -> bool:
         """Whether the conversation should become shorter before `endpoint` is asked.
 
-        `is_blocked`: that did not help lately.
+        `is_blocked`: the last compactions did not help.
         """
         ...
 
@@ -87,11 +83,9 @@ class ContextKeeper(Protocol):
 
     async def confirm_compaction(self) -> None:
         """The compaction is in the journal."""
-        ...
 
     async def record_usage(self, usage: Usage | None) -> None:
-        """The model answered, and counted this."""
-        ...
+        """The model answered, and reported this usage."""
 
     async def take_over(
         self,
@@ -101,36 +95,33 @@ class ContextKeeper(Protocol):
         *,
         carry_over: bool = False,
     ) -> None:
-        """Take over from the keeper of another conversation, which is left and whose messages were
-        `previous`.
+        """Take over from the keeper of the conversation that is left; `previous` are its messages.
 
-        `carry_over`: it goes on here.
+        With `carry_over`, that conversation continues in this one.
         """
-        ...
 
     async def reset(self) -> None:
         """Forget what was counted."""
-        ...
 
     async def close(self, messages: Sequence[Message]) -> None:
         """The conversation is left."""
-        ...
 
-    async def status(self) -> dict[str, Any]: ...
-    async def engine(self, conversation: ConversationInfo) -> "HostedEngine | None":
-        """A plugin's engine that keeps this conversation, built if it is not there yet. None: it is
-        not a plugin's.
+    async def status(self) -> dict[str, Any]:
+        return {}
+
+    async def engine(self, conversation: ConversationInfo) -> "HostedEngine | None":  # noqa: ARG002
+        """The plugin's engine that keeps this conversation, built if necessary. None: no plugin keeps it.
 
         Not during a turn. Raises `PluginError` if it cannot be built.
         """
-        ...
+        return None
 
 
 MIN_PROGRESS = 0.05
 
 
 def is_shorter(after: Sequence[Message], before: Sequence[Message]) -> bool:
-    """By a share that matters; or by whole messages, if it is not longer for that."""
+    """Shorter by a share that matters, or by at least one message and not longer in tokens."""
     now, then = sum(map(size_tokens, after)), sum(map(size_tokens, before))
     return now < (1 - MIN_PROGRESS) * then or (len(after) < len(before) and now < then)
 
@@ -158,16 +149,15 @@ class CompactionHistory:
             self._failed_at = None
 
     def record_prompt(self, prompt_tokens: int) -> None:
-        """An answer came, and its prompt was so long: as its model counted it, or else as we
-        believe."""
+        """The length of an answered prompt, as its model counted it or, failing that, as estimated."""
         if 0 < prompt_tokens < self._threshold:
             self._fruitless = self._local_in_a_row = 0
 
     @property
     def are_blocked(self) -> bool:
-        """The last ones did not help: another would not, either."""
+        """The last compactions did not help, so another would not, either."""
         return max(self._fruitless, self._local_in_a_row) >= MAX_FRUITLESS
 
     def is_cooling(self, now: float) -> bool:
-        """A model failed to summarise a short while ago."""
+        """A model has recently failed to summarise."""
         return self._failed_at is not None and now - self._failed_at < COOL_DOWN_S

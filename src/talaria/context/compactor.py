@@ -1,26 +1,25 @@
-"""The built-in context keeper: from the endpoint's threshold on it makes the conversation shorter,
-unless that did not help lately.
+"""The built-in context keeper: makes the conversation shorter once it exceeds the endpoint's threshold, unless the last
+attempts did not help.
 
-It leaves out old tool output first, then replaces the middle by a summary that it keeps up to date.
-The beginning, the end, and the person's last message stay as they are; the end is clipped only
-where nothing else helps, that message never. A call and its results are never parted.
+It leaves out old tool output first, then replaces the middle by a summary that it keeps up to date. The beginning, the
+end, and the person's last message stay as they are; the end is clipped only if nothing else helps, that message never.
+A call and its results are never separated.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 import msgspec
 
 from talaria.context import summary
-from talaria.context.base import CompactedMessages, CompactionRequest, ContextKeeper, ConversationInfo
+from talaria.context.base import CompactedMessages, CompactionRequest, ContextKeeper
 from talaria.context.summary import clip, fit, prune
 from talaria.core.entries import SummaryAuthor
 from talaria.core.errors import LimitReached, ProviderFailure
-from talaria.core.messages import Assistant, Context, Message, ToolResult, Usage, User
+from talaria.core.messages import Assistant, Context, Message, ToolResult, User
 from talaria.providers.base import Endpoint
-from talaria.providers.message_history import CHARS_PER_TOKEN, History, size_tokens
-from talaria.tools.base import Tool
+from talaria.providers.message_history import CHARS_PER_TOKEN, size_tokens
 
 HEAD_MESSAGES = 3
 TAIL_STRETCH = 1.5
@@ -28,18 +27,17 @@ TAIL_STRETCH = 1.5
 MIN_TAIL_MESSAGES = 4
 
 HEAD_SHARE = 0.1
-"""Of the room below the threshold, for what stays at the beginning."""
+"""Of the room below the threshold: how much may stay at the beginning."""
 TAIL_SHARE = 0.2
-"""For what stays at the end."""
+"""How much may stay at the end."""
 ENOUGH_SHARE = 0.6
-"""A conversation that is below this share of the threshold without its old tool output needs no
-summary."""
+"""If leaving out old tool output brings the conversation below this share of the threshold, no summary is needed."""
 FULL_SHARE = 0.8
 """A longer result would soon be too long again."""
 SUMMARY_SHARE = 0.2
 MIN_SUMMARY_TOKENS, MAX_SUMMARY_TOKENS = 300, 10_000
 TOO_LONG = 1.5
-"""Times what was asked for: longer summaries are clipped."""
+"""A summary that exceeds the requested length by this factor is clipped."""
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +56,7 @@ class Summariser(Protocol):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """`messages[head:tail]` may go, except the one that is pinned."""
+    """`messages[head:tail]` may be left out, except the pinned one."""
 
     head: int
     tail: int
@@ -76,8 +74,8 @@ def choose_cut(
 ) -> Cut:
     """`head_tokens`: 0 if something was cut before, because then the beginning is not the real one.
 
-    `keep_last`: the tail is that many messages of the person, and what followed, instead of a
-    budget. `not_before`: where the tail may begin, at the earliest.
+    With `keep_last`, the tail is not a budget but the person's last messages, this many, and what followed them.
+    `not_before`: the earliest place where the tail may begin.
     """
     head, size = 0, 0
     for index, message in enumerate(messages[:HEAD_MESSAGES]):
@@ -86,7 +84,7 @@ def choose_cut(
         if is_final and size <= head_tokens:  # whole exchanges only: what follows begins with the person's side
             head = index + 1
 
-    asked = _requests(messages)
+    asked = [at for at, one in enumerate(messages) if isinstance(one, User) and one.author == "person"]
     if keep_last is None:
         start = _tail_start(messages, tail_tokens)
     else:
@@ -109,23 +107,11 @@ def _tail_start(messages: Sequence[Message], tail_tokens: int) -> int:
     return start
 
 
-def _requests(messages: Sequence[Message]) -> list[int]:
-    """Where the person's messages are."""
-    return [index for index, message in enumerate(messages) if isinstance(message, User) and message.author == "person"]
-
-
-class BuiltinContextKeeper:
-    """It needs no state: the journal has all that it must know."""
+class BuiltinContextKeeper(ContextKeeper):
+    """Has no state: the journal contains all that it must know."""
 
     def __init__(self, summariser: Summariser) -> None:
         self._summariser = summariser
-
-    async def open(self, conversation: ConversationInfo) -> Sequence[Tool]:  # noqa: ARG002
-        return ()
-
-    def begin_turn(self, history: History, tell: Callable[[str], None]) -> None: ...
-
-    def end_turn(self) -> None: ...
 
     async def is_due(self, endpoint: Endpoint, tokens: int, *, is_blocked: bool) -> bool:
         return endpoint.compact_at is not None and tokens > endpoint.compact_at and not is_blocked
@@ -138,14 +124,14 @@ class BuiltinContextKeeper:
             head_tokens=0 if previous else int(room * HEAD_SHARE),
             tail_tokens=int(room * TAIL_SHARE),
             keep_last=request.keep_last,
-            # The next summary must take the place of the earlier one.
+            # The new summary must replace the earlier one.
             not_before=next((index for index, one in enumerate(messages) if summary.find_summary([one])), 0),
         )
         middle = messages[cut.head : cut.tail]
         if not [index for index in range(cut.head, cut.tail) if index != cut.pinned]:
             if request.keep_last is not None:
                 return None
-            clipped = fit(messages, int(room * FULL_SHARE))  # what is too long is at the end
+            clipped = fit(messages, int(room * FULL_SHARE))  # the long messages are at the end
             return None if clipped == tuple(messages) else CompactedMessages(clipped, "nobody")
 
         slim = (*messages[: cut.head], *prune(middle), *messages[cut.tail :])
@@ -154,7 +140,8 @@ class BuiltinContextKeeper:
         if is_enough and request.keep_last is None and not request.focus:
             return CompactedMessages(slim, "nobody")
 
-        text, author = await self._summarise([*_without_summaries(middle)], previous, request, room)
+        unsummarised = [summary.without_summary(one) if isinstance(one, User) else one for one in middle]
+        text, author = await self._summarise([*filter(None, unsummarised)], previous, request, room)
         text = summary.with_goal(text, summary.goal_of(messages, previous))
         made = _insert_summary(messages, cut, summary.wrap(text))
         return CompactedMessages(made if request.keep_last is not None else fit(made, int(room * FULL_SHARE)), author)
@@ -162,8 +149,7 @@ class BuiltinContextKeeper:
     async def _summarise(
         self, middle: Sequence[Message], previous: str, request: CompactionRequest, room: int
     ) -> tuple[str, SummaryAuthor]:
-        """Piece by piece, if one question cannot hold it all: each answer is the earlier summary of
-        the next."""
+        """In pieces, if one question cannot contain everything: each answer is the earlier summary for the next."""
         if not request.may_ask:
             return summary.local(middle, previous), "host"
         content = sum(map(size_tokens, middle)) + len(previous) / CHARS_PER_TOKEN
@@ -180,33 +166,10 @@ class BuiltinContextKeeper:
             text = ""
         return (text, "model") if text else (summary.local(middle, previous), "host")
 
-    async def confirm_compaction(self) -> None: ...
-
-    async def record_usage(self, usage: Usage | None) -> None: ...
-
-    async def take_over(
-        self,
-        old: ContextKeeper,
-        conversation: ConversationInfo,
-        previous: Sequence[Message],
-        *,
-        carry_over: bool = False,
-    ) -> None: ...
-
-    async def reset(self) -> None: ...
-
-    async def close(self, messages: Sequence[Message]) -> None: ...
-
-    async def status(self) -> dict[str, Any]:
-        return {}
-
-    async def engine(self, conversation: ConversationInfo) -> None:  # noqa: ARG002
-        return None
-
 
 def _room_tokens(messages: Sequence[Message], request: CompactionRequest) -> int:
-    """The threshold in tokens as we estimate them: less than the model's own, if what it reads is
-    denser than that, or much of it is not messages."""
+    """The threshold in our estimated tokens. It is lower than the model's own if its tokens are smaller than we
+    estimate, or if much of the prompt is not messages."""
     if request.tokens <= request.threshold:
         return request.threshold
     ours = sum(map(size_tokens, messages))
@@ -227,16 +190,8 @@ def _pieces(texts: Iterable[str], room_tokens: int) -> Iterator[Sequence[str]]:
         yield piece
 
 
-def _without_summaries(messages: Sequence[Message]) -> Iterator[Message]:
-    """Without the summary that an earlier compaction put in."""
-    for message in messages:
-        kept = summary.without_summary(message) if isinstance(message, User) else message
-        if kept is not None:
-            yield kept
-
-
 def _insert_summary(messages: Sequence[Message], cut: Cut, text: Context) -> tuple[Message, ...]:
-    """The summary is part of a message of the person's side, so that sides still take turns."""
+    """Puts the summary into a message from the person's side, so that the sides still alternate."""
     head, tail = messages[: cut.head], messages[cut.tail :]
     pinned = messages[cut.pinned] if cut.pinned is not None else None
     if isinstance(pinned, User):

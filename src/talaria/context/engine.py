@@ -1,9 +1,7 @@
-"""The interface of context engines that plugins bring: the one that engines for Hermes are written
-against.
+"""The interface of context engines in plugins, which those for Hermes are written against.
 
-Messages are dictionaries as in OpenAI's chat API, without the system prompt; usage has the names
-that those engines know. All of it is synchronous; the host (`engine_host.py`) calls it in threads,
-one call at a time per instance.
+Messages are dictionaries as in OpenAI's chat API, without the system prompt; usage has the names that those engines
+know. Everything is synchronous; the host (`engine_host.py`) calls it in threads, one call at a time per instance.
 """
 
 import json
@@ -18,7 +16,7 @@ from talaria.core.plugin_calls import HostedPlugin
 
 class ContextEngine(ABC):
     last_prompt_tokens: int = 0
-    """-1 right behind a compaction: how long the prompt is now, nobody has counted yet."""
+    """-1 right after a compaction: the length of the prompt is not known yet."""
     last_completion_tokens: int = 0
     last_total_tokens: int = 0
     threshold_tokens: int = 0
@@ -31,12 +29,11 @@ class ContextEngine(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What `context.engine` must say to choose it."""
+        """The value of `context.engine` that chooses it."""
 
     @abstractmethod
     def update_from_response(self, usage: dict[str, Any]) -> None:
-        """After every answer of the model; `{}` if the first one behind a compaction was not
-        counted."""
+        """After every answer of the model; `{}` if the first one after a compaction had no usage."""
 
     @abstractmethod
     def should_compress(self, prompt_tokens: int | None = None) -> bool: ...
@@ -50,21 +47,21 @@ class ContextEngine(ABC):
         force: bool = False,
         memory_context: str = "",
     ) -> list[dict[str, Any]]:
-        """What the model shall read from now on. Older engines may have fewer parameters."""
+        """What the model should read from now on. Older engines may have fewer parameters."""
 
     def should_compress_preflight(self, messages: list[dict[str, Any]]) -> bool:  # noqa: ARG002
-        """At the beginning of each turn; a good moment to take in what is new."""
+        """At the beginning of each turn; a good moment to read new messages."""
         return False
 
     def should_defer_preflight_to_real_usage(self, rough_tokens: int) -> bool:  # noqa: ARG002
-        """True: an estimate is no reason to compress; wait until a model has counted."""
+        """True: do not compress because of an estimate; wait for a count by the model."""
         return False
 
     def has_content_to_compress(self, messages: list[dict[str, Any]]) -> bool:  # noqa: ARG002
         return True
 
     def on_session_start(self, session_id: str, **facts: Any) -> None:  # noqa: B027
-        """A conversation begins, goes on, or was compacted (`boundary_reason`)."""
+        """A conversation begins, continues, or was compacted (`boundary_reason`)."""
 
     def on_session_end(self, session_id: str, messages: list[dict[str, Any]]) -> None:  # noqa: B027
         """A conversation is left, or is about to be compacted."""
@@ -107,7 +104,7 @@ class ContextEngine(ABC):
 
 @dataclass(frozen=True, slots=True)
 class HostedEngine(HostedPlugin[ContextEngine]):
-    """An engine, and the slash commands of its plugin that reach this very engine."""
+    """An engine, and its plugin's slash commands for this instance."""
 
     commands: Mapping[str, Callable[[str], Any]] = field(default_factory=dict[str, Callable[[str], Any]])
     """By name."""

@@ -1,5 +1,5 @@
-"""Hosts a plugin's context engine for one live session: owns the moments, the time limits and the
-visible fallback.
+"""Hosts a plugin's context engine for one live session: decides when it is called and for how long, and falls back
+visibly.
 
 If an engine raises, hangs or returns what no endpoint would take, the person is told and the
 built-in keeper replaces it for the rest of the turn. One that has hung is abandoned, and another is
@@ -41,8 +41,7 @@ class EngineHost:
     def __init__(
         self, name: str, build: Build, builtin: ContextKeeper, clock: Clock, home: Path, *, is_automatic: bool = True
     ) -> None:
-        """`home` is that of plugins. `is_automatic`: it compacts by itself, and not only when it is
-        asked to."""
+        """`home`: the plugins' home. `is_automatic`: it also compacts without being asked to."""
         self._name = name
         self._home = home
         self._build = build
@@ -57,10 +56,10 @@ class EngineHost:
         self._tell: Callable[[str], None] = self._unsaid.append
         self._is_sidelined = False
         self._problem = ""
-        """Why it was sidelined last."""
+        """Why it was last sidelined."""
         self._is_turn_new = True
         self._has_nothing = False
-        """To leave out, in this turn."""
+        """In this turn, it found nothing to leave out."""
         self._awaits_count = False
 
     async def open(self, conversation: ConversationInfo) -> Sequence[Tool]:
@@ -208,8 +207,8 @@ class EngineHost:
         return self._conversation.session if self._conversation is not None else ""
 
     async def engine(self, conversation: ConversationInfo) -> HostedEngine:
-        """The built-in keeper does not replace one that cannot be built: the caller learns why, and
-        the next turn tries again."""
+        """If the engine cannot be built, the built-in keeper does not replace it: the caller learns why, and the next
+        turn tries again."""
         self._move_to(conversation)
         said = len(self._unsaid)
         engine = await self._ready()
@@ -257,7 +256,7 @@ class EngineHost:
         )
 
     async def _start(self, **facts: Any) -> None:
-        """An engine that cannot start is not used; another is built for the next turn."""
+        """An engine that fails to start is not used; another is built for the next turn."""
         endpoint, engine = self._followed, self._engine
         if endpoint is not None:
             facts |= {"model": endpoint.model, "context_length": endpoint.window or UNKNOWN_WINDOW}
@@ -271,7 +270,7 @@ class EngineHost:
             self._sideline(f"{fault} in on_session_start")
 
     def _facts(self, **facts: Any) -> dict[str, Any]:
-        """Without those that say nothing."""
+        """The facts for the engine, without empty ones."""
         conversation = self._conversation
         where = {} if conversation is None else {"platform": conversation.platform, "conversation_id": conversation.key}
         return {name: value for name, value in (where | facts).items() if value not in (None, "")}
@@ -288,7 +287,7 @@ class EngineHost:
             return None
 
     async def _note(self, method: str, *args: object, **keywords: Any) -> None:
-        """Also to an engine that is sidelined: it must know what became of the conversation."""
+        """Calls even a sidelined engine, because it must know what became of the conversation."""
         engine = self._engine
         if engine is None:
             return
@@ -301,7 +300,7 @@ class EngineHost:
                 self._engine = None
 
     def _handle_failure(self, fault: PluginError, method: str) -> None:
-        """One that has hung is abandoned, and another is built for the next turn."""
+        """An engine that hung is abandoned, and another is built for the next turn."""
         if fault.has_hung:
             self._engine = None
         self._sideline(f"{fault} in {method}")
@@ -332,6 +331,6 @@ class EngineHost:
 
 
 def _dicts_of(messages: Iterable[Message]) -> LateArgument:
-    """As they are now."""
+    """The messages as they are now."""
     kept = tuple(messages)
     return LateArgument(lambda: to_dicts(kept))

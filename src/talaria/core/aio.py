@@ -1,4 +1,4 @@
-"""Waiting that needs care: for blocking work, for work that must not be torn, and for blocking contexts."""
+"""Waiting that needs care: for blocking work, for work that must not be interrupted, and for blocking contexts."""
 
 import asyncio
 import contextvars
@@ -19,7 +19,7 @@ _shielded: "set[asyncio.Future[Any]]" = set()
 
 
 async def complete(work: Awaitable[T]) -> T:
-    """Wait for the outcome even if cancelled meanwhile; then the cancellation goes on.
+    """Wait for the outcome even if cancelled meanwhile; the cancellation takes effect after it.
 
     So a cancelled caller knows that the work was done. If the work failed, its failure is raised
     instead. Work inside
@@ -52,7 +52,7 @@ async def wait_until_done(task: "asyncio.Future[Any]") -> None:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """In a daemon thread of its own: work that hangs blocks neither other work nor the loop nor the
+    """Runs work in its own daemon thread, so that if it hangs, it blocks neither other work, nor the loop, nor the
     process's exit."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Callable[[], T]] = loop.create_future()
@@ -63,7 +63,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
     def run() -> None:
         outcome = _capture(work)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so nobody waits
             loop.call_soon_threadsafe(settle, outcome)
 
     context = contextvars.copy_context()

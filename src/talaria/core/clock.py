@@ -1,4 +1,4 @@
-"""Time as a value that is passed in: tests turn it by hand."""
+"""Time as a value that is passed in, so that tests can set it."""
 
 import asyncio
 import time
@@ -17,8 +17,7 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
     async def expire(self, seconds: float) -> None:
-        """As `sleep`, for a time limit, which nobody hopes to see the end of: no clock is moved on
-        for its sake."""
+        """Like `sleep`, but for a time limit, which should not be reached: no test clock advances because of it."""
         ...
 
 

@@ -12,7 +12,7 @@ SummaryAuthor = Literal["model", "host", "nobody", "engine"]
 
 
 class KeptMessages(msgspec.Struct, frozen=True, tag="kept"):
-    """Messages that the model read before, by position; both ends are included."""
+    """Messages that the model read before, by position, including both ends."""
 
     first: int
     last: int
@@ -23,16 +23,16 @@ class Compacted(msgspec.Struct, frozen=True, tag="compacted"):
 
     messages: tuple[KeptMessages | User | Assistant | ToolResult, ...]
     summary_by: SummaryAuthor
-    """Nobody: only old tool output was left out."""
+    """`nobody`: there is no summary, only old tool output was left out."""
     tokens: int
-    """What the prompt took before, about."""
+    """The approximate size of the prompt before."""
     threshold: int
 
 
 def encode_compaction(
     before: Sequence[Message], after: Sequence[Message], *, summary_by: SummaryAuthor, tokens: int, threshold: int
 ) -> Compacted:
-    """What of `after` stands in `before`, in the same order, is not written again."""
+    """Does not repeat what of `after` is in `before`, in the same order."""
     places: dict[int, int] = {id(message): index for index, message in enumerate(before)}
     parts: list[KeptMessages | User | Assistant | ToolResult] = []
     last = -1
@@ -64,7 +64,7 @@ def apply_compaction(before: Sequence[Message], entry: Compacted) -> list[Messag
 TurnOrigin = Literal["terminal", "library", "platform", "schedule"]
 TurnOutcome = Literal["completed", "interrupted", "failed"]
 Effort = Literal["none", "minimal", "low", "medium", "high"]
-"""How hard a model is to think before it answers."""
+"""How hard a model should think before it answers."""
 
 
 class MessageAdded(msgspec.Struct, frozen=True, tag="message"):
@@ -84,18 +84,17 @@ class TurnEnded(msgspec.Struct, frozen=True, tag="turn_ended", omit_defaults=Tru
 
 
 class RouteChanged(msgspec.Struct, frozen=True, tag="route_changed"):
-    """The turn goes on with another model than the one before."""
+    """The turn continues with another model."""
 
     turn: TurnId
     before: str
-    """`provider:model`, as `model`."""
+    """`provider:model`, like `model`."""
     model: str
     reason: str
 
 
 class Undone(msgspec.Struct, frozen=True, tag="undone"):
-    """A turn, the last one then, is taken back: the model does not read it any more. What its tools
-    did stays done."""
+    """The turn that was then the last is undone: the model no longer reads it. The effects of its tools remain."""
 
     turn: TurnId
 
@@ -116,7 +115,7 @@ Entry = MessageAdded | TurnStarted | TurnEnded | RouteChanged | Compacted | Undo
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """An entry with its place in the journal."""
+    """An entry, with its position in the journal."""
 
     seq: int
     at: float

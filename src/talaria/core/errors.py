@@ -38,11 +38,11 @@ FailureKind = Literal[
     "unknown",
 ]
 Repair = Literal["drop_images", "drop_thinking", "drop_effort", "drop_extras", "rename_limit", "plain_schemas"]
-"""How a request may be changed that an endpoint refuses as it is."""
+"""How a request that an endpoint refuses may be changed."""
 
 
 class TalariaError(Exception):
-    """`str()` of it is one clear sentence."""
+    """`str()` gives one clear sentence."""
 
 
 class UserFacing(TalariaError):
@@ -100,8 +100,8 @@ class StoreTooNew(OperatorError):
 
 
 class StoreUnavailable(Transient):
-    """The disk said no (full, locked, read-only, failing); nothing acknowledged is lost, and it may
-    heal."""
+    """The disk cannot be written or read (full, locked, read-only, failing). Nothing acknowledged is lost, and it may
+    recover."""
 
 
 class BadArguments(ModelCorrectable):
@@ -113,11 +113,11 @@ class ToolFailed(ModelCorrectable):
 
 
 class Denied(ModelCorrectable):
-    """The gate said no: the call did not run."""
+    """The gate refused the call, which did not run."""
 
     def __init__(self, sentence: str, *, by: Literal["policy", "person", "nobody"] = "policy", why: str = "") -> None:
-        """`by`: who said so. `nobody`: a person would have been asked, and none was there. `why`:
-        the reason in a few words, for people."""
+        """`by`: who refused; `nobody`: a person should have been asked, but none was there. `why`: the reason in a few
+        words, for people."""
         super().__init__(sentence)
         self.by: Literal["policy", "person", "nobody"] = by
         self.why = why
@@ -138,7 +138,7 @@ class ProviderFailure(TalariaError):
         self.kind: FailureKind = kind or self.usual_kind
         self.retry_after_s = retry_after_s
         self.repair: Repair | None = repair
-        """With this the same request may be taken."""
+        """With this change, the same request may be accepted."""
 
 
 class RateLimited(ProviderFailure, Transient):
@@ -150,7 +150,7 @@ class Overloaded(ProviderFailure, Transient):
 
 
 class Disconnected(ProviderFailure, Transient):
-    """No whole answer came: the connection failed, fell silent, or brought something else."""
+    """No complete answer came: the connection failed, fell silent, or delivered something else."""
 
     usual_kind = "transport"
 
@@ -160,7 +160,7 @@ class KeyRejected(ProviderFailure, OperatorError):
 
 
 class RequestRejected(ProviderFailure, OperatorError):
-    """The endpoint will not take this request as it is; asking it again would not help."""
+    """The endpoint does not accept this request; sending it again would not help."""
 
     usual_kind = "format_error"
 

@@ -1,5 +1,4 @@
-"""Events: what people are shown while a turn runs. Losing one loses nothing: the journal has the
-facts."""
+"""Events: what people are shown while a turn runs. Losing one loses nothing, because the journal has the facts."""
 
 import msgspec
 
@@ -13,12 +12,12 @@ class TurnBegan(msgspec.Struct, frozen=True, tag="turn_began"):
     turn: TurnId
     model: str
     window: int | None = None
-    """Of the model's context, in tokens; from `compact_at` on it is rather full."""
+    """The model's context, in tokens; it counts as full from `compact_at` on."""
     compact_at: int | None = None
 
 
 class RouteSwitched(msgspec.Struct, frozen=True, tag="route_switched"):
-    """The turn goes on with another model, whose window counts now."""
+    """The turn continues with another model, whose window counts now."""
 
     before: str
     model: str
@@ -48,7 +47,7 @@ class ToolBegan(msgspec.Struct, frozen=True, tag="tool_began"):
 
 
 class ToolOutput(msgspec.Struct, frozen=True, tag="tool_output"):
-    """The last lines that a running command has printed. Sent a few times per second at most."""
+    """The last lines that a running command printed; emitted at most a few times per second."""
 
     call: CallId
     tail: str
@@ -64,7 +63,7 @@ class Notice(msgspec.Struct, frozen=True, tag="notice"):
 
 
 class RoundEnded(msgspec.Struct, frozen=True, tag="round"):
-    """One model call came to its end."""
+    """One model call has ended."""
 
     message: Assistant
 
@@ -113,7 +112,7 @@ class TurnDone(msgspec.Struct, frozen=True, tag="turn_done"):
     usage: Usage
     error: str = ""
     model: str = ""
-    """That answered, or was asked last."""
+    """The model that answered, or was asked last."""
 
 
 Event = (

@@ -1,4 +1,4 @@
-"""Names of things. Each is its own type, so that a turn id cannot stand where a session id belongs."""
+"""Ids. Each kind is its own type, so that a turn's id cannot be used as a session's."""
 
 import os
 import time
@@ -40,7 +40,7 @@ def new_handoff_id() -> str:
 
 
 def new_approval_id() -> ApprovalId:
-    """Nobody can guess it: a button that carries it was shown to whoever presses it."""
+    """Nobody can guess it, so a button that carries it was shown to the person who presses it."""
     return ApprovalId(os.urandom(16).hex())
 
 
@@ -49,5 +49,5 @@ def new_grant_id() -> GrantId:
 
 
 def pid_of(owner: OwnerId) -> int:
-    """The process that the owner is, or was."""
+    """The owner's process, which may have ended."""
     return int(owner.partition("-")[0])

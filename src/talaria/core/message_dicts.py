@@ -1,10 +1,9 @@
-"""Our messages as the dictionaries that engines and plugins read, and back; and what endpoints
-demand of a conversation. Pure.
+"""Our messages as the dictionaries that engines and plugins read, and back; and what endpoints require of a
+conversation. Pure.
 
-What comes back unchanged is the message it was made of, with everything that the dictionary did not
-show. The rest is new and is made to fit: engines cut where they like, so calls and results that a
-cut separates are dropped, the sides take turns, and there is something to answer. What no cut
-explains raises `IllegalTranscript`.
+A dictionary that comes back unchanged is the message it was made from, with everything that it did not show. The rest
+is new and made to fit: engines cut where they like, so calls and results that a cut separates are dropped, the sides
+alternate, and there is something to answer. What no cut explains raises `IllegalTranscript`.
 """
 
 import json
@@ -80,17 +79,16 @@ LEFT_OUT = user("[Earlier messages were left out to make room.]", author="host")
 
 
 class IllegalTranscript(Exception):
-    """`str()` of it says what is wrong with a transcript."""
+    """`str()` says what is wrong with the transcript."""
 
 
 def to_dicts(messages: Iterable[Message], *, with_context: bool = True) -> list[dict[str, Any]]:
-    """New ones each time: the caller may change them. `with_context`: include what the host has
-    added."""
+    """New dictionaries each time, which the caller may change. `with_context`: include what the host added."""
     return [_as_dict(message, with_context=with_context) for message in messages]
 
 
 def from_dicts(dicts: object, before: Sequence[Message]) -> tuple[Message, ...]:
-    """`before` is what they were made of. Raises `Illegal` for what no endpoint would take."""
+    """`before`: the messages they were made from. Raises `IllegalTranscript` for what no endpoint would accept."""
     if not isinstance(dicts, list | tuple):
         raise IllegalTranscript(f"it returned {type(dicts).__name__} instead of a list of messages")
     is_idle = bool(before) and isinstance(before[-1], Assistant)
@@ -106,8 +104,7 @@ def from_dicts(dicts: object, before: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def parse_question(dicts: Iterable[Mapping[str, Any]]) -> tuple[str, tuple[Message, ...]]:
-    """What somebody wants to ask a model: the system prompt, and the conversation. Raises
-    `Illegal`."""
+    """A question to a model: the system prompt, and the conversation. Raises `IllegalTranscript`."""
     given = list(dicts)
     system = [_text(one.get("content")) for one in given if one.get("role") == "system"]
     said = [_new(one, {}) for one in given if one.get("role") != "system"]
@@ -135,8 +132,8 @@ def _as_dict(message: Message, *, with_context: bool = True) -> dict[str, Any]:
 
 
 def _content(message: User, *, with_context: bool = True) -> str:
-    """As text: many engines know nothing else, and a message that comes back unchanged still has
-    its images."""
+    """The content as text, because many engines know nothing else; a message that comes back unchanged keeps its
+    images."""
     parts = [part for part in message.parts if with_context or not isinstance(part, Context)]
     return "\n".join(IMAGE if isinstance(part, Image) else part.text for part in parts)
 
@@ -163,8 +160,8 @@ def _read_dicts(dicts: Sequence[object], before: Sequence[Message]) -> Iterator[
 
 
 def _places(shown: Sequence[Mapping[str, Any]], before: Sequence[Message]) -> list[int | None]:
-    """Which message of `before` each is; none twice, in order, and of equal ones the last: engines
-    keep the end."""
+    """Which message of `before` each one is: none twice, in order, and the last of equal ones, because engines keep the
+    end."""
     known: dict[str, list[int]] = {}
     for place, message in enumerate(before):
         known.setdefault(_fingerprint(_as_dict(message)), []).append(place)
@@ -180,13 +177,13 @@ def _places(shown: Sequence[Mapping[str, Any]], before: Sequence[Message]) -> li
 
 
 def _fingerprint(shown: Mapping[str, Any]) -> str:
-    """What of a dictionary is the message; engines add keys of their own."""
+    """The part of a dictionary that is the message; engines add their own keys."""
     kept: list[Any] = [shown.get(key) or "" for key in ("role", "content", "tool_calls", "tool_call_id")]
     return json.dumps(kept, sort_keys=True, default=repr)
 
 
 def _new(shown: Mapping[str, Any], names: Mapping[str, str]) -> Message | None:
-    """None: it says nothing."""
+    """None if the message is empty."""
     text = _text(shown.get("content"))
     match shown.get("role"):
         case "user" | "system" | "developer":
@@ -203,8 +200,7 @@ def _new(shown: Mapping[str, Any], names: Mapping[str, str]) -> Message | None:
 
 
 def _longer(shown: Mapping[str, Any], before: Sequence[Message], start: int) -> User | None:
-    """The person's next message from `start` on, if this begins with it: some engines append a
-    note."""
+    """The person's next message from `start`, if this text begins with it: some engines append a note."""
     if shown.get("role") != "user":
         return None
     rest = (before[place] for place in range(start, len(before)))
@@ -237,8 +233,8 @@ def _encodable(text: object) -> str:
 
 
 def _drop_loose_ends(messages: Sequence[Message], known: AbstractSet[CallId]) -> Iterator[Message]:
-    """Without what a cut separates: results whose call is gone, calls whose results are. `known`
-    are the calls that there were before; others are not the fault of a cut."""
+    """Without what a cut has separated: results whose call is gone, and calls whose results are. `known`: the calls
+    that existed before, because others are not the fault of a cut."""
     missing: set[CallId] = set()
     for index, message in enumerate(messages):
         if isinstance(message, ToolResult):
@@ -259,7 +255,7 @@ def _drop_loose_ends(messages: Sequence[Message], known: AbstractSet[CallId]) ->
 
 
 def _with_calls(answer: Assistant, kept: AbstractSet[CallId]) -> Assistant | None:
-    """The very same, if all are kept; None: nothing is left of it."""
+    """The same object if all calls are kept; None if nothing is left."""
     if all(call.id in kept for call in answer.calls):
         return answer
     parts = tuple(part for part in answer.parts if not isinstance(part, ToolCall) or part.id in kept)
@@ -269,7 +265,7 @@ def _with_calls(answer: Assistant, kept: AbstractSet[CallId]) -> Assistant | Non
 
 
 def _end_with_request(messages: Sequence[Message], before: Sequence[Message]) -> Iterator[Message]:
-    """A turn is open: the person's request must be there, at the end."""
+    """For an open turn: the person's request must be there, at the end."""
     yield from messages
     if messages and not isinstance(messages[-1], Assistant):
         return
@@ -278,7 +274,7 @@ def _end_with_request(messages: Sequence[Message], before: Sequence[Message]) ->
 
 
 def _attach_last_note(messages: list[Message]) -> Sequence[Message]:
-    """No turn is open: a note at the end becomes part of the last message of the person's side."""
+    """Without an open turn: a note at the end becomes part of the last message from the person's side."""
     *rest, last = messages or [GO_ON]
     place = next((place for place in reversed(range(len(rest))) if isinstance(rest[place], User)), None)
     if not isinstance(last, User) or last.author != "host" or place is None:
@@ -289,7 +285,7 @@ def _attach_last_note(messages: list[Message]) -> Sequence[Message]:
 
 
 def _alternate_sides(messages: Iterable[Message]) -> Iterator[Message]:
-    """So that the sides take turns, wherever an engine has cut and whatever it has put in."""
+    """Makes the sides alternate, wherever an engine has cut and whatever it has inserted."""
     before: Message | None = None
     for is_user, run in groupby(messages, lambda message: isinstance(message, User)):
         for message in _merge_side([one for one in run if isinstance(one, User)]) if is_user else run:
@@ -300,7 +296,7 @@ def _alternate_sides(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _merge_side(run: Sequence[User]) -> Iterator[User]:
-    """Messages of one side: all up to the person's last are one, and so are notes in a row."""
+    """Merges messages of one side: all up to the person's last message, and adjacent notes."""
     last = max((place for place, message in enumerate(run) if message.author == "person"), default=0)
     before = reduce(_join, run[: last + 1])
     for message in run[last + 1 :]:
@@ -313,7 +309,7 @@ def _merge_side(run: Sequence[User]) -> Iterator[User]:
 
 
 def _join(before: User, message: User) -> User:
-    """One message of the person, if either is; a note becomes what the host adds to it."""
+    """One message, the person's if either is; a note becomes an addition by the host."""
     if before.author == message.author:
         return msgspec.structs.replace(before, parts=(*before.parts, *message.parts))
     return User((*_as_context(before), *_as_context(message)), "person")

@@ -52,7 +52,7 @@ class Text(msgspec.Struct, frozen=True, tag="text"):
 
 
 class Context(msgspec.Struct, frozen=True, tag="context", omit_defaults=True):
-    """What the host adds for the model (date, surroundings); people are not shown it."""
+    """What the host adds for the model (date, environment); people do not see it."""
 
     text: str
     file: str = ""
@@ -99,7 +99,7 @@ class Assistant(msgspec.Struct, frozen=True, tag="assistant", omit_defaults=True
     stop: StopReason = "end"
     usage: Usage | None = None
     origin: str = ""
-    """The endpoint that wrote it; sealed thinking goes back there and nowhere else."""
+    """The endpoint that wrote it; sealed thinking is sent back only there."""
 
     @property
     def text(self) -> str:
@@ -111,7 +111,7 @@ class Assistant(msgspec.Struct, frozen=True, tag="assistant", omit_defaults=True
 
 
 Disposition = Literal["done", "none", "unknown"]
-"""What is known of a call's effect: it ran to its end, it never started, or nobody can tell."""
+"""What is known about a call's effect: it ran to its end, it never started, or nobody can tell."""
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -123,7 +123,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """For one line: "exit 3", "killed by SIGSEGV", "timed out after 60 s", or why it was refused.
     """
     refused_by: Literal["", "policy", "person", "nobody"] = ""
-    """`nobody`: a person would have been asked, and none was there."""
+    """`nobody`: a person should have been asked, but none was there."""
     output_chars: int = 0
     """How many characters at the start of the text a command has printed; the rest is ours."""
 
@@ -138,8 +138,7 @@ class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
     removed: int = 0
     """Lines."""
     diff: str = ""
-    """The hunks of a unified diff, of bounded length. Empty: it is not text, or too long to
-    compare."""
+    """The hunks of a unified diff, of limited length. Empty if it is not text, or too long to compare."""
     note: str = ""
     """What a diff does not show: "binary, 3,100 bytes before, 3,200 now", "mode 644 → 755"."""
 
@@ -152,9 +151,9 @@ class ToolResult(msgspec.Struct, frozen=True, tag="result", omit_defaults=True):
     disposition: Disposition = "done"
     images: tuple[Image, ...] = ()
     is_private: bool = False
-    """When it was made, something from outside the project had been read in its turn."""
+    """When the result was made, its turn had read something outside the project."""
     outcome: Outcome | None = None
-    """None: `is_error` says it all, as in results of earlier versions."""
+    """None: only `is_error` is known, as in results of earlier versions."""
     changes: tuple[FileChange, ...] = ()
     more_changes: int = 0
     """How many files were changed besides those in `changes`."""

@@ -1,5 +1,4 @@
-"""Pictures: what their first bytes say of them, which of them every vendor takes, and messages
-without them. Pure."""
+"""Images: what their first bytes say about them, which ones every vendor accepts, and messages without them. Pure."""
 
 import binascii
 
@@ -8,7 +7,7 @@ import msgspec
 from talaria.core.messages import Image, Message, Text, ToolResult, User
 
 MAX_ENCODED_BYTES = 5 << 20
-"""In base64: as much as the strictest vendor takes."""
+"""In base64: the most that the strictest vendor accepts."""
 MAX_BYTES = MAX_ENCODED_BYTES // 4 * 3
 MAX_SIDE_PIXELS = 8_000
 NO_IMAGE = "is not a PNG, JPEG, GIF or WebP image"
@@ -21,12 +20,12 @@ _SIGNATURES = (
     (b"GIF8", "image/gif"),
 )
 _NO_FRAMES = frozenset({0xC4, 0xC8, 0xCC})
-"""Of the segments of a JPEG file from 0xC0 to 0xCF, those that do not say how large it is."""
+"""The segments of a JPEG file from 0xC0 to 0xCF that do not contain its size."""
 _MAX_SEGMENTS = 1_000
 
 
 class UnsupportedImage(Exception):
-    """Not to be sent; `str()` of it goes on behind the picture's name: "is not …"."""
+    """It cannot be sent; `str()` continues a sentence that starts with the image's name: "is not …"."""
 
 
 def media_type(content: bytes) -> str | None:
@@ -41,7 +40,7 @@ def encode_image(content: bytes, media_type: str) -> Image:
 
 
 def prepare_image(content: bytes) -> tuple[Image, tuple[int, int]]:
-    """The image, and its width and height in pixels. Raises `Unfit` for what some vendor refuses."""
+    """The image, and its width and height in pixels. Raises `UnsupportedImage` for what some vendor refuses."""
     found = media_type(content)
     if found is None:
         raise UnsupportedImage(NO_IMAGE)
@@ -56,7 +55,7 @@ def prepare_image(content: bytes) -> tuple[Image, tuple[int, int]]:
 
 
 def pixels(content: bytes) -> tuple[int, int] | None:
-    """Width and height, as the file's head tells them; None: it does not."""
+    """Width and height from the file's header; None if it does not contain them."""
     match media_type(content):
         case "image/png" if content[12:16] == b"IHDR" and len(content) >= 24:
             return int.from_bytes(content[16:20]), int.from_bytes(content[20:24])
@@ -71,7 +70,7 @@ def pixels(content: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg_pixels(content: bytes) -> tuple[int, int] | None:
-    """From segment to segment, up to the one that begins the frame."""
+    """Goes from segment to segment, up to the one that begins the frame."""
     place = 2
     for _ in range(_MAX_SEGMENTS):
         head = content[place : place + 9]
@@ -108,14 +107,14 @@ def has_images(message: Message) -> bool:
             return False
 
 
-def without_images(message: Message, sign: str = WAS_HERE) -> Message:
-    """The very same if it has none; else with `sign` in the place of each."""
+def without_images(message: Message, note: str = WAS_HERE) -> Message:
+    """The same object if it has no images; otherwise with `note` in place of each."""
     if not has_images(message):
         return message
     if isinstance(message, ToolResult):
-        lines = filter(None, (message.text, *(sign for _ in message.images)))
+        lines = filter(None, (message.text, *(note for _ in message.images)))
         return msgspec.structs.replace(message, text="\n".join(lines), images=())
     if isinstance(message, User):
-        parts = (Text(sign) if isinstance(part, Image) else part for part in message.parts)
+        parts = (Text(note) if isinstance(part, Image) else part for part in message.parts)
         return msgspec.structs.replace(message, parts=tuple(parts))
     return message

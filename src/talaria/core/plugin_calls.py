@@ -1,6 +1,5 @@
-"""Foreign code, called from our event loop: in a thread, one call at a time, with a time limit, and
-with no more arguments than it asks for. Whatever it does comes back as a value or as `PluginError`.
-"""
+"""Calls foreign code from our event loop: in a thread, one call at a time, with a time limit, and with no more
+arguments than it accepts. Whatever it does comes back as a value or as `PluginError`."""
 
 import asyncio
 import inspect
@@ -16,7 +15,7 @@ T = TypeVar("T")
 
 MAX_SAID_CHARS = 500
 GRACE_S = 2.0
-"""How long a call that should have ended is waited for by the next one."""
+"""How long the next call waits for one that should have ended."""
 
 
 class PluginError(Exception):
@@ -46,7 +45,7 @@ class SerialExecutor:
         return not self._is_free.is_set()
 
     async def call(self, work: Callable[[], T], seconds: float) -> T:
-        """Raises `PluginError`. Whoever is cancelled leaves at once."""
+        """Raises `PluginError`. A cancelled caller leaves at once."""
         if self.is_blocked and not await wait_for_event(self._is_free, GRACE_S, self._clock):
             raise PluginError("is still busy with an earlier call", has_hung=True)
         task = asyncio.ensure_future(self._in_turn(work, seconds))
@@ -71,7 +70,7 @@ class SerialExecutor:
 
 @dataclass(frozen=True, slots=True)
 class LateArgument:
-    """An argument that takes long to make, and is therefore made in the thread."""
+    """An argument that takes long to make, so it is made in the thread."""
 
     make: Callable[[], Any]
 
@@ -113,13 +112,13 @@ def _evaluate(argument: object) -> Any:
 
 
 def ignore_failure(task: "asyncio.Future[Any]") -> None:
-    """So that asyncio does not complain about a failure whose caller has left."""
+    """Keeps asyncio from complaining about a failure whose caller has left."""
     if not task.cancelled():
         task.exception()
 
 
 async def wait_for_end(task: "asyncio.Future[Any]", seconds: float, clock: Clock) -> bool:
-    """Whether it does in that time; if not, it goes on."""
+    """Whether the task ends in time; if not, it continues."""
     limit = asyncio.ensure_future(clock.expire(seconds))
     try:
         await asyncio.wait([task, limit], return_when=asyncio.FIRST_COMPLETED)
@@ -129,7 +128,7 @@ async def wait_for_end(task: "asyncio.Future[Any]", seconds: float, clock: Clock
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float, clock: Clock) -> bool:
-    """Whether it does in that time."""
+    """Whether the event is set in time."""
     waiting = asyncio.ensure_future(event.wait())
     try:
         await wait_for_end(waiting, seconds, clock)
@@ -182,8 +181,8 @@ def as_text(value: object) -> str:
 
 
 class BackgroundLoop:
-    """An event loop in a daemon thread, for foreign async code that expects to find the same loop
-    again. It is started by the first use."""
+    """An event loop in a daemon thread, for foreign async code that expects the same loop each time. Started by the
+    first use."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -222,7 +221,7 @@ def _stop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def call_or_await(work: Callable[[], Any], background: BackgroundLoop) -> Any:
-    """What it returns; awaited in the background if it is async. From a thread."""
+    """Returns its result, awaited in the background if it is async. Called from a thread."""
     result = work()
     return background.result(result) if inspect.isawaitable(result) else result
 
@@ -230,8 +229,7 @@ def call_or_await(work: Callable[[], Any], background: BackgroundLoop) -> Any:
 def select_keywords(
     function: Callable[..., Any], keywords: Mapping[str, Any], opaque: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Those of `keywords` that the function takes; of one without a readable signature, those in
-    `opaque`."""
+    """Those of `keywords` that the function accepts; if its signature cannot be read, those in `opaque`."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -1,8 +1,7 @@
-"""Known secrets removed from whatever is stored, shown or sent, also where they are encoded or
-wrapped over lines.
+"""Removes known secrets from whatever is stored, shown or sent, even where they are encoded or wrapped over lines.
 
-Pure, and linear in the text: a text without secrets costs a few nanoseconds per byte and comes back
-as the very same object.
+Pure, and linear in the text. A text without secrets costs a few nanoseconds per byte, and comes back as the same
+object.
 """
 
 import os
@@ -28,7 +27,7 @@ from talaria.core.secret_finder import (
 
 _PERCENT = re.compile("%[0-9A-F]{2}")
 _UNQUOTED = ("", "/", "!'()*", "/:?#[]@!$&'()*+,;=")
-"""What stays unquoted: strictly, in a path, in a browser, in a whole address."""
+"""The characters that stay unquoted: strictly, in a path, in a browser, in a whole URL."""
 
 
 def encodings_of(secret: str) -> frozenset[str]:
@@ -40,8 +39,7 @@ def encodings_of(secret: str) -> frozenset[str]:
 
 
 def _base64(raw: bytes) -> Iterator[str]:
-    """Wherever it begins in the bytes that are encoded together, and whether they end with it or
-    not."""
+    """Wherever the secret begins in the bytes that are encoded together, and whether or not they end with it."""
     for before in range(3):
         whole = b2a_base64(bytes(before) + raw, newline=False).decode()[-(-before * 8 // 6) :]
         own = whole[: (len(raw) * 8 - (-before * 8) % 6) // 6]
@@ -59,7 +57,7 @@ def _percent(raw: bytes) -> Iterator[str]:
 
 
 def _json_forms(secret: str) -> Iterator[str]:
-    """As JSON writes it, and as JSON may write it."""
+    """As JSON usually writes it, and in other ways that it allows."""
     needed = msgspec.json.encode(secret).decode()[1:-1]
     ascii_only = "".join(char if char.isascii() else f"\\u{ord(char):04x}" for char in needed)
     each = "".join(f"\\u{ord(char):04x}" for char in secret)
@@ -68,12 +66,12 @@ def _json_forms(secret: str) -> Iterator[str]:
 
 
 MIN_DISTINCT_CHARS = 4
-"""Shorter ones, or ones of fewer different characters, may be part of anything."""
+"""A secret with fewer different characters may be part of anything."""
 PLACEHOLDERS = re.compile(
     "anonymous|changeme|development|disabled|keychain|lm-studio|localhost|not-(needed|required)|optional|password"
     "|placeholder|postgres|production|required|(sk-)?no-key-required|undefined|unlimited|your[-_](api[-_])?key([-_]here)?"
 )
-"""What stands where a secret may stand, and is none."""
+"""Values in the place of a secret that are not secret."""
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -81,7 +79,7 @@ T = TypeVar("T")
 
 
 def is_secret(value: str) -> bool:
-    """Whether it can be told apart from ordinary text."""
+    """Whether the value can be told from ordinary text."""
     return (
         len(value) >= MIN_CHARS and len(set(value)) >= MIN_DISTINCT_CHARS and not PLACEHOLDERS.fullmatch(value.lower())
     )
@@ -93,7 +91,7 @@ class Redactor:
         self._found: SecretFinder | None = None
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """From now on these are some, too; not for streams that have begun."""
+        """From now on redact these, too, except in streams that have begun."""
         known = self._secrets.union(filter(is_secret, secrets))
         if known != self._secrets:
             self._secrets, self._found = known, None
@@ -107,11 +105,11 @@ class Redactor:
         return text if shown is data else decode_text(shown)
 
     def data(self, data: bytes, *, keeps_lines: bool = False) -> bytes:
-        """`keeps_lines`: there are as many lines as before, also where a secret was wrapped."""
+        """`keeps_lines`: keep the number of lines, even where a secret was wrapped."""
         return data if self._finder is None else self._finder.redact(data, keeps_lines=keeps_lines)
 
     def mask(self, text: str) -> "MaskedText":
-        """For work on a text that must neither reveal its secrets nor change them."""
+        """For processing a text without revealing or changing its secrets."""
         finder = self._finder
         if finder is None or len(text) < MIN_CHARS:
             return MaskedText(text, {})
@@ -131,21 +129,21 @@ class Redactor:
         return ByteStream(self._finder)
 
     def value(self, value: T) -> T:
-        """A message, entry, event or the like, redacted in all its text. Images stay; a seal with a
-        secret goes."""
+        """A message, entry, event or the like, with all of its text redacted. Images stay; a seal that contains a
+        secret is dropped."""
         finder = self._finder
         return value if finder is None or _is_clean(value, finder) else self._redact(value)
 
     @property
     def _finder(self) -> "SecretFinder | None":
-        """Made when it is first needed."""
+        """Built when first needed."""
         if self._found is None and self._secrets:
             self._found = SecretFinder(self.forms)
         return self._found
 
     @property
     def forms(self) -> frozenset[str]:
-        """All that is taken out: for another process that must not find it either."""
+        """Everything that is redacted, for another process that must not find it either."""
         return frozenset(form for secret in self._secrets for form in encodings_of(secret))
 
     def _redact(self, value: Any) -> Any:
@@ -179,7 +177,7 @@ class Redactor:
         return msgspec.structs.replace(value, **changed) if changed else value
 
     def _in_one(self, answer: Assistant) -> Assistant:
-        """Its text is read as one: a secret may begin in one part and end in another."""
+        """The parts are read as one text, because a secret may begin in one and end in another."""
         text = answer.text
         if self.text(text) is text:
             return answer
@@ -193,8 +191,7 @@ class Redactor:
 
 
 def _is_clean(value: object, finder: "SecretFinder") -> bool:
-    """All of its text at a glance: as it is packed, no piece of it is written in another way.
-    False: look closer."""
+    """A quick look at all of its text, which packing leaves unchanged. False: look closer."""
     try:
         packed = _pack(value)
     except (TypeError, ValueError):  # it holds what cannot be packed
@@ -203,7 +200,7 @@ def _is_clean(value: object, finder: "SecretFinder") -> bool:
 
 
 def _may_be_split(value: object) -> bool:
-    """There is an answer of several texts in it."""
+    """Whether it contains an answer of several texts."""
     held = getattr(value, "message", getattr(value, "messages", value))
     if isinstance(held, tuple):
         return any(map(_may_be_split, cast("tuple[object, ...]", held)))
@@ -211,7 +208,7 @@ def _may_be_split(value: object) -> bool:
 
 
 class MaskedText(msgspec.Struct, frozen=True):
-    """A text in which each secret is replaced by a word that cannot be guessed."""
+    """A text with each secret replaced by a word that nobody can guess."""
 
     text: str
     words: dict[str, str]
@@ -228,7 +225,7 @@ class MaskedText(msgspec.Struct, frozen=True):
 
 
 class TextStream:
-    """Shows of a text that comes in pieces whatever cannot be the beginning of a secret."""
+    """Passes on a text that comes in pieces, except what may be the beginning of a secret."""
 
     def __init__(self, finder: "SecretFinder | None") -> None:
         self._stream = None if finder is None else ByteStream(finder)
@@ -242,8 +239,7 @@ class TextStream:
 
 
 class ByteStream:
-    """The same for data, wherever it is cut. What waits is never more than a few times the longest
-    form of a secret."""
+    """The same for data, wherever it is cut. Never holds back more than a few times the longest form of a secret."""
 
     def __init__(self, finder: "SecretFinder | None") -> None:
         self._finder = finder

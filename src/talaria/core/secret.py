@@ -9,7 +9,7 @@ _WORDS = re.compile(
     "APIKEYS|AUTH|AUTHORIZATION|COOKIES?|CREDENTIALS?|CREDS?|KEYS?|PASS|PASSWORDS|PAT|PWD|SECRETS|SSHPASS|TOKENS"
     "|.*(?:ACCESSKEY|APIKEY|PASSPHRASE|PASSWD|PASSWORD|PRIVATEKEY|SECRET|SECRETKEY|TOKEN)"
 )
-"""That say it; some also after others, as in PGPASSWORD."""
+"""Words that mean a secret, some also at the end of another word, as in PGPASSWORD."""
 
 
 class Secret:
@@ -19,11 +19,11 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """Only where it goes on the wire."""
+        """Call this only where the value is sent."""
         return self._value
 
     def fingerprint(self) -> str:
-        """Tells two secrets apart without telling either."""
+        """Distinguishes two secrets without revealing either."""
         return hashlib.sha256(self._value.encode()).hexdigest()[:16]
 
     def __eq__(self, other: object) -> bool:
@@ -52,7 +52,7 @@ def decode_secret(type: type, value: Any) -> Any:
 
 
 def words_of(name: str) -> list[str]:
-    """Of a variable or a setting, in capitals: API, KEY for `api_key2`."""
+    """The words in the name of a variable or setting, in capitals: API, KEY for `api_key2`."""
     return [word for word in re.split(r"[^A-Z]+", name.upper()) if word]
 
 

@@ -1,7 +1,6 @@
-"""Where any of many secrets stands in data, also where lines were wrapped; what is shown in its
-place.
+"""Finds any of many secrets in data, even across wrapped lines, and replaces them.
 
-Only the standard library: the search program is started without site-packages.
+Uses only the standard library, because the search program is started without site-packages.
 """
 
 import sys
@@ -15,7 +14,7 @@ MIN_CHARS = 8
 _GRAM = 4
 _MAX_STRIDE = 4
 _MAX_STRETCH = 4
-"""Times its length: so long is what was wrapped, at most."""
+"""By which factor wrapping may make a secret longer."""
 _NO_BREAKS = {ord("\r"): None, ord("\n"): None}
 _HIDDEN = HIDDEN.encode()
 
@@ -23,9 +22,8 @@ Span = tuple[int, int]
 
 
 class SecretFinder:
-    """Finds any of many forms. Of each, the last bytes are kept as grams, so many that one of them
-    comes to stand at a multiple of the stride wherever the form begins: a text is asked only for
-    what stands there."""
+    """Finds any of many forms. The last bytes of each form are stored as grams, enough of them that wherever the form
+    begins, one gram is at a multiple of the stride. So a text is searched only at those places."""
 
     def __init__(self, forms: Iterable[str]) -> None:
         joined = {form.translate(_NO_BREAKS) for form in forms}
@@ -42,14 +40,13 @@ class SecretFinder:
         self._grams = frozenset(self._by_gram)
 
     def redact(self, data: bytes, *, keeps_lines: bool = False) -> bytes:
-        """`keeps_lines`: where one was wrapped, its line breaks stay, so that all lines have the
-        numbers they had."""
+        """`keeps_lines`: keep the line breaks inside a wrapped secret, so that all lines keep their numbers."""
         flat = UnwrappedData(data)
         spans = self.spans(flat.data)
         return replace_spans(data, flat.places(spans), keeps_lines=keeps_lines) if spans else data
 
     def spans(self, data: bytes) -> list[Span]:
-        """Where forms stand, those that overlap as one."""
+        """Where forms are found; overlapping ones are merged."""
         aligned = memoryview(data)[: len(data) // _GRAM * _GRAM].cast("I")[:: self._stride]
         hits = self._grams.intersection(aligned)
         merged: list[Span] = []
@@ -64,8 +61,7 @@ class SecretFinder:
         return merged
 
     def partial_start(self, data: bytes) -> int:
-        """From where on the data may be the beginning of a form that is still to come; its end, if
-        it is not."""
+        """Where a form may begin of which more is to come; the end of the data if none does."""
         forms, size = self._forms, len(data)
         for start in range(max(0, size - self._longest + 1), size):
             if data[start : start + _GRAM] in self._beginnings or size - start < _GRAM:
@@ -89,16 +85,16 @@ def _occurrences(data: bytes, form: bytes) -> Iterator[Span]:
 
 
 class UnwrappedData:
-    """Data without its line breaks, which may stand anywhere in what a program has wrapped."""
+    """Data without line breaks, which a program that wraps text may put anywhere."""
 
     def __init__(self, data: bytes) -> None:
         self._raw = data
         self._breaks: list[int] = []
-        """How many other bytes stand before each; told when it is asked for."""
+        """How many other bytes come before each; computed when needed."""
         self.data = data.translate(None, b"\r\n")
 
     def place(self, at: int) -> int:
-        """Where that byte stands among the line breaks."""
+        """The place of that byte in the data with line breaks."""
         if len(self.data) == len(self._raw):
             return at
         if not self._breaks:

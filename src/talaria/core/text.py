@@ -1,5 +1,4 @@
-"""Text that is shown literally, in markdown and to a person who must decide about it; and sizes
-(512M, 75%, 4 GiB)."""
+"""Text that is shown literally, in markdown or to a person who must decide about it; and sizes (512M, 75%, 4 GiB)."""
 
 import re
 from itertools import groupby
@@ -9,7 +8,7 @@ _BLANKS = re.compile(r"[ \t]{60,}")
 
 
 def fence(text: str) -> str:
-    """With a fence that is longer than any in it."""
+    """The text in a fence that is longer than any inside it."""
     fence = "```"
     while fence in text:
         fence += "`"
@@ -17,7 +16,7 @@ def fence(text: str) -> str:
 
 
 def without_blank_runs(text: str) -> str:
-    """Many empty lines become one that says how many there were, and many blanks too: they hide
+    """Replaces many empty lines by one that says how many there were, and many spaces likewise, so that they hide
     nothing."""
     lines: list[str] = []
     for is_blank, run in groupby(text.split("\n"), key=lambda line: not line.strip()):
@@ -33,8 +32,7 @@ _SHARE = re.compile(r"(\d{1,3}) ?%")
 
 
 def parse_size(text: str | int, whole_bytes: int = 0) -> int:
-    """In bytes. A share counts of `whole_bytes`, and is refused where that is 0. Raises
-    `ValueError`."""
+    """The size in bytes. A share is of `whole_bytes`, and is refused if that is 0. Raises `ValueError`."""
     share, size = _SHARE.fullmatch(str(text).strip()), _SIZE.fullmatch(str(text).strip())
     if share and whole_bytes and 0 < int(share[1]) <= 100:
         return whole_bytes * int(share[1]) // 100

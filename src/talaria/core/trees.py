@@ -1,11 +1,9 @@
-"""The one way to work in folders that other processes can change meanwhile: projects, workspaces,
-scratch folders.
+"""The only way to work in folders that other processes can change meanwhile: projects, workspaces, scratch folders.
 
-A `Root` is a folder that was opened once. Names lead down from its descriptor, never through a link
-and never out of it, so it does not matter what somebody puts on the way between two steps. Only
-plain files are opened.
+A `Root` is a folder that was opened once. Names lead down from its descriptor, never through a link and never out of
+it, so it does not matter what somebody puts in the way between two steps. Only regular files are opened.
 
-Only the standard library: the search program is started without site-packages. All functions raise
+Uses only the standard library, because the search program is started without site-packages. All functions raise
 `OSError`."""
 
 import errno
@@ -17,9 +15,9 @@ from functools import cache
 from typing import BinaryIO, NamedTuple, Self
 
 FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-"""How a folder is opened to work inside it, also one that must not be listed."""
+"""How a folder is opened to work inside it, even one that we may not list."""
 MAX_HOPS = 8
-"""From link to link."""
+"""How many links `follow` follows."""
 
 _LISTING = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # without NONBLOCK a pipe would wait
@@ -37,22 +35,21 @@ class Entry(NamedTuple):
     name: str
     is_folder: bool
     is_plain_file: bool
-    """Neither: a link, pipe, socket or device."""
+    """Neither: it is a link, pipe, socket or device."""
     inode: int
 
 
 class Root:
     def __init__(self, descriptor: int, *, path: str = "", is_stepwise: bool = False) -> None:
-        """Takes the descriptor over. `is_stepwise`: do not use `openat2`, as where the kernel lacks
-        it."""
+        """Takes ownership of the descriptor. `is_stepwise`: do not use `openat2`, as if the kernel lacked it."""
         self.descriptor = descriptor
         self.path = path
-        """By its true name when it was opened; empty: not known."""
+        """Its real path when it was opened; empty if unknown."""
         self._is_stepwise = is_stepwise
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, is_stepwise: bool = False) -> "Root":
-        """Follows links: the path to a root is the caller's choice, what is below is not."""
+        """Follows links, because the path to a root is the caller's choice, unlike what is below."""
         return cls(
             _listable(os.fspath(path), None, follows=True),
             path=os.path.realpath(path).rstrip("/") or "/",
@@ -61,7 +58,7 @@ class Root:
 
     @classmethod
     def make(cls, path: str | os.PathLike[str]) -> "Root":
-        """As `open`; it is made where it is missing, for nobody else to see."""
+        """Like `open`, but creates what is missing, for nobody else to see."""
         os.makedirs(path, mode=0o700, exist_ok=True)  # noqa: PTH103
         return cls.open(path)
 
@@ -77,8 +74,7 @@ class Root:
             self.descriptor = -1
 
     def outer(self) -> "Root | None":
-        """The folder around the one that was opened, wherever that is by now; None: there is none.
-        The only way up."""
+        """The parent of the folder that was opened, wherever that is by now; None if it has none. The only way up."""
         around = Root(os.open("..", FOLDER, dir_fd=self.descriptor), is_stepwise=self._is_stepwise)
         if os.path.sameopenfile(around.descriptor, self.descriptor):
             around.close()
@@ -87,17 +83,17 @@ class Root:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Device and inode: the same folder by any name."""
+        """Device and inode: the same for a folder by any name."""
         found = os.fstat(self.descriptor)
         return found.st_dev, found.st_ino
 
     def folder(self, name: str) -> "Root":
-        """Also to be listed, if we may."""
+        """Can also be listed, if we may do that."""
         with self._parent(name) as (parent, last):
             return Root(_listable(last, parent), is_stepwise=self._is_stepwise)
 
     def make_folder(self, name: str, mode: int = 0o777) -> "Root":
-        """It and those on the way to it are made where they are missing."""
+        """Creates the folder, and those on the way to it, where they are missing."""
         parts = _parts(name)
         here = Root(os.dup(self.descriptor), is_stepwise=self._is_stepwise)
         for part in parts:
@@ -112,12 +108,12 @@ class Root:
         return here
 
     def open_file(self, name: str) -> BinaryIO:
-        """To be read. Also refuses folders, devices and pipes: those may never end."""
+        """For reading. Also refuses folders, devices and pipes, which may never end."""
         with self._parent(name) as (parent, last):
             return os.fdopen(open_in(parent, last), "rb")
 
     def handle(self, name: str) -> int:
-        """A descriptor of a file or folder that holds on to it and reads nothing: Linux only."""
+        """A descriptor that only refers to a file or folder, and cannot read it. Linux only."""
         with self._parent(name) as (parent, last):
             descriptor = os.open(last, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
         mode = os.fstat(descriptor).st_mode
@@ -127,7 +123,7 @@ class Root:
         raise OSError(errno.ELOOP if stat.S_ISLNK(mode) else errno.EINVAL, _LINK if stat.S_ISLNK(mode) else _NO_FILE)
 
     def read(self, name: str, limit_bytes: int) -> bytes:
-        """Its beginning, of so many bytes at most."""
+        """At most the first `limit_bytes` of the file."""
         with self._parent(name) as (parent, last):
             descriptor = open_in(parent, last)
         try:
@@ -136,12 +132,12 @@ class Root:
             os.close(descriptor)
 
     def info(self, name: str = ".") -> os.stat_result:
-        """Of a link: of itself."""
+        """For a link, about the link itself."""
         with self._parent(name) as (parent, last):
             return os.stat(last, dir_fd=parent, follow_symlinks=False)
 
     def find(self, name: str) -> os.stat_result | None:
-        """As `info`; None: it is not there, or there is something else on the way than a folder."""
+        """Like `info`; None if it does not exist, or if something on the way to it is not a folder."""
         try:
             return self.info(name)
         except (FileNotFoundError, NotADirectoryError):
@@ -156,8 +152,8 @@ class Root:
             return os.readlink(last, dir_fd=parent)
 
     def follow(self, name: str) -> str:
-        """The true name of something in here, whatever links lead to it, as long as they stay in
-        here. It may change before it is opened, which is no harm: opening follows nothing."""
+        """The real name of something in here, through any links, as long as they stay in here. It may change before it
+        is opened, which does no harm, because opening follows nothing."""
         waiting, done, hops = name.split("/")[::-1], list[str](), 0
         while waiting:
             match waiting.pop():
@@ -185,7 +181,7 @@ class Root:
         return "/".join(done)
 
     def entries(self) -> list[Entry]:
-        """What is in it, in no order."""
+        """What is in the folder, in no particular order."""
         with os.scandir(self.descriptor) as found:
             return [
                 Entry(one.name, one.is_dir(follow_symlinks=False), one.is_file(follow_symlinks=False), one.inode())
@@ -195,8 +191,7 @@ class Root:
     def descend(
         self, is_entered: Callable[[Entry], bool] = lambda _: True, max_folders: int = 1 << 20
     ) -> Iterator[tuple[str, Entry]]:
-        """All that is below, the nearest first, with the name of the folder it is in; what cannot
-        be listed is left out."""
+        """Everything below, nearest first, with the name of its folder; what cannot be listed is left out."""
         waiting = [""]
         for count, folder in enumerate(waiting, 1):
             try:
@@ -212,13 +207,13 @@ class Root:
                 return
 
     def replace(self, name: str, content: bytes | Iterable[bytes], *, mode: int | None) -> None:
-        """Whole and durable, or nothing has changed. Without a `mode` the file keeps its own; a new
-        one gets what the umask leaves."""
+        """Replaces a file whole and durably, or changes nothing. Without a `mode` the file keeps its own; a new file
+        gets what the umask leaves."""
         with self._parent(name) as (parent, last):
             replace_in(parent, last, content, mode=mode)
 
     def append(self, name: str, mode: int) -> BinaryIO:
-        """To be written at its end; it is made where it is missing."""
+        """For writing at its end; created if it is missing."""
         with self._parent(name) as (parent, last):
             descriptor = os.open(last, _APPENDING, mode, dir_fd=parent)
         try:
@@ -229,12 +224,12 @@ class Root:
             raise
 
     def create(self, name: str, mode: int) -> BinaryIO:
-        """A new file, to be written."""
+        """A new file, for writing."""
         with self._parent(name) as (parent, last):
             return os.fdopen(os.open(last, _CREATING, mode, dir_fd=parent), "wb", buffering=0)
 
     def remove_unfinished(self, name: str) -> None:
-        """What a crash has left of replacing a file."""
+        """What a crash left behind while a file was replaced."""
         *above, last = _parts(name)
         begin = _temporary(last)[:-_RANDOM_CHARS]
         with self.folder("/".join(above) or ".") as here:
@@ -244,19 +239,19 @@ class Root:
                     here.remove(entry.name)
 
     def make_link(self, name: str, target: str) -> None:
-        """To anywhere: nothing follows it here."""
+        """It may lead anywhere, because nothing here follows it."""
         with self._parent(name) as (parent, last):
             os.symlink(target, last, dir_fd=parent)
 
     def replace_by_link(self, name: str, target: str) -> None:
-        """What is not a folder becomes a link, at once."""
+        """Replaces anything but a folder by a link, atomically."""
         with self._parent(name) as (parent, last):
             temporary = _temporary(last)
             os.symlink(target, temporary, dir_fd=parent)
             os.replace(temporary, last, src_dir_fd=parent, dst_dir_fd=parent)
 
     def replace_by_name(self, name: str, other: str) -> None:
-        """What is not a folder becomes a second name of the plain file `other`, at once."""
+        """Replaces anything but a folder by a second name of the regular file `other`, atomically."""
         with self._parent(name) as (parent, last), self._parent(other) as (other_parent, other_last):
             _check(os.stat(other_last, dir_fd=other_parent, follow_symlinks=False))
             temporary = _temporary(last)
@@ -269,7 +264,7 @@ class Root:
         self.set_mode(name, mode)
 
     def set_mode(self, name: str, mode: int) -> None:
-        """Of what is not a link, also if we may not open it."""
+        """For anything but a link, even if we may not open it."""
         with self._parent(name) as (parent, last):
             if os.uname().sysname != "Linux":
                 os.chmod(last, mode, dir_fd=parent, follow_symlinks=False)
@@ -283,12 +278,12 @@ class Root:
             os.close(descriptor)
 
     def remove(self, name: str) -> None:
-        """What is not a folder; of a link: itself."""
+        """Removes anything but a folder; for a link, the link itself."""
         with self._parent(name) as (parent, last):
             os.unlink(last, dir_fd=parent)
 
     def remove_folder(self, name: str) -> None:
-        """If it is empty."""
+        """Removes an empty folder."""
         with self._parent(name) as (parent, last):
             os.rmdir(last, dir_fd=parent)
 
@@ -318,14 +313,14 @@ class Root:
         self.remove_folder(name)
 
     def move(self, name: str, to: "Root", new_name: str) -> None:
-        """Within one file system; what has the new name is replaced."""
+        """Within one file system; replaces what has the new name."""
         *above, new = _parts(new_name) or (".",)
         with self._parent(name) as (parent, last), to.folder("/".join(above)) as target:
             os.replace(last, new, src_dir_fd=parent, dst_dir_fd=target.descriptor)
 
     @contextmanager
     def _parent(self, name: str) -> Generator[tuple[int, str]]:
-        """The open folder in which something is, and its name there."""
+        """The open folder that contains something, and its name there."""
         *above, last = _parts(name) or (".",)
         if not above:
             yield self.descriptor, last
@@ -338,7 +333,7 @@ class Root:
 
 
 def open_in(folder: int, name: str) -> int:
-    """The descriptor of a plain file inside an open folder, to be read."""
+    """The descriptor, for reading, of a regular file inside an open folder."""
     _check(os.stat(name, dir_fd=folder, follow_symlinks=False))  # some devices act as soon as they are opened
     descriptor = os.open(name, _READING | os.O_NOFOLLOW, dir_fd=folder)
     try:
@@ -350,14 +345,14 @@ def open_in(folder: int, name: str) -> int:
 
 
 def read_all(descriptor: int, limit_bytes: int) -> bytes:
-    """From an open file, so many bytes at most. Not by a buffer of that size: most files are small."""
+    """At most `limit_bytes` from an open file, without a buffer of that size, because most files are small."""
     pieces: list[bytes] = []
     left = limit_bytes
     size = os.fstat(descriptor).st_size + 1  # one more, to see its end
     while left > 0:
         try:
             piece = os.read(descriptor, min(left, max(size, 1 << 14)))
-        except BlockingIOError:  # of the system, with nothing to say yet
+        except BlockingIOError:  # a file of the system that has nothing to read yet
             break
         if not piece:
             break
@@ -368,7 +363,7 @@ def read_all(descriptor: int, limit_bytes: int) -> bytes:
 
 
 def replace_in(folder: int, name: str, content: bytes | Iterable[bytes], *, mode: int | None) -> None:
-    """As `Root.replace`, right inside an open folder."""
+    """Like `Root.replace`, directly inside an open folder."""
     try:
         known = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -381,7 +376,7 @@ def replace_in(folder: int, name: str, content: bytes | Iterable[bytes], *, mode
     try:
         with os.fdopen(descriptor, "wb") as file:
             if mode is not None:
-                os.fchmod(descriptor, mode)  # before the content: what is private never was anything else
+                os.fchmod(descriptor, mode)  # before the content, so that private content is never readable
             for piece in (content,) if isinstance(content, bytes) else content:
                 file.write(piece)
             file.flush()
@@ -398,8 +393,7 @@ def _temporary(name: str) -> str:
 
 
 def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
-    """The first bytes of a plain file, wherever its path leads: of a path that nobody else can
-    change."""
+    """The first bytes of a regular file, wherever its path leads. Only for paths that nobody else can change."""
     descriptor = os.open(path, _READING)
     try:
         _check(os.fstat(descriptor))
@@ -426,7 +420,7 @@ def _listable(name: str, parent: int | None, *, follows: bool = False) -> int:
     listing = _LISTING & ~os.O_NOFOLLOW if follows else _LISTING
     try:
         return os.open(name, listing, dir_fd=parent)
-    except PermissionError:  # of use without being listed, too
+    except PermissionError:  # it can be used without being listed
         return os.open(name, FOLDER if follows else FOLDER | os.O_NOFOLLOW, dir_fd=parent)
     except NotADirectoryError:
         if parent is not None and stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
@@ -435,7 +429,7 @@ def _listable(name: str, parent: int | None, *, follows: bool = False) -> int:
 
 
 def _open_below(root: int, parts: list[str], *, is_stepwise: bool) -> int:
-    """The descriptor of a folder below: by one call of the kernel if it can, else step by step."""
+    """The descriptor of a folder below, by one system call if the kernel has it, otherwise step by step."""
     if len(parts) > 1 and not is_stepwise and (openat2 := _kernel_walk()) is not None:
         try:
             return openat2(root, "/".join(parts))
@@ -460,10 +454,10 @@ def _open_below(root: int, parts: list[str], *, is_stepwise: bool) -> int:
 
 @cache
 def _kernel_walk() -> Callable[[int, str], int] | None:
-    """`openat2` that stays below and follows no link; None: not on this machine."""
+    """`openat2` that stays below and follows no link; None: this machine does not have it."""
     if os.uname().sysname != "Linux" or os.uname().machine not in ("x86_64", "aarch64"):
         return None
-    import ctypes  # noqa: PLC0415  (takes as long to load as all the rest of a search)
+    import ctypes  # noqa: PLC0415  (takes as long to load as the rest of a search)
 
     class How(ctypes.Structure):
         _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))

@@ -12,11 +12,11 @@ class MemoryProvider(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What `memory.provider` must say to choose it."""
+        """The value of `memory.provider` that chooses it."""
 
     @abstractmethod
     def is_available(self) -> bool:
-        """Whether it has what it needs. No network."""
+        """Whether it has what it needs. Does not use the network."""
 
     @abstractmethod
     def initialize(self, session_id: str, **facts: Any) -> None:
@@ -33,7 +33,7 @@ class MemoryProvider(ABC):
         return ""
 
     def queue_prefetch(self, query: str, *, session_id: str = "") -> None:  # noqa: B027
-        """After a turn: the next one may be about the same."""
+        """After a turn, because the next one may be about the same."""
 
     def sync_turn(  # noqa: B027
         self,
@@ -43,7 +43,7 @@ class MemoryProvider(ABC):
         session_id: str = "",
         messages: list[dict[str, Any]] | None = None,
     ) -> None:
-        """After each turn that ended with an answer."""
+        """After each turn that ends with an answer."""
 
     def handle_tool_call(self, tool_name: str, args: dict[str, Any], **facts: Any) -> str:  # noqa: ARG002
         return json.dumps({"error": f"This memory has no tool called {tool_name}."})

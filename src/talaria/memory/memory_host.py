@@ -1,6 +1,5 @@
-"""Hosts a plugin's memory provider for one live session. If it raises or hangs, the person is told
-and the conversation goes on without its answer; one that hangs is not called again before that call
-has ended."""
+"""Hosts a plugin's memory provider for one live session. If it raises or hangs, the person is told, and the
+conversation continues without its answer. A provider that hangs is not called again until that call has ended."""
 
 import json
 import logging
@@ -30,7 +29,7 @@ Build = Callable[[], Awaitable[HostedPlugin[MemoryProvider]]]
 
 class MemoryHost:
     def __init__(self, name: str, build: Build, tell: Callable[[str], None]) -> None:
-        """`tell` reaches the person."""
+        """`tell` shows the person a sentence."""
         self._name = name
         self._build = build
         self._tell = tell
@@ -39,8 +38,7 @@ class MemoryHost:
         self._turns = 0
 
     async def open(self, session: SessionId, home: Path, platform: str, person: str) -> tuple[Sequence[Tool], str]:
-        """Its tools, and what it adds to the system prompt. A provider that cannot start is not
-        used."""
+        """Its tools, and its part of the system prompt. A provider that cannot start is not used."""
         self._session = session
         try:
             provider = await self._build()

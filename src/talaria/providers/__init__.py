@@ -1,1 +1,1 @@
-"""Models behind wires: `base.py` is the port, the wires and the demo stand beside it."""
+"""Models behind wires: `base.py` is the port; the wires and the demo model are beside it."""

@@ -19,8 +19,8 @@ from talaria.providers.message_history import History
 WireName = Literal["openai_chat", "openai_responses", "anthropic_messages"]
 Rotation = Literal["fill_first", "round_robin", "least_used", "random"]
 Caching = Literal["automatic", "markers", "off"]
-"""How an endpoint is told to cache the prompt: by one word for the whole request, by marks on
-stable prefixes, or not at all (most cache without being told)."""
+"""How an endpoint is asked to cache the prompt: with one field for the whole request, with marks on stable prefixes, or
+not at all (most cache anyway)."""
 
 
 class Prices(msgspec.Struct, frozen=True):
@@ -40,27 +40,27 @@ class Endpoint(msgspec.Struct, frozen=True):
     base_url: str
     wire: WireName
     keys: tuple[Secret, ...] = ()
-    """Any of them opens it; none: it is open."""
+    """Any of them gives access; if there are none, no key is needed."""
     key_command: str | None = None
-    """Prints a key that is worth more than those, and another one when that has expired."""
+    """Prints a key that is preferred to those, and another one when that has expired."""
     rotation: Rotation = "fill_first"
     headers: tuple[tuple[str, str], ...] = ()
     window: int | None = None
-    """Context window in tokens, where known."""
+    """The context window in tokens, if known."""
     compact_at: int | None = None
-    """Prompt tokens from which on the conversation is made shorter."""
+    """The prompt length in tokens from which the conversation is made shorter."""
     max_output: int | None = None
     prices: Prices | None = None
     timeouts: Timeouts = Timeouts()
     caching: Caching = "off"
     is_streaming: bool = True
-    """Whether answers are asked for word by word."""
+    """Whether answers are streamed."""
     is_aggregator: bool = False
-    """It passes requests on to others: new connections to it do not heal theirs."""
+    """It forwards requests to others, so reconnecting to it does not help if they fail."""
 
     @property
     def origin(self) -> str:
-        """Who wrote a message: sealed thinking may go back there only."""
+        """Identifies who wrote a message, because sealed thinking may be sent back only there."""
         return f"{self.wire} {self.base_url} {self.model}"
 
     @property
@@ -68,7 +68,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         return f"{self.provider}:{self.model}"
 
     def __repr__(self) -> str:
-        """Without headers: they may hold secrets."""
+        """Without headers, which may contain secrets."""
         return f"Endpoint({self.label} at {self.base_url})"
 
 
@@ -78,15 +78,14 @@ class ModelRequest(msgspec.Struct, frozen=True):
     history: History
     session: SessionId
     may_call: bool = True
-    """False in a closing call: the tools stay (the prefix must not change), but none may be called.
-    """
+    """False in a closing call: the tools stay, because the prefix must not change, but none may be called."""
     effort: Effort | None = None
     is_streaming: bool = True
     key: Secret = NO_SECRET
     max_output: int | None = None
-    """Of this call, where the endpoint's own is too much."""
+    """A limit for this call, if the endpoint's own is too high."""
     seconds: float | None = None
-    """What is left of the turn's time: the answer must be there by then."""
+    """The time left in the turn; the answer must be complete by then."""
     repairs: frozenset[Repair] = frozenset()
     """What to leave out, because the endpoint refused it."""
 
@@ -103,27 +102,27 @@ class Provider(Protocol):
         ...
 
     async def models(self, key: Secret) -> Sequence[str]:
-        """What the endpoint says that it serves. Raises when it cannot be reached or does not take
-        the key. Free."""
+        """The models that the endpoint lists. Costs nothing. Raises if it cannot be reached or does not accept the
+        key."""
         ...
 
     async def reconnect(self) -> None:
-        """Begin anew with fresh connections; answers that are under way keep theirs."""
+        """Use new connections from now on; answers in progress keep theirs."""
         ...
 
 
 class Decoder(Protocol):
-    """Puts one streamed answer together."""
+    """Assembles one streamed answer."""
 
     def feed(self, data: bytes) -> Iterable[Delta]:
-        """Raises `ProviderFailure` when the stream carries an error."""
+        """Raises `ProviderFailure` if the stream contains an error."""
         ...
 
     @property
     def is_complete(self) -> bool: ...
 
     def finish(self) -> Assistant:
-        """Raises `Disconnected` when the stream ended before the answer did."""
+        """Raises `Disconnected` if the stream ended before the answer did."""
         ...
 
 
@@ -132,7 +131,7 @@ class Wire(Protocol):
     def path(self) -> str: ...
     def headers(self, key: Secret) -> Mapping[str, str]: ...
     def encode(self, message: Message, origin: str) -> bytes:
-        """A message as this wire's bytes. Depends on nothing else, so that it can be kept."""
+        """A message as this wire's bytes. Depends only on its arguments, so the result can be kept."""
         ...
 
     def body(self, request: ModelRequest, endpoint: Endpoint, messages: Sequence[bytes]) -> bytes: ...
@@ -145,14 +144,14 @@ class Wire(Protocol):
 COMPACTION_SHARE = 0.5
 _SMALL_WINDOW = 512_000
 _SMALL_SHARE = 0.75
-"""In a small window more of it is used before work is interrupted."""
+"""In a small window, a larger share is used before work is interrupted."""
 _FLOOR = 64_000
 _LAST_SHARE = 0.85
-"""Where the floor would leave no room at all."""
+"""Used where the floor would leave no room."""
 
 
 def compaction_threshold(window: int, max_output: int | None = None, share: float = COMPACTION_SHARE) -> int:
-    """Of the window, less what the answer may take."""
+    """From the window without the answer's share of it."""
     room = window - max_output if max_output and max_output <= window // 2 else window
     wanted = room * (max(share, _SMALL_SHARE) if window < _SMALL_WINDOW else share)
     at_least = max(wanted, _FLOOR)

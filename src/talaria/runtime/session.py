@@ -193,7 +193,7 @@ class LiveSession:
         return self._state.transcript.effort
 
     async def set_effort(self, effort: Effort | None) -> None:
-        """From the next turn on, in other processes too. A conversation that has not begun, begins with this."""
+        """From the next turn on, in other processes too. Also begins a conversation that has not begun yet."""
         async with self._change() as recorder:
             await recorder.record(EffortChanged(effort))
 
@@ -226,7 +226,7 @@ class LiveSession:
         self._state.unload()
 
     def take_over(self, predecessor: "LiveSession") -> None:
-        """Unload it, and replace it with its lease."""
+        """Unload the predecessor, and continue with its lease."""
         predecessor.unload()
         self._state.lease = predecessor._state.lease  # noqa: SLF001  (of its own kind)
 

@@ -1,8 +1,7 @@
-"""The store's ports. Each method that writes is one transaction and returns once it survives a
-crash.
+"""The store's ports. Each method that writes is one transaction, and returns once it survives a crash.
 
-Safety rests on the epoch: every write of a turn carries the epoch under which the session was
-seized, and a writer whose epoch is no longer the session's is `Fenced`.
+Safety rests on the epoch: every write of a turn carries the epoch under which the session was seized, and a writer
+whose epoch is no longer the session's is `Fenced`.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from talaria.store.signal_port import SignalObeyed, Signals
 
 
 class BrokenRuleError(RuntimeError):
-    """A write that the order of commits forbids; always a bug of the caller."""
+    """A write that the order of commits forbids; always a bug in the caller."""
 
 
 class NewSession(msgspec.Struct, frozen=True):
@@ -33,7 +32,7 @@ class NewSession(msgspec.Struct, frozen=True):
     title: str | None = None
     parent: SessionId | None = None
     person: str = "local"
-    """Who began it."""
+    """Who started it."""
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -61,7 +60,7 @@ class Held(msgspec.Struct, frozen=True):
     owner: OwnerId
 
 
-# What one `record` may write, besides entries.
+# What one `record` may write besides entries.
 
 
 class CallIntended(msgspec.Struct, frozen=True):
@@ -78,7 +77,7 @@ class CallEnded(msgspec.Struct, frozen=True):
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """A model call that somebody pays for. It stays counted when its session is deleted."""
+    """A model call that somebody pays for. It remains counted when its session is deleted."""
 
     model: str
     """`provider:model`."""
@@ -87,19 +86,19 @@ class Spent(msgspec.Struct, frozen=True):
     """`turn`, or what an auxiliary call was for."""
     usage: Usage
     cost_usd: float | None
-    """None: no price is known."""
+    """None: the price is unknown."""
 
 
 class HoldReleased(msgspec.Struct, frozen=True):
-    """What was set aside for a call is free again: the call has ended, and what it used is `Spent`."""
+    """Frees what was reserved for a call, which has ended. What it used is `Spent`."""
 
     hold: HoldId
 
 
 class SessionSeized(msgspec.Struct, frozen=True):
-    """First of a record: the session is seized with it, under the record's epoch.
+    """As the first write of a record: seizes the session in that transaction, under the record's epoch.
 
-    That must be the very next one, and the session free; else it is `Fenced`, and nothing is
+    That epoch must be the next one, and nobody may hold the session; otherwise `record` raises `Fenced`, and nothing is
     written.
     """
 
@@ -107,7 +106,7 @@ class SessionSeized(msgspec.Struct, frozen=True):
 
 
 class SessionReleased(msgspec.Struct, frozen=True):
-    """Last of a record: the session is released with it, on the terms of `Journal.release`."""
+    """As the last write of a record: releases the session in that transaction, as `Journal.release` does."""
 
     leaves_mail: bool = False
 
@@ -140,28 +139,26 @@ class CallRow(msgspec.Struct, frozen=True):
 
 class Journal(Protocol):
     async def seize(self, session: SessionId, owner: OwnerId) -> Epoch | Held:
-        """Become the session's owner. Never takes from a living one."""
+        """Become the session's owner, unless a living one has it."""
         ...
 
     async def record(self, session: SessionId, epoch: Epoch, writes: Sequence[Write]) -> bool:
-        """All of `writes` or none of them. Raises `Fenced`; a `CancelledError` means that they are
-        durable.
+        """Write all or nothing. Raises `Fenced`. After a `CancelledError` the writes are durable.
 
-        True: the session was released with them. False: that was not asked for, or mail has
-        arrived.
+        True: they also released the session. False: they did not ask for that, or mail has arrived.
         """
         ...
 
     async def release(self, session: SessionId, epoch: Epoch, *, leaves_mail: bool = False) -> bool:
-        """False: mail arrived meanwhile and the session is still yours, go on. Raises `Fenced`.
+        """False: mail has arrived, and you still own the session: continue. Raises `Fenced`.
 
-        `leaves_mail`: give it up all the same; another process sees to its mail.
+        With `leaves_mail`, it is released anyway; another process handles the mail.
         """
         ...
 
     async def entries(self, session: SessionId, after: int = 0) -> Sequence[Recorded]: ...
     async def latest(self, session: SessionId, limit: int) -> Sequence[Recorded]:
-        """The last entries, oldest first. What it costs does not grow with the journal."""
+        """The last entries, oldest first. The cost does not grow with the journal."""
         ...
 
     async def calls(self, session: SessionId, turn: TurnId) -> Sequence[CallRow]:
@@ -173,14 +170,13 @@ class Journal(Protocol):
         ...
 
     async def list_interrupted(self) -> Sequence[SessionId]:
-        """Sessions whose turn has no end and no living owner, newest first."""
+        """Sessions with an open turn and no living owner, newest first."""
         ...
 
 
 class Owners(Protocol):
     async def join(self, kind: str) -> OwnerId:
-        """Become an owner; alive until `leave`, the closing of this store, or the end of the
-        process."""
+        """Become an owner, alive until `leave`, until this store is closed, or until the process ends."""
         ...
 
     async def leave(self, owner: OwnerId) -> None: ...
@@ -190,8 +186,7 @@ class Sessions(Protocol):
     async def create(self, new: NewSession) -> Session: ...
     async def get(self, session: SessionId) -> Session | None: ...
     async def find(self, name: str, person: str | None = None) -> Session:
-        """By id, by a unique beginning of it, or by title; with `person`, among theirs. Raises
-        `UnknownSession`."""
+        """By id, by a unique beginning of it, or by title; with `person`, only theirs. Raises `UnknownSession`."""
         ...
 
     async def list(self, limit: int = 50, person: str | None = None) -> Sequence[Session]:
@@ -199,28 +194,27 @@ class Sessions(Protocol):
         ...
 
     async def latest(self, source: str) -> Session | None:
-        """The one with the newest activity, of those that came from `source`."""
+        """The session from `source` with the newest activity."""
         ...
 
     async def rename(self, session: SessionId, title: str) -> None: ...
     async def delete(self, session: SessionId) -> None:
-        """With all that belongs to it. Raises `SessionBusy` while a living owner runs it."""
+        """Delete it with all that belongs to it. Raises `SessionBusy` while a living owner runs it."""
         ...
 
     async def fork(self, session: SessionId, new: SessionId, title: str | None = None) -> Session:
-        """A copy under a new id, without a turn that is open."""
+        """A copy under a new id, without the open turn."""
         ...
 
 
 class Adoption(Protocol):
-    """Conversations that began elsewhere. Beside `Sessions`, because only an import needs it."""
+    """Conversations that began elsewhere. Apart from `Sessions`, because only imports need it."""
 
     async def adopt(self, new: NewSession, created_at: float, journal: Sequence[Recorded]) -> bool:
-        """Take a session over with its journal, whose times stay. False: its id is here already,
-        nothing changes.
+        """Add a session with its journal, and keep its times. False: its id exists already, and nothing changes.
 
-        A parent that is not here is left out; a title that is taken gets a number. The journal must
-        be at rest: `BrokenRuleError` if a turn in it has no end, as nobody would have its calls.
+        An unknown parent is left out, and a title that is taken gets a number. Raises `BrokenRuleError` if a turn in
+        the journal has not ended, because its calls would be missing.
         """
         ...
 
@@ -231,13 +225,13 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """What is spent, and held by living owners for calls under way."""
+    """What has been spent, and what living owners have reserved for calls in progress."""
 
     session: Amount = Amount()
     day: Amount = Amount()
-    """Of everybody, today (in local time)."""
+    """By everybody, today (in local time)."""
     person: Amount = Amount()
-    """Of this person, today."""
+    """By this person, today."""
 
 
 UsageKey = Literal["day", "model", "session"]
@@ -250,25 +244,24 @@ class UsageRow(msgspec.Struct, frozen=True):
     usage: Usage
     cost_usd: float
     unpriced_calls: int
-    """Calls whose price is not known: the cost does not include them."""
+    """Calls whose price is unknown; `cost_usd` does not include them."""
 
 
 class Spending(Protocol):
     async def hold(self, session: SessionId, person: str, owner: OwnerId, decide: Callable[[Totals], Amount]) -> HoldId:
-        """Set aside what `decide` answers to the totals of this very moment; nothing if it raises,
-        or if cancelled.
+        """Reserve the amount that `decide` returns for the present totals; nothing if it raises, or if cancelled.
 
-        `decide` runs inside the transaction, on another thread: quick and pure. Held until
-        `HoldReleased`, or until the owner is no more.
+        `decide` runs inside the transaction, on another thread, so it must be quick and pure. The hold lasts until
+        `HoldReleased`, or until the owner is gone.
         """
         ...
 
     async def add(self, session: SessionId, writes: Sequence[Spent | HoldReleased]) -> None:
-        """For calls outside of a turn; those of a turn come with `Journal.record`."""
+        """For calls outside a turn; those of a turn come with `Journal.record`."""
         ...
 
     async def usage(self, by: UsageKey, since: float = 0.0) -> Sequence[UsageRow]:
-        """Days and sessions newest first, models dearest first."""
+        """Days and sessions newest first, models most expensive first."""
         ...
 
 
@@ -282,25 +275,23 @@ class SearchHit(msgspec.Struct, frozen=True):
 
 class Search(Protocol):
     async def search(self, query: str, limit: int = 20, person: str | None = None) -> Sequence[SearchHit]:
-        """Messages that contain all words of the query, newest first; with `person`, only of their
-        sessions."""
+        """Messages that contain all words of the query, newest first; with `person`, only from their sessions."""
         ...
 
     async def rebuild(self, progress: Callable[[int, int], None] | None = None) -> int:
-        """Throw the index away and make it anew; the number of messages indexed. `progress`: so
-        many entries of all."""
+        """Rebuild the index; returns the number of messages in it. `progress` is called with the number of entries done
+        and the number of all."""
         ...
 
 
 class Store(Protocol):
     @property
     def trouble(self) -> str:
-        """Why the last write failed, in a sentence; empty: it did not."""
+        """Why the last write failed, in a sentence; empty if it succeeded."""
         ...
 
     async def version(self) -> int:
-        """Another number whenever another process has committed something; quick enough to ask ten
-        times a second."""
+        """Changes whenever another process commits something; quick enough to read ten times a second."""
         ...
 
     @property

@@ -1,8 +1,7 @@
-"""The ports for work that comes from chats: mail in and out, which session a chat is about,
-handoffs.
+"""The ports for work that comes from chats: mail in and out, which session a chat is about, and handoffs.
 
-A message is new → taken → done; a reply is pending → started → sent, and `started` is on the disk
-before the wire is touched.
+A message is new → taken → done; a reply is pending → started → sent, and `started` is on the disk before anything is
+sent.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,22 +22,21 @@ class Inbound(msgspec.Struct, frozen=True):
     chat: str
     message_id: str
     session: SessionId
-    """Where it belongs or, if its chat is bound to a session already, where it would."""
+    """The session it belongs to, unless its chat is already bound to another one."""
     body: str
     key: str = ""
-    """Of the chat whose binding decides the session; empty: the session is given."""
+    """The key of the chat whose binding decides the session; empty: `session` decides."""
     id: InboxId = InboxId(0)
-    """Given by the store, as is all that follows."""
+    """Set by the store, like the fields below."""
     state: InboxState = "new"
     turn: TurnId | None = None
-    """That has taken it."""
+    """The turn that has taken it."""
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """How far a platform's stream has been read; moves in the transaction that accepts its
-    messages.
+    """How far a platform's stream has been read; moves in the transaction that accepts its messages.
 
-    What else the next run must know of a platform is kept as one of an account that none has.
+    Anything else that the next run must know about a platform is the cursor of an account that does not exist.
     """
 
     platform: str
@@ -58,8 +56,7 @@ class InboxDone(msgspec.Struct, frozen=True):
 class Outgoing(msgspec.Struct, frozen=True):
     """One part of a reply, to be delivered; `key` makes the delivery idempotent.
 
-    With the key of a row that is there it says how that one should read in the end: what has been
-    sent is edited.
+    If there is a row with this key, it should read like this in the end: if it has been sent, it is edited.
     """
 
     target: str
@@ -69,37 +66,36 @@ class Outgoing(msgspec.Struct, frozen=True):
 
 
 class Inbox(Protocol):
-    """Mail beside the turns; those take theirs with `Journal.record`."""
+    """Mail outside turns, which take theirs with `Journal.record`."""
 
     async def accept(self, inbounds: Sequence[Inbound], cursor: Cursor | None = None) -> Sequence[Inbound | None]:
-        """Each message that is new, as it is kept; None for one that was known. Binds chats that
-        were not bound.
+        """The row of each new message, and None for each known one. Binds chats that are not bound yet.
 
-        Only after this may the platform be told that we have them.
+        Only after this may they be acknowledged to the platform.
         """
         ...
 
     async def cursor(self, platform: str, account: str) -> str | None: ...
     async def list_pending(self, session: SessionId, limit: int = 1000) -> Sequence[Inbound]:
-        """Accepted and not done, oldest first."""
+        """Messages that are not done, oldest first."""
         ...
 
     async def list_sessions(self) -> Sequence[SessionId]:
-        """Sessions with mail that is not done, oldest mail first."""
+        """Sessions with messages that are not done, oldest message first."""
         ...
 
     async def find(self, platform: str, account: str, chat: str, message_id: str) -> Inbound | None: ...
     async def take(self, id: InboxId) -> SessionId | None:
-        """For what needs no turn, or not yet: the session that it belongs to now, exactly once;
-        else None."""
+        """For a message that needs no turn, or none yet: the session that it belongs to now. None after the first
+        call."""
         ...
 
     async def finish(self, session: SessionId, ids: Sequence[InboxId], replies: Sequence[Outgoing] = ()) -> None:
-        """What was taken is done, and these are the replies: one transaction."""
+        """Mark what was taken as done, and add the replies, in one transaction."""
         ...
 
     async def prune(self, before: float) -> int:
-        """Forget what was done and received before; how many."""
+        """Delete messages that are done and were received before then; how many."""
         ...
 
 
@@ -117,50 +113,49 @@ class OutboxRow(msgspec.Struct, frozen=True):
     state: OutboxState
     attempts: int
     started_at: float | None
-    """When the wire was first touched for it."""
+    """When sending was first tried."""
     sent_id: str | None
-    """Set and not `sent`: what was sent is to be edited."""
+    """If set while the state is not `sent`, the sent message is to be edited."""
     error: str
 
 
 class Outbox(Protocol):
     async def list_targets(self) -> Sequence[str]:
-        """Those to which something is pending or started, the longest waiting first."""
+        """Targets with pending or started rows, the longest waiting first."""
         ...
 
     async def list_due(self, target: str, limit: int = 20) -> Sequence[OutboxRow]:
-        """Pending and started rows for it, in the order in which they were written."""
+        """Its pending and started rows, in the order in which they were written."""
         ...
 
     async def add(self, session: SessionId, outgoing: Sequence[Outgoing]) -> None:
-        """Beside a turn; those of a turn come with `Journal.record`."""
+        """For replies outside a turn; those of a turn come with `Journal.record`."""
         ...
 
     async def begin(self, session: SessionId, draft: Outgoing) -> OutboxRow | None:
-        """A new row that is started already: the first words of an answer that is being written.
+        """A new row that is started at once: the beginning of an answer that is still being written.
 
-        None: a row with this key is there.
+        None: there is a row with this key.
         """
         ...
 
     async def start(self, row: OutboxId) -> OutboxRow | None:
-        """Committed before the wire is touched: send what this answers. None: somebody else has
-        finished it."""
+        """Call this before sending, and send what it returns. None: somebody else has finished the row."""
         ...
 
     async def start_due(
         self, target: str, limit: int, is_wanted: Callable[[OutboxRow], bool]
     ) -> tuple[OutboxRow | None, Sequence[OutboxRow]]:
-        """What is due, and in the same commit the start of the first, if it is pending and wanted:
-        it, and the others.
+        """Lists what is due and, in the same transaction, starts the first row if it is pending and wanted. Returns
+        that row, and the others.
 
-        `is_wanted` runs inside the transaction, on another thread: quick and pure.
+        `is_wanted` runs inside the transaction, on another thread, so it must be quick and pure.
         """
         ...
 
     async def mark_sent(self, row: OutboxId, sent_id: str) -> None: ...
     async def defer(self, row: OutboxId, error: str) -> None:
-        """The wire surely did not take it: back to pending."""
+        """The platform certainly did not accept it: started → pending."""
         ...
 
     async def fail(self, row: OutboxId, error: str) -> None:
@@ -168,21 +163,21 @@ class Outbox(Protocol):
         ...
 
     async def expire(self, row: OutboxId) -> None:
-        """Its time is over. Pending or started → expired."""
+        """It could not be delivered in time. Pending or started → expired."""
         ...
 
     async def retry(self, row: OutboxId, expires_at: float) -> bool:
-        """Failed or expired → pending, because a person wants it. False: it is neither."""
+        """Failed or expired → pending, because a person asked for it. False: it is neither."""
         ...
 
     async def move(self, target: str, to: str) -> None:
-        """The chat has another address: all that is due goes there."""
+        """The chat has a new address: send there what is due."""
         ...
 
     async def rows(self, session: SessionId) -> Sequence[OutboxRow]: ...
     async def find(self, key: str) -> OutboxRow | None: ...
     async def count(self) -> Mapping[OutboxState, int]:
-        """How many rows there are in each state; a state without rows may be left out."""
+        """The number of rows in each state; states without rows may be left out."""
         ...
 
     async def list(self, states: Sequence[OutboxState], limit: int = 100) -> Sequence[OutboxRow]:
@@ -190,7 +185,7 @@ class Outbox(Protocol):
         ...
 
     async def prune(self, before: float) -> int:
-        """Forget what was sent before; how many."""
+        """Delete rows that were sent before then; how many."""
         ...
 
 
@@ -202,7 +197,7 @@ class ChatRow(msgspec.Struct, frozen=True):
     """`agent:main:telegram:dm:42`."""
     session: SessionId
     address: str
-    """Where replies to it go; empty until something was said there."""
+    """Where replies go; empty until somebody writes there."""
     busy_mode: BusyMode | None = None
     """None: as the settings say."""
 
@@ -210,29 +205,28 @@ class ChatRow(msgspec.Struct, frozen=True):
 class Chats(Protocol):
     async def get(self, key: str) -> ChatRow | None: ...
     async def bind(self, key: str, session: SessionId, address: str) -> SessionId | None:
-        """From now on the chat is about this session; its mail that is still new follows. The
-        session it was before."""
+        """From now on the chat is about this session, to which its new mail moves. Returns the session before."""
         ...
 
     async def list_for(self, session: SessionId) -> Sequence[ChatRow]:
-        """The chats that are about it, the latest bound first."""
+        """The chats that are about it, the last bound first."""
         ...
 
     async def move(self, key: str, to_key: str, address: str, to: str) -> None:
-        """A chat is called otherwise now: `key`, and those of its people, begin with `to_key`;
-        `address` is `to`.
+        """A chat has moved: `key`, also as the beginning of its people's keys, becomes `to_key`, and `address` becomes
+        `to`.
 
-        A chat that has the new key already keeps it.
+        A chat that already has the new key keeps it.
         """
         ...
 
     async def set_busy_mode(self, key: str, mode: BusyMode | None) -> None: ...
     async def home(self, platform: str) -> str | None:
-        """The address that a person has chosen."""
+        """The address that a person chose."""
         ...
 
     async def home_person(self, platform: str) -> str:
-        """The id of whoever chose that address; empty: nobody has, or it is not known."""
+        """The id of the person who chose that address; empty if nobody did, or if it is unknown."""
         ...
 
     async def set_home(self, platform: str, address: str, person: str = "") -> None: ...
@@ -252,10 +246,10 @@ class HandoffRequest(msgspec.Struct, frozen=True):
     """A handoff that is running."""
 
     id: str
-    """Differs from request to request."""
+    """Different for each request."""
     platform: str
     address: str = ""
-    """Of the chats that are bound for it; empty: none are yet."""
+    """The address of the chats that are bound for it; empty if none are yet."""
 
 
 class Handoffs(Protocol):
@@ -269,15 +263,13 @@ class Handoffs(Protocol):
 
     async def claim(self, session: SessionId) -> bool: ...
     async def find_running(self, session: SessionId) -> HandoffRequest | None:
-        """None: it is not running, or not any more."""
+        """None: it is not running."""
         ...
 
     async def bind(self, session: SessionId, keys: Sequence[str], address: str) -> bool:
-        """These chats are about the session from now on; what they were about is kept, for a
-        failure.
+        """From now on these chats are about the session, to which their new mail moves. `fail` reverses that.
 
-        Their mail that is still new follows. False: the handoff is not running, and nothing was
-        changed.
+        False: the handoff is not running, and nothing was changed.
         """
         ...
 
@@ -286,17 +278,17 @@ class Handoffs(Protocol):
         ...
 
     async def fail(self, session: SessionId, reason: str) -> bool:
-        """Its chats are about what they were about before. False: it had ended already."""
+        """Its chats are again about what they were about before. False: it has already ended."""
         ...
 
     async def list_unsettled(self) -> Mapping[SessionId, str]:
-        """Failed ones of which something may be left to undo, and the ids of their requests."""
+        """Failed handoffs that may have left something to undo, and the ids of their requests."""
         ...
 
     async def settle(self, session: SessionId) -> None:
-        """Nothing of its failure is left to undo."""
+        """Its failure has left nothing to undo."""
         ...
 
     async def reclaim(self) -> Sequence[SessionId]:
-        """Running rows that a crash left behind are pending again."""
+        """Make running handoffs that a crash left behind pending again."""
         ...

@@ -1,5 +1,4 @@
-"""The port for what is thrown away for good. Beside the others, because only the person at the
-terminal needs it."""
+"""The port for deleting things for good. Apart from the others, because only the person at the terminal needs it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -12,32 +11,32 @@ from talaria.store.chat_ports import ChatRow, Inbound
 from talaria.store.signal_port import Signal
 
 NOBODY = "forgotten"
-"""In whose name model calls stay counted."""
+"""The name under which forgotten people's model calls stay counted."""
 
 
 class Stale(msgspec.Struct, frozen=True):
-    """A conversation that may go."""
+    """A conversation that may be deleted."""
 
     id: SessionId
     name: str
-    """Its title, else how it began."""
+    """Its title or, without one, its beginning."""
     updated_at: float
     message_count: int
     size_bytes: int
-    """Of its journal."""
+    """The size of its journal."""
 
 
 class PersonQuery(msgspec.Struct, frozen=True):
-    """Somebody on a platform, and how their traces are told from those of others."""
+    """Somebody on a platform, and how to tell their traces from other people's."""
 
     platform: str
     user: str
     has_said: Callable[[str], bool]
-    """Of the body of an inbox row: they said it."""
+    """Takes the body of an inbox row: they wrote it."""
     has_chat: Callable[[str], bool]
-    """Of the key of a chat: by its name it is theirs alone."""
+    """Takes the key of a chat: the key says that it is theirs alone."""
     is_private: Callable[[str], bool]
-    """Of the key of a chat: whoever speaks there is alone with us."""
+    """Takes the key of a chat: only one person writes there."""
 
     @property
     def person(self) -> str:
@@ -48,9 +47,9 @@ class Traces(msgspec.Struct, frozen=True):
     """What is kept about somebody."""
 
     conversations: tuple[SessionId, ...] = ()
-    """That they began."""
+    """Those that they started."""
     messages: int = 0
-    """In those."""
+    """In those conversations."""
     inbox: int = 0
     outbox: int = 0
     chats: int = 0
@@ -59,21 +58,21 @@ class Traces(msgspec.Struct, frozen=True):
     signals: int = 0
     """That they sent."""
     pairing: int = 0
-    """That they were let in by a code, or asked for one."""
+    """Rows that say that they were let in with a code, or asked for one."""
     homes: int = 0
-    """Their chat as the home channel of a platform."""
+    """Platforms whose home channel is their chat."""
     spending: int = 0
-    """Model calls in their name. These stay counted, without the name."""
+    """Model calls in their name, which stay counted without it."""
     shared: tuple[SessionId, ...] = ()
-    """Conversations of others in which they spoke, as far as the inbox still tells. These stay."""
+    """Other people's conversations in which they wrote, as far as the inbox still shows. These stay."""
     names: tuple[str, ...] = ()
-    """How they were called when they were let in."""
+    """Their names when they were let in."""
     folders: tuple[str, ...] = ()
-    """Where the agent worked for them, and for nobody else."""
+    """Where the agent worked for them and for nobody else."""
 
 
 class PersonalData:
-    """What of the chats and of the mail of all is somebody's."""
+    """Which of all chats and messages are somebody's."""
 
     def __init__(
         self,
@@ -84,11 +83,11 @@ class PersonalData:
         signals: Iterable[Signal],
     ) -> None:
         self.conversations = conversations
-        """That they began."""
+        """Those that they started."""
         began = frozenset(conversations)
         self.said = [one for one in mail if one.platform == who.platform and who.has_said(one.body)]
         self.elsewhere = [one for one in self.said if one.session not in began]
-        """What they said in conversations of others."""
+        """What they wrote in other people's conversations."""
         self.signals = [one for one in signals if one.by == who.person]
         said_in = {one.key for one in self.said if who.is_private(one.key)}
         own = [one for one in chats if one.session in began or who.has_chat(one.key) or one.key in said_in]
@@ -109,21 +108,19 @@ class PersonalData:
 
 
 class Forgetting(Protocol):
-    """What goes is overwritten, not only given up; older copies of it are gone after
-    `SqliteStore.erase`."""
+    """What is deleted is overwritten, too; older copies of it are gone after `SqliteStore.erase`."""
 
     async def stale(self, before: float | None = None, keep: int = 0, *, is_empty: bool = False) -> Sequence[Stale]:
-        """Those at rest, oldest first: not active since `before`, not among the newest `keep`,
-        without a message."""
+        """Conversations at rest, oldest first: not active since `before`, not among the newest `keep`, and with
+        `is_empty` only those without a message."""
         ...
 
     async def discard(self, session: SessionId) -> bool:
-        """Delete it with all that belongs to it. False: it is not at rest (it runs, or mail waits),
-        or not there."""
+        """Delete it with all that belongs to it. False: it does not exist, or it runs, or mail waits for it."""
         ...
 
     async def traces(self, who: PersonQuery) -> Traces: ...
     async def forget(self, who: PersonQuery) -> Traces:
-        """What was there, and is gone but for what `Traces` says. Raises `SessionBusy` while their
+        """Returns what there was; all of it is gone, except what `Traces` says stays. Raises `SessionBusy` while their
         turn runs."""
         ...

@@ -1,6 +1,5 @@
-"""The ports for what people may do: approvals of one call each, grants that hold for longer, and
-who may speak to the agent besides the people in the settings.
-"""
+"""The ports for what people may do: approvals of single calls, grants that last longer, and who may write to the agent
+besides the people in the settings."""
 
 from collections.abc import Sequence
 from typing import Literal, Protocol
@@ -18,15 +17,14 @@ class NewApproval(msgspec.Struct, frozen=True):
     turn: TurnId
     call: CallId
     owner: OwnerId
-    """The process that asks. When it is gone the question is dead, and so is a yes that it has not
-    used."""
+    """The process that asks. When it is gone, the question is dead, and so is an unused yes."""
     requester: str
-    """The person in whose turn it is asked. Nobody else may answer."""
+    """The person whose turn asks. Nobody else may answer."""
     tool: str
     question: str
     """What was shown."""
     digest: str
-    """Of exactly what would run."""
+    """The digest of exactly what would run."""
     expires_at: float
 
 
@@ -35,15 +33,15 @@ ApprovalState = Literal["pending", "allowed", "denied", "used"]
 
 class Approval(NewApproval, frozen=True):
     state: ApprovalState
-    """As it was left: a question that nobody answered in time stays `pending`."""
+    """A question that nobody answers in time stays `pending`."""
     created_at: float
     decided_by: str | None
     decided_at: float | None
 
 
 class Approvals(Protocol):
-    """Questions to a person: pending → allowed | denied, allowed → used. One lives until its time
-    or its owner ends."""
+    """Questions to a person: pending → allowed | denied, allowed → used. A question lives until it expires or its owner
+    ends."""
 
     async def request(self, new: NewApproval) -> None: ...
     async def decide(self, id: ApprovalId, *, is_allowed: bool, by: str) -> bool:
@@ -56,10 +54,9 @@ class Approvals(Protocol):
         ...
 
     async def find(self, name: str) -> Approval | None:
-        """By id; while it waits for an answer also by a unique beginning of it, in small or capital
-        letters.
+        """By id or, while it waits for an answer, by a unique beginning of at least four letters, in either case.
 
-        A beginning has at least four of them. None: it fits none or many.
+        None: it fits none, or several.
         """
         ...
 
@@ -69,7 +66,7 @@ class Approvals(Protocol):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What a person has allowed beforehand."""
+    """What a person has allowed in advance."""
 
     id: GrantId
     person: str
@@ -87,12 +84,11 @@ class Grant(msgspec.Struct, frozen=True):
 class Grants(Protocol):
     async def add(self, grant: Grant) -> None: ...
     async def list_valid(self, person: str, session: SessionId) -> Sequence[Grant]:
-        """What this person has granted for this session or for every one, and has not expired;
-        oldest first."""
+        """This person's grants for this session or for every one that have not expired, oldest first."""
         ...
 
     async def list(self) -> Sequence[Grant]:
-        """Everybody's that have not expired, oldest first."""
+        """Everybody's grants that have not expired, oldest first."""
         ...
 
     async def revoke(self, id: GrantId) -> bool:
@@ -108,25 +104,25 @@ class Member(msgspec.Struct, frozen=True):
     platform: str
     user: str
     name: str
-    """A label, as it was when they were let in."""
+    """A label, from the time when they were let in."""
     since: float
 
 
 class PairingRequest(msgspec.Struct, frozen=True):
-    """Somebody was told a code and waits to be let in."""
+    """Somebody has a code and waits to be let in."""
 
     platform: str
     user: str
     name: str
     digest: str
-    """Of the code, which is nowhere on the disk."""
+    """The digest of the code, which is never on the disk."""
     expires_at: float
     address: str = ""
-    """Where they were told it."""
+    """Where they got the code."""
 
 
 class Greeting(msgspec.Struct, frozen=True):
-    """A reply to whoever is let in, where they were told their code."""
+    """A message to the person who is let in, sent where they got their code."""
 
     session: SessionId
     body: str
@@ -142,7 +138,7 @@ Requested = Literal["added", "known", "full"]
 
 
 class Locked(msgspec.Struct, frozen=True):
-    """Too many wrong codes: no code is looked at before this moment."""
+    """There were too many wrong codes: none is accepted before this moment."""
 
     until: float
 
@@ -155,14 +151,13 @@ class Access(Protocol):
         ...
 
     async def approve(self, platform: str, digest: str, greeting: Greeting | None = None) -> Member | Locked | None:
-        """Let in whoever was told this code; in the same transaction the greeting is put into the
-        outbox.
+        """Let in the person with this code and, in the same transaction, add the greeting to the outbox.
 
-        None: no living request has it; that is counted.
+        None: no living request has this code, which counts as a wrong one.
         """
         ...
 
     async def members(self) -> Sequence[Member]: ...
     async def revoke(self, platform: str, user: str) -> bool:
-        """False: they were no member."""
+        """False: they were not a member."""
         ...

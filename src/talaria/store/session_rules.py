@@ -1,6 +1,5 @@
-"""What holds for a session in every store: its titles, the name that finds it, what entries change
-in its row, and the text that lists, search and its results use.
-"""
+"""The rules for sessions that every store follows: titles, finding by name, what entries change in a session's row, and
+the text for lists and search."""
 
 import re
 import time
@@ -39,7 +38,7 @@ def text(entry: Entry) -> str:
 
 
 def separate_words(words: str) -> str:
-    """Scripts that do not part words with spaces are indexed sign by sign, and found as phrases."""
+    """Scripts without spaces between words are indexed character by character, and found as phrases."""
     return re.sub(_SCRIPTS_WITHOUT_SPACES, r" \1 ", words)
 
 
@@ -67,8 +66,7 @@ def unknown_session(session: SessionId) -> UnknownSession:
 
 
 def pick_session(name: str, fitting: Sequence[Session]) -> Session:
-    """Of those that fit a name, the one it means; first the one with that id, then the one with
-    that title."""
+    """The session that a name means among those that fit it; a full id or title wins."""
     match fitting:
         case [session, *others] if not others or name in (session.id, session.title):
             return session
@@ -89,7 +87,7 @@ def check_title(title: str | None, holder: FindByTitle, but: SessionId | None = 
 
 
 def free_title(wanted: str | None, holder: FindByTitle) -> str | None:
-    """`wanted`, with a number behind it if another session is called so; None if it says nothing."""
+    """`wanted`, with a number after it if another session has that title; None if it is blank."""
     if wanted is None or not wanted.strip():
         return None
     numbered = (f"{wanted} ({number})" for number in count(2))
@@ -97,20 +95,20 @@ def free_title(wanted: str | None, holder: FindByTitle) -> str | None:
 
 
 def check_at_rest(session: Session) -> None:
-    """Of one that is taken over from elsewhere."""
+    """Raises `BrokenRuleError`."""
     if session.open_turn is not None:
         raise BrokenRuleError(f"turn {session.open_turn} has not ended")
 
 
 class SessionHead(msgspec.Struct):
-    """What a session's row tells of its journal."""
+    """What a session's row says about its journal."""
 
     open_turn: TurnId | None
     preview: str
     messages: int = 0
-    """New ones."""
+    """The number of new messages."""
     usage: Usage = NO_USAGE
-    """Of turns that have ended now."""
+    """The usage of turns that have ended."""
 
     def add(self, entry: Entry) -> None:
         """Raises `BrokenRuleError`."""

@@ -1,7 +1,6 @@
-"""The port of the undo store: what projects hold, what turns changed in them, and the content to
-put back.
+"""The port of the undo store: what projects contain, what turns changed in them, and the content to restore.
 
-Content is kept once under its SHA-256, in compressed pieces. All methods block."""
+Content is stored once under its SHA-256, in compressed pieces. All methods block."""
 
 import hashlib
 import zlib
@@ -13,19 +12,18 @@ PIECE_BYTES = 4 << 20
 
 
 class PathState(NamedTuple):
-    """What is at a path; the mode 0: nothing."""
+    """What is at a path; with mode 0, nothing."""
 
     mode: int = 0
-    """With the type."""
+    """Includes the file type."""
     size: int = 0
     inode: int = 0
     links: int = 0
     content: bytes = b""
-    """SHA-256 of a file's content, the target of a link; empty for others, and where it is not
-    known."""
+    """The SHA-256 of a file's content, or the target of a link; empty for anything else, and if unknown."""
 
     def is_like(self, other: "PathState") -> bool:
-        """The same to whoever looks at it by this path."""
+        """Nobody who looks at this path sees a difference."""
         return (self.mode, self.content) == (other.mode, other.content)
 
 
@@ -45,7 +43,7 @@ class CheckpointRow(NamedTuple):
     at: float
     why: str
     owner: str
-    """The process in which a call of it runs; empty: none does."""
+    """The process in which one of its calls runs; empty if none does."""
 
 
 class ChangeRow(NamedTuple):
@@ -55,15 +53,15 @@ class ChangeRow(NamedTuple):
     left_mode: int
     left_content: bytes
     is_sure: bool
-    """False: it may have been the person, or a background process."""
+    """False: the person or a background process may have made the change."""
 
 
 class Packed(NamedTuple):
-    """The content of a file, ready to be kept."""
+    """The content of a file, ready to be stored."""
 
     digest: bytes
     pieces: tuple[tuple[int, bytes], ...]
-    """Size, and the piece itself: compressed if that is shorter."""
+    """The size of each piece, and the piece, compressed if that makes it shorter."""
 
 
 def pack(content: bytes) -> Packed:
@@ -77,11 +75,10 @@ def pack_piece(piece: bytes) -> tuple[int, bytes]:
 
 
 class UndoStore(Protocol):
-    """Methods raise errors of ours where the store cannot be used."""
+    """If the store cannot be used, methods raise our own errors."""
 
     def transaction(self, *, survives_power_cut: bool = False) -> AbstractContextManager[object]:
-        """What was done in it survives a crash of this process. Within another one it is part of
-        that."""
+        """What is done in it survives a crash of this process. A nested one is part of the outer one."""
         ...
 
     def close(self) -> None: ...
@@ -99,7 +96,7 @@ class UndoStore(Protocol):
     def update_files(self, project: int, found: Mapping[str, KnownFile], gone: Iterable[str]) -> None: ...
 
     def list_excluded(self, project: int, since: float) -> dict[str, str]:
-        """What is not recorded, and why: what is there, or was at some time since then."""
+        """What is or was not recorded at any time since then, and why."""
         ...
 
     def set_excluded(self, project: int, left_out: Mapping[str, str], now: float) -> None: ...
@@ -113,7 +110,7 @@ class UndoStore(Protocol):
     def drop_content(self, digest: bytes) -> None: ...
 
     def content(self, digest: bytes) -> Iterator[bytes]:
-        """Piece by piece. Raises `StoreDamaged` at its end if it is not what was kept."""
+        """Piece by piece. Raises `StoreDamaged` at the end if it is not what was stored."""
         ...
 
     def checkpoints(self, session: str) -> list[CheckpointRow]:
@@ -121,7 +118,7 @@ class UndoStore(Protocol):
         ...
 
     def open_checkpoints(self, project: int) -> list[CheckpointRow]:
-        """Those with a call that runs, or that nobody has seen the end of."""
+        """Checkpoints with a call that still runs, or whose end nobody has seen."""
         ...
 
     def latest_checkpoint(self, session: str) -> CheckpointRow | None: ...
@@ -132,12 +129,11 @@ class UndoStore(Protocol):
     def changes(self, session: str, number: int) -> dict[str, ChangeRow]: ...
 
     def put_changes(self, session: str, number: int, changes: Iterable[ChangeRow]) -> None:
-        """What was there before is kept from the first time."""
+        """`before` of a path stays as it was first recorded."""
         ...
 
     def has_created(self, session: str, path: str) -> bool:
-        """Whether something is at this absolute path that was not there before a turn of this
-        session."""
+        """Whether a turn of this session created what is at this absolute path."""
         ...
 
     def forget(self, sessions: Sequence[str]) -> None: ...
@@ -147,9 +143,9 @@ class UndoStore(Protocol):
     def oldest(self) -> list[CheckpointRow]: ...
 
     def collect(self) -> None:
-        """Remove what no checkpoint needs: projects without one, and content without a name."""
+        """Remove what no checkpoint needs: projects without one, and content without a reference."""
         ...
 
     def size_bytes(self) -> int:
-        """Of what is in use."""
+        """The size of what is in use."""
         ...

@@ -258,7 +258,7 @@ class TurnView:
         self._notes: list[str] = []
         """Printed at the end of a block."""
 
-    def show(self, event: Event) -> None:
+    def show(self, event: Event) -> None:  # noqa: C901  (a case for each kind of event)
         match event:
             case TurnBegan(window=window):
                 self._window = window

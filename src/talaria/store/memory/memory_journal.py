@@ -156,7 +156,7 @@ def _move_call(tables: Tables, session: SessionId, id: CallId, leaving: tuple[Ca
 
 
 def append(tables: Tables, session: SessionId, entries: Sequence[tuple[Entry, float]]) -> None:
-    """Entries with their times at the journal's end, and what the session's row tells of them."""
+    """Appends entries with their times, and updates the session's row."""
     row = tables.row(session)
     head = SessionHead(row.session.open_turn, row.session.preview)
     for entry, _ in entries:
@@ -309,7 +309,7 @@ def _insert(tables: Tables, row: SessionRow) -> None:
 
 
 def _copy(tables: Tables, row: SessionRow, new: SessionId, title: str | None, now: float) -> SessionRow:
-    """The journal without the turn that is open: that one stays behind with its calls."""
+    """The journal without the open turn, whose calls are not copied either."""
     opened = row.session.open_turn
     starts = [
         place

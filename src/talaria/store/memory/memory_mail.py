@@ -123,8 +123,7 @@ class Outbox:
 
 
 def post(tables: Tables, session: SessionId, part: Outgoing, now: float) -> None:
-    """A new row, or what the row with this key is to read: sent again as an edit, unless it reads
-    so already."""
+    """A new row, or a new text for the row with this key, which is then sent as an edit unless it is the same."""
     row = _of_key(tables, part.key)
     if row is None:
         _put(tables, _new(tables, session, part, now))
@@ -258,7 +257,7 @@ def move(
 
 
 def _is_at(inbound: Inbound, id: InboxId, session: SessionId, state: InboxState) -> bool:
-    """What was taken without a turn counts as new to one."""
+    """A message that was taken without a turn counts as new for one."""
     is_free = inbound.state == "taken" and inbound.turn is None
     is_there = inbound.state == state or (state == "new" and is_free)
     return (inbound.id, inbound.session) == (id, session) and is_there
@@ -325,7 +324,7 @@ class Chats:
 
 
 def bind(tables: Tables, key: str, session: SessionId, address: str) -> SessionId | None:
-    """The session that the chat was about before."""
+    """Returns the session that the chat was about before."""
     before = tables.chats.pop(key, None)  # and in again, after all others
     tables.chats[key] = ChatRow(key, session, address, before.busy_mode if before else None)
     for place, row in tables.inbox.items():
@@ -417,8 +416,7 @@ def _step(tables: Tables, session: SessionId, leaving: Sequence[HandoffStage | N
 
 
 def _bind_back(tables: Tables, session: SessionId, new: SessionId) -> None:
-    """A chat that is about something else by now stays so. Mail in a chat that was about nothing
-    goes to `new`."""
+    """A chat that is about another session by now stays with it. Mail of a chat that was about none goes to `new`."""
     row = tables.sessions[session]
     for one in row.handoff_chats:
         chat = tables.chats.get(one.key)
@@ -434,6 +432,5 @@ def _bind_back(tables: Tables, session: SessionId, new: SessionId) -> None:
 
 
 def _list_at(tables: Tables, stage: HandoffStage) -> list[SessionId]:
-    """Oldest session first."""
     sessions = [row.session for row in tables.sessions.values() if row.handoff.state == stage]
     return [session.id for session in sorted(sessions, key=lambda session: (session.created_at, session.id))]

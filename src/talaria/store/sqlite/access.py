@@ -274,7 +274,7 @@ class Forgetting:
 
 @contextmanager
 def _overwrite_deleted(db: SqliteConnection) -> Generator[None]:
-    """What is deleted inside is zeroes on the disk. Not always so: it would slow down every turn."""
+    """What is deleted inside is overwritten with zeroes. Only here, because it would slow down every turn."""
     db.pragma("secure_delete", True)
     try:
         yield
@@ -346,7 +346,7 @@ class _PersonRows:
             db.execute(f"DELETE FROM {table} WHERE platform = ? AND user = ?", (who.platform, who.user))
 
     def _inbox(self) -> list[int]:
-        """What they said, and what others said in conversations of theirs."""
+        """What they wrote, and what others wrote in their conversations."""
         inside = [id for one in self.own.conversations for id in self._column("id FROM inbox WHERE session = ?", one)]
         return sorted({*(one.id for one in self.own.said), *inside})
 

@@ -65,7 +65,7 @@ class Chats:
 
 
 def bind(db: SqliteConnection, key: str, session: SessionId, address: str) -> SessionId | None:
-    """The session that the chat was about before."""
+    """Returns the session that the chat was about before."""
     before = _get(db, key)
     db.execute(  # a new row, so that its id is the highest
         f"INSERT OR REPLACE INTO chats ({_COLUMNS}) VALUES (?, ?, ?, ?)",
@@ -168,8 +168,7 @@ def _step(db: SqliteConnection, change: str, leaving: str, values: tuple[Value, 
 
 
 def _bind_back(db: SqliteConnection, session: SessionId, new: SessionId) -> None:
-    """A chat that is about something else by now stays so. Mail in a chat that was about nothing
-    goes to `new`."""
+    """A chat that is about another session by now stays with it. Mail of a chat that was about none goes to `new`."""
     sql = "DELETE FROM handoff_chats WHERE session = ? RETURNING key, address, before"
     bound = cast("list[tuple[str, str, SessionId | None]]", db.execute(sql, (session,)).fetchall())
     for key, address, before in bound:

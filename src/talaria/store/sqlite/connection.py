@@ -60,13 +60,11 @@ _UNAVAILABLE: tuple[tuple[type[apsw.Error], str], ...] = (
 _DAMAGED = (apsw.CorruptError, apsw.NotADBError, msgspec.DecodeError, UnicodeDecodeError)
 
 FAULTS = (apsw.Error, msgspec.DecodeError, UnicodeDecodeError)
-"""What reading and writing may raise beside errors of ours; a row that cannot be decoded is damage
-too."""
+"""What reading and writing may raise besides our own errors; a row that cannot be decoded is damage, too."""
 
 
 def explain(fault: Exception, path: Path) -> Exception:
-    """The same fault as one of our errors; the fault itself if it is one already, or a bug (bad
-    SQL)."""
+    """The fault as one of our errors; unchanged if it already is one, or is a bug (bad SQL)."""
     error: Exception | None = None
     if isinstance(fault, apsw.ConstraintError):
         error = BrokenRuleError(str(fault))
@@ -119,4 +117,4 @@ def migrate(connection: SqliteConnection, path: Path) -> None:
 
 
 LATEST = 8
-"""Number of the newest migration, known without reading the folder; a test compares."""
+"""The number of the newest migration, so that the folder need not be read; a test compares the two."""

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 THREADS = 2
 MAX_GROUP = 8
-"""So that few wait for a long look that is not theirs."""
+"""Several, so that few callers wait for somebody else's long read."""
 
 
 class Readers:
@@ -33,7 +33,7 @@ class Readers:
         self._threads: list[threading.Thread] = []
 
     async def submit(self, work: Work[T]) -> T:
-        """Who is cancelled does not wait for it."""
+        """A cancelled caller does not wait for it."""
         future = self._jobs.put(work, is_write=False)
         if len(self._threads) < THREADS:
             thread = threading.Thread(target=self._serve, name=f"reader {self._path.name}", daemon=True)
@@ -58,8 +58,8 @@ class Readers:
         _close(connection)
 
     def _look(self, job: Job[Any], connection: SqliteConnection | None) -> SqliteConnection | None:
-        """The connection to go on with. None: the next look opens the file anew, because a
-        connection made while the disk was ill may never recover."""
+        """The connection to continue with. None: the next read reopens the file, because a connection made while the
+        disk failed may never recover."""
         try:
             if connection is None:
                 connection = self._connect()
@@ -82,14 +82,13 @@ def _close(connection: SqliteConnection | None) -> None:
 
 CACHE_KB = 16 << 10
 CHECKPOINT_PAGES = 4 << 10
-"""So that a page which changes with every turn is written back once for many turns."""
+"""Large, so that a page that changes with every turn is written back once for many turns."""
 Prepare = Callable[[SqliteConnection, Path], None]
 
 
 class Database:
     def __init__(self, path: Path, prepare: Prepare, *, vfs: str | None = None, busy_timeout_s: float = 10.0) -> None:
-        """`prepare` brings the schema up to date; it runs on every writing connection before its
-        first use."""
+        """`prepare` brings the schema up to date, on each writing connection before its first use."""
         self.path = path
         self._prepare = prepare
         self._vfs = vfs
@@ -112,14 +111,13 @@ class Database:
         await complete(in_thread(self._close))
 
     def _close(self) -> None:
-        """The WAL stays and is not checkpointed, so closing is quick, and safe beside other
-        processes."""
+        """The WAL stays and is not checkpointed, so closing is quick, and safe while other processes run."""
         self._writer.join()
         self._readers.join()
 
     async def write(self, work: Work[T]) -> T:
-        """Run `work` inside the next group's transaction; returns once it is durable, also to a
-        cancelled caller."""
+        """Run `work` inside the next group's transaction; returns once it is durable, even if the caller is
+        cancelled."""
         return await self._writer.submit(work)
 
     @property
@@ -134,11 +132,11 @@ class Database:
         return await self._readers.submit(work)
 
     async def rows(self, sql: str, values: Sequence[Value] = ()) -> list[tuple[Any, ...]]:
-        """What one question finds."""
+        """The rows that one query finds."""
         return await self.read(lambda db: db.execute(sql, values).fetchall())
 
     async def change(self, sql: str, values: Sequence[Value] = ()) -> int:
-        """How many rows one statement has changed."""
+        """Returns how many rows one statement changed."""
 
         def work(db: SqliteConnection) -> int:
             db.execute(sql, values)
@@ -147,8 +145,7 @@ class Database:
         return await self.write(work)
 
     async def alone(self, work: Work[T]) -> T:
-        """With a connection of its own and outside of transactions: for what takes long. Who is
-        cancelled leaves it."""
+        """For what takes long: with its own connection, outside transactions. A cancelled caller leaves it running."""
 
         def work_alone() -> T:
             try:
@@ -160,7 +157,7 @@ class Database:
         return await in_thread(work_alone)
 
     def connect_for_writing(self) -> SqliteConnection:
-        """For whoever works in a thread of their own and waits there. Raises `apsw.Error`."""
+        """For a caller in a thread of its own, which waits there. Raises `apsw.Error`."""
         return self._open_writer()
 
     def _connect(self) -> SqliteConnection:
@@ -196,8 +193,7 @@ class Database:
         return connection
 
     def _enter_wal(self, connection: SqliteConnection) -> None:
-        """SQLite's own busy timeout does not cover this step, and several processes may meet at a
-        fresh file."""
+        """SQLite's own busy timeout does not cover this step, and several processes may open a new file at once."""
         deadline = time.monotonic() + self._busy_timeout_ms / 1000
         while True:
             try:

@@ -200,8 +200,7 @@ def _apply(db: SqliteConnection, session: SessionId, write: Change, now: float) 
 def append(
     db: SqliteConnection, session: SessionId, entries: Sequence[tuple[Entry, float]], epoch: Epoch | None = None
 ) -> None:
-    """Entries with their times at the journal's end, and what the session's row tells of them.
-    Raises `Fenced`."""
+    """Appends entries with their times, and updates the session's row. Raises `Fenced`."""
     row = db.execute(
         "SELECT last_seq, open_turn, preview, usage FROM sessions"
         " WHERE id = ?1 AND (?2 IS NULL OR (epoch = ?2 AND owner IS NOT NULL))",

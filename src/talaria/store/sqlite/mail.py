@@ -141,8 +141,7 @@ class Outbox:
 
 
 def post(db: SqliteConnection, session: SessionId, part: Outgoing, now: float) -> None:
-    """A new row, or what the row with this key is to read: sent again as an edit, unless it reads
-    so already."""
+    """A new row, or a new text for the row with this key, which is then sent as an edit unless it is the same."""
     db.execute(
         "INSERT INTO outbox (session, target, body, key, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (key) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at,"
@@ -258,7 +257,7 @@ class Inbox:
 
 
 def take(db: SqliteConnection, session: SessionId, turn: TurnId, ids: Sequence[InboxId]) -> None:
-    """Also what was taken without a turn."""
+    """Includes messages that were taken without a turn."""
     for id in ids:
         step(
             db,

@@ -1,5 +1,4 @@
-"""Who is alive: each owner holds a lock on a file of its own, which the kernel frees when the
-process dies."""
+"""Which owners are alive: each holds a lock on its own file, which the kernel releases when the process dies."""
 
 import fcntl
 import os
@@ -37,8 +36,7 @@ class Presence:
         self._held[owner] = descriptor
 
     def forget(self) -> None:
-        """In a forked child, which would otherwise keep the locks of a parent that dies. Theirs
-        stay as they are."""
+        """For a forked child, which would otherwise keep the locks of a parent that dies. The parent's locks stay."""
         for descriptor in self._held.values():
             os.close(descriptor)
         self._held.clear()
@@ -54,7 +52,7 @@ class Presence:
             self.unlock(owner)
 
     def is_alive(self, owner: OwnerId | None) -> bool:
-        """None is nobody."""
+        """False for None."""
         if owner is None or owner in self._held:
             return owner in self._held
         try:
@@ -74,7 +72,7 @@ class Presence:
             os.close(descriptor)
 
     def list_living(self) -> list[OwnerId]:
-        """Those whose processes run."""
+        """The owners whose processes run."""
         return [owner for file in self._folder.glob("[0-9]*-*.lock") if self.is_alive(owner := OwnerId(file.stem))]
 
     def _file(self, owner: OwnerId) -> Path:

@@ -34,8 +34,7 @@ Progress = Callable[[int, int], None]
 
 
 def copy(source: SqliteConnection, target: Path, progress: Progress) -> None:
-    """Into a file that is empty or not there yet. Others may write meanwhile, and are not in the
-    copy."""
+    """Into a file that is empty or does not exist. What others write meanwhile is not in the copy."""
     source.execute("BEGIN")
     source.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # the moment; else each write would start it anew
     try:
@@ -53,7 +52,7 @@ def copy(source: SqliteConnection, target: Path, progress: Progress) -> None:
 
 
 def erase(connection: SqliteConnection) -> bool:
-    """False: somebody else reads what was, so it is still in the WAL."""
+    """False: somebody still reads the old state, so it is still in the WAL."""
     connection.execute("VACUUM")
     blocked, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
     return not blocked
@@ -77,7 +76,7 @@ _decode = msgspec.json.Decoder(Entry).decode
 
 
 def prepare(connection: SqliteConnection, _: Path) -> None:
-    """A search index of another version is simply made anew."""
+    """A search index of another version is simply rebuilt."""
     if int(connection.pragma("user_version")) == SCHEMA_VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
@@ -112,16 +111,16 @@ class Search:
         return await self._retry_rebuilt(lambda index: self._rebuild(index, progress))
 
     async def discard(self) -> None:
-        """Throw the index away; the next search makes it anew."""
+        """Delete the index; the next search rebuilds it."""
         async with self._using:
             await self._discard()
 
     async def catch_up(self) -> None:
-        """Index what the journal has gained and lost since the last look."""
+        """Index what the journal has gained and lost since the last time."""
         await self._retry_rebuilt(self._follow)
 
     async def _retry_rebuilt(self, work: Callable[[Database], Awaitable[T]]) -> T:
-        """A damaged index is thrown away and made anew: the journal has all that it held."""
+        """A damaged index is deleted and rebuilt, because the journal has everything in it."""
         async with self._using:
             try:
                 return await work(await self._index())
@@ -226,7 +225,7 @@ def _hits(db: SqliteConnection, entries: Sequence[int], query: str, person: str 
 
 
 def _inode(path: Path) -> int | None:
-    """Asked of the folder; the file itself is not opened."""
+    """Asks the folder; does not open the file itself."""
     try:
         return path.stat().st_ino
     except OSError:

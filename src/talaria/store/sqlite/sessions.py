@@ -1,4 +1,4 @@
-"""Sessions: the rows that conversations hang on."""
+"""Sessions: one row per conversation."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -128,7 +128,7 @@ def _insert(db: SqliteConnection, new: NewSession, at: float) -> None:
 
 
 def _copy(db: SqliteConnection, session: SessionId, new: SessionId, title: str | None, now: float) -> None:
-    """The journal without the turn that is open: that one stays behind with its calls."""
+    """The journal without the open turn, whose calls are not copied either."""
     db.execute(
         "INSERT INTO sessions (id, source, model, cwd, title, parent, person, created_at, updated_at, usage)"
         " SELECT ?, source, model, cwd, ?, id, person, ?, ?, usage FROM sessions WHERE id = ?",

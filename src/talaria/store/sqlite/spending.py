@@ -1,4 +1,4 @@
-"""Spending: what model calls have used, and what is set aside for those under way."""
+"""Spending: what model calls have used, and what is reserved for those in progress."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -93,12 +93,12 @@ def record_spending(db: SqliteConnection, session: SessionId, write: Spent | Hol
 
 
 def _release(db: SqliteConnection, hold: HoldId) -> None:
-    """One that is gone was swept with its owner or its session."""
+    """A hold that is gone was deleted with its owner or its session."""
     db.execute("DELETE FROM holds WHERE id = ?", (hold,))
 
 
 def _amount(db: SqliteConnection, spent: str, held: str, *values: Value) -> Amount:
-    """Of the rows that the conditions choose from either table."""
+    """The sum over the rows of both tables that meet the conditions."""
     [row] = db.execute(
         "SELECT coalesce(sum(tokens), 0), total(cost_usd) FROM ("
         f"SELECT {_TOKENS} AS tokens, cost_usd FROM spending WHERE {spent}"

@@ -61,13 +61,11 @@ class SqliteStore:
         return "" if found == "ok" else found
 
     async def copy_to(self, target: Path, progress: Progress) -> None:
-        """All conversations as they are at this moment; `progress` is called in a thread. Raises
-        `StoreUnavailable`."""
+        """Copies all conversations as they are now; `progress` is called in a thread. Raises `StoreUnavailable`."""
         await self._database.alone(lambda db: copy(db, target, progress))
 
     async def erase(self) -> bool:
-        """What was deleted is not in the files any more. False: it is, because somebody else still
-        reads it."""
+        """Make sure that what was deleted is no longer in the files. False: it is, because somebody still reads it."""
         await self.search.discard()
         return await self._database.alone(erase)
 

@@ -69,8 +69,6 @@ class SqliteUndoStore:
 
     @contextmanager
     def transaction(self, *, survives_power_cut: bool = False) -> Generator[SqliteConnection]:
-        """What was done in it survives a crash of this process. Within another one it is part of
-        that."""
         with self._connect() as connection:
             if connection.in_transaction:
                 yield connection
@@ -85,7 +83,6 @@ class SqliteUndoStore:
             connection.execute("COMMIT")
 
     def version(self) -> int:
-        """Changes when another process has written."""
         with self._connect() as db:
             return int(db.pragma("data_version"))
 
@@ -119,7 +116,6 @@ class SqliteUndoStore:
             )
 
     def list_excluded(self, project: int, since: float) -> dict[str, str]:
-        """What is not recorded, and why: what is there, or was at some time since then."""
         asked = "SELECT path, reason FROM left_out WHERE project = ? AND coalesce(gone_at, ?) >= ?"
         with self._connect() as db:
             rows = db.execute(asked, (project, since, since))
@@ -156,7 +152,6 @@ class SqliteUndoStore:
             db.execute("DELETE FROM piece WHERE digest = ?", (digest,))
 
     def content(self, digest: bytes) -> Iterator[bytes]:
-        """Piece by piece. Raises `StoreDamaged` at its end if it is not what was kept."""
         found = hashlib.sha256()
         number = 0
         while True:
@@ -178,11 +173,9 @@ class SqliteUndoStore:
     # Checkpoints
 
     def checkpoints(self, session: str) -> list[CheckpointRow]:
-        """Oldest first."""
         return self._checkpoints("session = ? ORDER BY number", session)
 
     def open_checkpoints(self, project: int) -> list[CheckpointRow]:
-        """Those with a call that runs, or that nobody has seen the end of."""
         return self._checkpoints("project = ? AND owner != ''", project)
 
     def _checkpoints(self, where: str, value: str | int) -> list[CheckpointRow]:
@@ -216,7 +209,6 @@ class SqliteUndoStore:
         return {path: ChangeRow(path, PathState(*row[1:6]), row[6], row[7], bool(row[8])) for path, row in named}
 
     def put_changes(self, session: str, number: int, changes: Iterable[ChangeRow]) -> None:
-        """What was there before is kept from the first time."""
         with self.transaction() as db:
             db.executemany(
                 "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
@@ -228,8 +220,6 @@ class SqliteUndoStore:
             )
 
     def has_created(self, session: str, path: str) -> bool:
-        """Whether something is at this absolute path that was not there before a turn of this
-        session."""
         asked = (
             "SELECT 1 FROM change JOIN checkpoint USING (session, number) JOIN project ON project.id = project "
             "WHERE session = ? AND mode = 0 AND "
@@ -257,7 +247,6 @@ class SqliteUndoStore:
         return self._checkpoints("at >= ? ORDER BY at", 0)
 
     def collect(self) -> None:
-        """Remove what no checkpoint needs: projects without one, and content without a name."""
         with self.transaction() as db:
             unused = "(SELECT id FROM project WHERE id NOT IN (SELECT project FROM checkpoint))"
             for table in ("file", "left_out"):
@@ -272,7 +261,6 @@ class SqliteUndoStore:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def size_bytes(self) -> int:
-        """Of what is in use."""
         with self._connect() as db:
             pages = int(db.pragma("page_count")) - int(db.pragma("freelist_count"))
             return pages * int(db.pragma("page_size"))
