@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId, new_session_id
+from talaria.core.questions import Answer
 from talaria.gateway.conversations import Conversations
 from talaria.gateway.envelope import Mail, Received, read_received
 from talaria.gateway.gateway_state import GatewayState
@@ -14,7 +15,6 @@ from talaria.runtime.session import LiveSession, ignore
 from talaria.runtime.turn_runner import RunningTurn
 from talaria.store.base import Session
 from talaria.store.chat_ports import BusyMode, Inbound
-from talaria.tools.person import Answer
 
 URGENT = frozenset({"stop", "approve", "deny", "status", "steer", "busy", "whoami", "help", "start", "sandbox"})
 """Done at once, even while a turn runs."""

@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from talaria.core.aio import complete
-from talaria.core.events import AnswerChoice, Event, QuestionAsked, QuestionClosed
+from talaria.core.events import Event, QuestionAsked, QuestionClosed
+from talaria.core.questions import Answer, Choice, Instead, Question
 from talaria.store.signal_port import Signal
-from talaria.tools.person import Answer, Instead, Person, Question
+from talaria.tools.person import Person
 
 T = TypeVar("T")
 
 
 class _OpenQuestion(msgspec.Struct, frozen=True):
-    asked: QuestionAsked
+    question: Question | Choice
     signal: asyncio.Future[Signal]
 
 
@@ -33,26 +34,29 @@ class TurnQuestions:
         found = self._open.get(signal.question)
         if found is None or found.signal.done():
             closed = self._closed.get(signal.question)
-            return "It is no longer open." if closed is None else closed.sentence
-        asked = found.asked
-        if signal.answer not in [one.answer for one in asked.choices] and not (asked.takes_words and signal.text):
-            return f"The answer must be one of {', '.join(one.answer for one in asked.choices)}."
-        found.signal.set_result(signal)
-        return ""
+            return "The question is no longer open." if closed is None else closed.sentence
+        match found.question:
+            case Question(offered=offered) if signal.answer not in offered:
+                return f"The answer must be one of {', '.join(offered)}."
+            case Choice(choices=choices) if not signal.text and signal.answer not in choices:
+                return f"The answer must be words, or one of {', '.join(choices)}."
+            case _:
+                found.signal.set_result(signal)
+                return ""
 
     @asynccontextmanager
-    async def open(self, asked: QuestionAsked) -> "AsyncGenerator[asyncio.Future[Signal]]":
-        """Answered elsewhere: the future has the signal."""
+    async def open(self, question: Question | Choice) -> "AsyncGenerator[asyncio.Future[Signal]]":
+        """The future has the signal with the answer, if that comes from elsewhere."""
         signal: asyncio.Future[Signal] = asyncio.get_running_loop().create_future()
-        self._open[asked.id] = _OpenQuestion(asked, signal)
-        self._emit(asked)
+        self._open[question.id] = _OpenQuestion(question, signal)
+        self._emit(QuestionAsked(question))
         try:
             yield signal
         finally:
-            del self._open[asked.id]
+            del self._open[question.id]
             signal.cancel()
-            if asked.id not in self._closed:
-                self.close(asked.id, "No longer open.")
+            if question.id not in self._closed:
+                self.close(question.id, "No longer open.")
 
     def close(self, id: str, outcome: str, by: str = "", surface: str = "") -> QuestionClosed:
         closed = self._closed[id] = QuestionClosed(id, outcome, by, surface)
@@ -73,71 +77,42 @@ class SharedPerson:
         return self._person.may_approve()
 
     async def allow(self, question: Question) -> Answer | Instead:
-        asked = QuestionAsked(
-            question.id,
-            question.tool,
-            question.title or f"May {question.tool} do this?",
-            question.text,
-            question.reason,
-            question.model_words,
-            tuple(AnswerChoice(one, question.scope_of(one) if one != "no" else "") for one in question.offered),
-        )
-        async with self._questions.open(asked) as elsewhere:
+        def read(signal: Signal) -> Answer | Instead:
+            answer: Answer = next(one for one in question.offered if one == signal.answer)
+            return Instead(signal.text) if answer == "no" and signal.text else answer
 
-            def meant(signal: Signal) -> Answer | Instead:
-                chosen: Answer = next(one for one in question.offered if one == signal.answer)
-                return Instead(signal.text) if chosen == "no" and signal.text else chosen
-
-            answer = await self._first(
-                asked.id,
-                self._person.allow(question),
-                elsewhere,
-                lambda signal: describe_answer(question, meant(signal)),
-            )
-            if isinstance(answer, Signal):
-                return meant(answer)
-            self._questions.close(asked.id, describe_answer(question, answer), self._id, self._surface)
-            return answer
+        return await self._first(question, self._person.allow(question), read, question.describe_answer)
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
-        offered = tuple(AnswerChoice(one) for one in choices)
-        asked = QuestionAsked(os.urandom(8).hex(), "", "The model asks", question, "", "", offered, takes_words=True)
-        async with self._questions.open(asked) as elsewhere:
-            answer = await self._first(asked.id, self._person.choose(question, choices), elsewhere, _describe_words)
-            if isinstance(answer, Signal):
-                return answer.answer or answer.text
-            if answer is not None:
-                self._questions.close(asked.id, f"Answered: {answer}", self._id, self._surface)
-            return answer
+        asked = Choice(os.urandom(8).hex(), question, tuple(choices))
+        return await self._first(
+            asked,
+            self._person.choose(question, choices),
+            lambda signal: signal.answer or signal.text,
+            lambda answer: f"Answered: {answer}" if answer else "Not answered.",
+        )
 
     async def _first(
         self,
-        id: str,
+        question: Question | Choice,
         here: Coroutine[Any, Any, T],
-        elsewhere: "asyncio.Future[Signal]",
-        describe: Callable[[Signal], str],
-    ) -> T | Signal:
-        """The question is closed where the person is asked, with a sentence about who was first."""
-        asking = asyncio.create_task(here, name="question")
-        try:
-            await asyncio.wait([asking, elsewhere], return_when=asyncio.FIRST_COMPLETED)
-            if asking.done():
-                return asking.result()
-            signal = elsewhere.result()
-            closed = self._questions.close(id, describe(signal), signal.by, signal.surface)
-            asking.cancel(closed.sentence)
-            return signal
-        finally:
-            asking.cancel()
-            await complete(asyncio.wait([asking]))
-
-
-def _describe_words(signal: Signal) -> str:
-    return f"Answered: {signal.answer or signal.text}"
-
-
-def describe_answer(question: Question, answer: Answer | Instead) -> str:
-    """For people, once a question is closed."""
-    if isinstance(answer, Instead):
-        return f"Denied. Instead: {answer.words}"
-    return "Denied." if answer == "no" else f"Allowed, {question.scope_of(answer)}."
+        read: Callable[[Signal], T],
+        describe: Callable[[T], str],
+    ) -> T:
+        """The first answer. If it comes from elsewhere, the person who is asked here is told whose it was."""
+        async with self._questions.open(question) as elsewhere:
+            asking = asyncio.create_task(here, name="question")
+            try:
+                await asyncio.wait([asking, elsewhere], return_when=asyncio.FIRST_COMPLETED)
+                if asking.done():
+                    answer = asking.result()
+                    self._questions.close(question.id, describe(answer), self._id, self._surface)
+                    return answer
+                signal = elsewhere.result()
+                answer = read(signal)
+                closed = self._questions.close(question.id, describe(answer), signal.by, signal.surface)
+                asking.cancel(closed.sentence)
+                return answer
+            finally:
+                asking.cancel()
+                await complete(asyncio.wait([asking]))

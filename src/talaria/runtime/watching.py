@@ -135,7 +135,7 @@ class Broadcast:
         if isinstance(event, TurnDone):
             self._clear()
         elif isinstance(event, QuestionClosed):
-            self._forget(lambda one: isinstance(one, QuestionAsked) and one.id == event.id)
+            self._forget(lambda one: isinstance(one, QuestionAsked) and one.question.id == event.id)
         elif _call_of(event) not in self._settled_calls:
             if isinstance(event, ToolOutput):  # only the latest counts
                 self._forget(lambda one: isinstance(one, ToolOutput) and one.call == event.call)

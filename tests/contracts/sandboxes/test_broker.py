@@ -12,9 +12,9 @@ from tests.contracts.sandboxes.desktop import Ada, Desktop, git, make
 from tests.contracts.sandboxes.git_server import LOGIN, GitServer
 from tests.contracts.sandboxes.github_server import TOKEN, GitHubServer
 
+from talaria.core.questions import Answer, Instead, Question
 from talaria.testing.patience import PATIENCE_S
 from talaria.tools.base import Claim
-from talaria.tools.person import Answer, Instead, Question
 
 SECRET = LOGIN.partition(":")[2]
 
