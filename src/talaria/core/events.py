@@ -86,7 +86,7 @@ class QuestionClosed(msgspec.Struct, frozen=True, tag="question_closed"):
 
     @property
     def sentence(self) -> str:
-        return f"{self.outcome} ({self.by}, {self.surface})" if self.by else self.outcome
+        return f"{self.outcome} (answered by {self.by}, {self.surface})" if self.by else self.outcome
 
 
 class TurnDone(msgspec.Struct, frozen=True, tag="turn_done"):

@@ -12,6 +12,7 @@ from talaria.runtime.chat import Chat, CommandHost, Reason
 from talaria.runtime.commands import GATEWAY_COMMANDS, Ask, Command, Outcome, Say, help_text
 from talaria.runtime.lease import Observer
 from talaria.runtime.session import LiveSession, ignore
+from talaria.runtime.signals import SignalSender
 from talaria.runtime.turn_runner import RunningTurn
 from talaria.store.base import Session
 from talaria.store.chat_ports import BusyMode, Inbound
@@ -137,7 +138,11 @@ class Control:
         note = f"{dropped} waiting message{' was' if dropped == 1 else 's were'} dropped." if dropped else ""
         live, running = self._pool.find(session), self._find_running(session)
         if live is None or running is None:
-            return Say(f"Nothing is running here. {note}".rstrip())
+            try:
+                await self._sender(chat).stop(session)
+            except BadInput as nothing:
+                return Say(f"{nothing} {note}".rstrip())
+            return Say(f"The turn at the terminal is being stopped. {note}".rstrip())
         self._state.stopped[running.turn.id] = note
         running.interrupt()
         return None if live.config.conversation == key else Say(f"Stopped. {note}".rstrip())
@@ -152,12 +157,24 @@ class Control:
     async def _steer(self, chat: Chat, text: str) -> Outcome:
         if not text:
             raise BadInput("/steer needs a message.")
-        person = _platform_chat(chat).received.principal.person
+        principal = _platform_chat(chat).received.principal
+        person = principal.person
         if (running := self._find_running(chat.session)) is None:
-            return Ask(text)
+            holder = await self._store.journal.holder(chat.session)
+            if holder is None or holder == self._state.host.owner or not principal.is_admin:
+                return Ask(text)
+            await self._sender(chat).steer(chat.session, text)
+            return Say("The model will read it in its next round, at the terminal.")
         if running.asker != person:  # it sees and may do what is theirs
             raise BadInput("The running turn is somebody else's. Send a message: it waits for a turn of your own.")
         return Say("The model will read it in its next round.") if running.steer(text) else Ask(text)
+
+    def _sender(self, chat: Chat) -> SignalSender:
+        """For a turn that another process runs."""
+        principal, host = _platform_chat(chat).received.principal, self._state.host
+        return SignalSender(
+            host.store, host.links.changes, host.links.folder, by=principal.person, surface=principal.platform
+        )
 
     async def _busy(self, chat: Chat, word: str) -> Outcome:
         if word not in _MODES:

@@ -88,6 +88,7 @@ class OtherTurns:
                             self._end()
                             if outcome != "completed":
                                 self._view.say_failure(error or INTERRUPTED)
+                            self._view.say("")
                         self._is_own = False
                     case _ if not self._is_own and not was_live:
                         for event in self._replay.events(recorded):
