@@ -36,7 +36,8 @@ command = click.Group("import", help="Import your data from another program.")
 
 
 @command.command(
-    "hermes", help="Import settings, conversations, memories and skills from PATH ($HERMES_HOME, or ~/.hermes)."
+    "hermes",
+    help="Import settings, conversations, memories and skills. PATH is $HERMES_HOME or ~/.hermes by default.",
 )
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Say what would happen, and change nothing.")

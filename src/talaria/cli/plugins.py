@@ -85,7 +85,7 @@ def info(ctx: click.Context, name: str) -> None:
 
 
 @command.command(
-    "install", help="Copy a plugin from a folder or a Git repository into the home, without enabling it yet."
+    "install", help="Copy a plugin into the home, from a folder or a Git repository. It is not enabled yet."
 )
 @click.argument("source", metavar="PATH|GIT-URL")
 @click.option("--force", is_flag=True, help="Replace the plugin if it is already installed.")
@@ -111,7 +111,7 @@ def install(ctx: click.Context, source: str, force: bool, is_enabling: bool) -> 
         show(runnable(f"Check its code, then run: talaria plugins enable {shlex.quote(manifest.name)}"))
 
 
-@command.command("enable", help="Agree to a plugin as it is now, so that its code is loaded from now on.")
+@command.command("enable", help="Agree to a plugin as it is now. From then on, its code is loaded.")
 @click.argument("name")
 @click.pass_context
 def enable(ctx: click.Context, name: str) -> None:

@@ -143,14 +143,14 @@ def _format_problem(problem: str) -> str:
     return f"  ! {problem}" if problem else ""
 
 
-@command.command("enable", help="Let the model use tools, or whole toolsets; `all` means everything.")
+@command.command("enable", help="Let the model use tools, or whole toolsets. `all` means everything.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.pass_context
 def enable(ctx: click.Context, names: tuple[str, ...]) -> None:
     _switch_all(ctx, names, on=True)
 
 
-@command.command("disable", help="Do not let the model use tools, or whole toolsets; `all` means everything.")
+@command.command("disable", help="Keep the model from using tools or toolsets. `all` means everything.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.pass_context
 def disable(ctx: click.Context, names: tuple[str, ...]) -> None:

@@ -37,7 +37,7 @@ from talaria.tools.sandbox.chooser import SandboxChooser
 BEGINNING = """\
 # Settings of Talaria. API keys do not belong here, but in the file .env beside it.
 # `talaria config get` prints them all with their defaults, `talaria config check` checks them.
-# Useful ones, besides the model (provider:model; `talaria model list` shows which there are):
+# Useful ones, besides the model (provider:model; `talaria model list` lists them):
 #   fallback_providers: [openai:gpt-5]        tried in this order when the model does not answer
 #   limits: {day: {cost_usd: 5.00}}           what may be spent; also for turn, session, person
 #   terminal: {network: [pypi.org], ports: [5432], env: [DJANGO_SETTINGS_MODULE]}    what commands may reach without
@@ -157,7 +157,7 @@ SHOWN_MODELS = 12
 
 
 @click.command("setup", help="Find or choose a model, try it, and make it the default.")
-@click.option("--provider", metavar="NAME", help="Provider of the model; `talaria model list` shows which there are.")
+@click.option("--provider", metavar="NAME", help="Provider of the model; `talaria model list` lists them.")
 @click.option("--model", metavar="NAME", help="Name of the model.")
 @click.option("--base-url", metavar="URL", help="Its address, if not the usual one.")
 @click.option("--non-interactive", "is_silent", is_flag=True, help="Ask nothing; use what is found.")

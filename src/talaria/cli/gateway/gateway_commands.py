@@ -79,7 +79,7 @@ class OutboxReply(msgspec.Struct, frozen=True):
 
 command = click.Group(
     "gateway",
-    help="Start, stop and inspect the gateway, which answers chats on Telegram, Discord, Slack, Matrix and webhooks.",
+    help="Start, stop and inspect the gateway, which answers on Telegram, Discord, Slack, Matrix and webhooks.",
 )
 
 
@@ -143,7 +143,7 @@ def _ago(at: float) -> str:
     return f"{seconds / 60:.0f} min ago" if seconds < 7200 else f"{seconds / 3600:.0f} h ago"
 
 
-@command.command("status", help="Show whether it is running and healthy; if it is, the exit code is 0.")
+@command.command("status", help="Show whether it is running and healthy. If so, the exit code is 0.")
 @json_option
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> int:
@@ -266,7 +266,7 @@ def logs(ctx: click.Context, count: int, is_followed: bool) -> None:
         show(line)
 
 
-@command.command("install", help="Have systemd start it when you log in, and restart it whenever it ends.")
+@command.command("install", help="Make it a systemd user service, which starts at login and restarts if it ends.")
 @click.option("--print", "is_printed", is_flag=True, help="Only print the unit.")
 @click.pass_context
 def install(ctx: click.Context, is_printed: bool) -> None:

@@ -109,7 +109,7 @@ async def _run(board: GatewayApp, home: Path, signals: Signals, process: Mapping
 
     async def stop_on_signal() -> None:
         await signals.stop.wait()
-        log.info("gateway is being stopped; %d turns run", gateway.running)
+        log.info("gateway is being stopped; %d turns running", gateway.running)
         gateway.stop()
 
     work = [stop_on_signal(), _reload_on_signal(board, home, signals, process), keep_status(home, look, clock)]

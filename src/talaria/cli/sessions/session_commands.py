@@ -91,7 +91,7 @@ command.add_command(prune)
 
 
 @command.command("list", help="List conversations, latest first.")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many to show.")
 @json_option
 @click.pass_context
 def list_sessions(ctx: click.Context, limit: int, as_json: bool) -> None:
@@ -132,7 +132,7 @@ def show_session(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @command.command("search", help="Find messages that contain all these words.")
 @click.argument("words", nargs=-1, required=True)
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many to show.")
 @json_option
 @click.pass_context
 def search(ctx: click.Context, words: tuple[str, ...], limit: int, as_json: bool) -> None:
@@ -161,7 +161,7 @@ def reindex(ctx: click.Context, as_json: bool) -> None:
         say(f"Indexed {count:,} messages.")
 
 
-@command.command("export", help="Write a conversation to a file or standard output, by default as JSON lines.")
+@command.command("export", help="Write a conversation to a file or standard output. The default format is JSON lines.")
 @click.argument("name")
 @click.option("--html", "format", flag_value="html", help="As a self-contained page.")
 @click.option("--markdown", "format", flag_value="markdown", help="As Markdown.")
@@ -209,7 +209,7 @@ def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     _report_done(as_json, f"Deleted {row.id}.", session=row.id)
 
 
-@command.command("fork", help="Copy a conversation, up to its last finished turn, under a new id.")
+@command.command("fork", help="Copy a conversation under a new id. An unfinished turn is left out.")
 @click.argument("name")
 @click.option("--title", help="Title of the copy.")
 @json_option
