@@ -12,11 +12,12 @@ from talaria.cli.command_output import confirm, json_option, print_json, yes_opt
 from talaria.cli.context import home, with_store
 from talaria.cli.notices import Progress, say, show
 from talaria.cli.sessions.export import ExportFormat, export_session, write
-from talaria.cli.sessions.remarks import remark_on, remove_files, when
+from talaria.cli.sessions.remarks import remark_on, remove_files
 from talaria.core.entries import MessageAdded, Recorded
 from talaria.core.errors import BadInput
 from talaria.core.ids import new_session_id
 from talaria.core.messages import Assistant, ToolResult, User
+from talaria.core.text import show_time
 from talaria.store.base import Session, Store
 from talaria.store.forgetting import Stale
 from talaria.store.sqlite.store import SqliteStore
@@ -72,7 +73,7 @@ def prune(
         print_json({"ok": True, "dry_run": is_dry_run, "sessions": stale if is_dry_run else gone})
     elif is_dry_run:
         for one in stale:
-            show(f"{one.id}  {when(one.updated_at)}  {one.message_count:>4}  {one.name or '(empty)'}")
+            show(f"{one.id}  {show_time(one.updated_at)}  {one.message_count:>4}  {one.name or '(empty)'}")
         say(f"{_amount(stale)} would be deleted. Nothing was changed.")
     else:
         say(f"Deleted {_amount(gone)}.")
@@ -104,7 +105,7 @@ def list_sessions(ctx: click.Context, limit: int, as_json: bool) -> None:
     for row in found:
         name = row.title or row.preview or "(empty)"
         mark = " (interrupted)" if row.open_turn else ""
-        show(f"{row.id}  {when(row.updated_at)}  {row.message_count:>4}  {name}{mark}")
+        show(f"{row.id}  {show_time(row.updated_at)}  {row.message_count:>4}  {name}{mark}")
 
 
 @command.command("show", help="Print a conversation.")
@@ -116,7 +117,7 @@ def show_session(ctx: click.Context, name: str, as_json: bool) -> None:
     if as_json:
         print_json({**_summary(row), "entries": entries})
         return
-    show(f"{row.id} · {row.title or '(untitled)'} · {row.model} · {when(row.created_at)}")
+    show(f"{row.id} · {row.title or '(untitled)'} · {row.model} · {show_time(row.created_at)}")
     for recorded in entries:
         match recorded.entry:
             case MessageAdded(User() as message):
@@ -143,7 +144,7 @@ def search(ctx: click.Context, words: tuple[str, ...], limit: int, as_json: bool
     if not hits:
         say("Nothing found.")
     for hit in hits:
-        show(f"{hit.session}  {when(hit.at)}  {hit.title or ''}".rstrip(), f"    {hit.role}: {hit.snippet}")
+        show(f"{hit.session}  {show_time(hit.at)}  {hit.title or ''}".rstrip(), f"    {hit.role}: {hit.snippet}")
 
 
 @command.command("reindex", help="Rebuild the search index.")
