@@ -176,13 +176,13 @@ def check_settings(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
         if problem.is_unknown and len(problem.key) == 1 and "did you mean" not in problem.sentence
     ]  # what resembles a setting of ours is more likely the person's typo
     if foreign:
-        theirs = paths.config_file(PluginHome(home).path)
+        file, plugin_home = paths.config_file(home), PluginHome(home)
+        theirs = paths.config_file(plugin_home.path)
         remedy = f"remove it; if a plugin wrote it, `talaria doctor --fix` moves it to the plugins' settings, {theirs}"
         found = Finding("settings", "fail", " ".join(problem.sentence for problem in foreign), remedy)
 
         def move() -> str:
-            """Written there before it is removed here: after a crash it is in one of the two."""
-            file, plugin_home = paths.config_file(home), PluginHome(home)
+            """Written there before it is removed here: after a crash it is in at least one of the two."""
             keys = [str(problem.key[0]) for problem in foreign]
             document = read_yaml(file)
             plugin_home.take_over({key: document[key] for key in keys}, settings.environment)
