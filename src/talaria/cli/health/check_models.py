@@ -52,7 +52,7 @@ async def check_models(settings: Settings) -> list[Finding]:
 
 async def _check_route(app: Application) -> list[Finding]:
     async def ask(endpoint: Endpoint) -> TalariaError | None:
-        """Why it does not answer, if so."""
+        """Returns why it does not answer; None if it does."""
         try:
             await app.upstream.provider(endpoint).models(await app.upstream.keys(endpoint).take(endpoint.model))
         except TalariaError as error:
