@@ -109,7 +109,7 @@ def test(ctx: click.Context, name: str, as_json: bool) -> None:
     if trial.refused and not as_json and sys.stdin.isatty() and name in settings.config.all_mcp_servers:
         say(f"{name} tried to reach {', '.join(trial.refused)}, which the sandbox refused.")
         if click.confirm("Allow?", default=False, err=True):
-            _give(settings, name, network=trial.refused)
+            _grant(settings, name, network=trial.refused)
             settings = context.settings(ctx)
             began = time.monotonic()
             trial = asyncio.run(try_server(settings, name, _find_server(settings, name)))
@@ -248,11 +248,11 @@ def sandbox(
         edit.set_value(settings.home, f"{_setting(settings, name)}.sandbox", "false")
         show(f"{name} runs {OUTSIDE}.")
         return
-    needs = _give(settings, name, network, _absolute(read), _absolute(write))
+    needs = _grant(settings, name, network, _absolute(read), _absolute(write))
     show(runnable(f"{name} runs {_format_sandbox(needs)}. Try it: talaria mcp test {name}"))
 
 
-def _give(
+def _grant(
     settings: Settings, name: str, network: Sequence[str], read: Sequence[str] = (), write: Sequence[str] = ()
 ) -> SandboxNeeds:
     """Adds to what config.yaml grants a server."""

@@ -281,8 +281,8 @@ def install(ctx: click.Context, is_printed: bool) -> None:
     if not daemon.has_systemd():
         say(f"`systemctl --user` does not work here. Where it does, run: systemctl --user enable --now {name}")
         return
-    daemon.order("daemon-reload")
-    daemon.order("enable", "--now", name)
+    daemon.systemctl("daemon-reload")
+    daemon.systemctl("enable", "--now", name)
     say(f"{name} is running. To keep it running while you are logged out: loginctl enable-linger")
     known = {*EVERYWHERE, *(variable for one in manifests().values() for variable in one.environment)}
     known |= {key for facts in catalog().values() for key in facts.keys}
@@ -298,8 +298,8 @@ def uninstall(ctx: click.Context) -> None:
     if not file.exists():
         raise BadInput(f"{file} does not exist.")
     if daemon.has_systemd():
-        daemon.order("disable", "--now", daemon.unit_name(home))
+        daemon.systemctl("disable", "--now", daemon.unit_name(home))
     file.unlink()
     if daemon.has_systemd():
-        daemon.order("daemon-reload")
+        daemon.systemctl("daemon-reload")
     say(f"Removed {file}.")

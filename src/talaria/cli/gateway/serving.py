@@ -71,7 +71,7 @@ async def serve(home: Path) -> None:
     with claim(gateway_file(home), sentence):
         process = dict(os.environ)  # plugins add to it
         settings = read_settings(home)
-        gateway_log.keep(home, settings.redactor, is_shown=sys.stderr.isatty())
+        gateway_log.set_up(home, settings.redactor, is_shown=sys.stderr.isatty())
         async with open_gateway_app(settings) as gateway_app:
             for name, problem in gateway_app.problems.items():
                 log.error("%s is left out: %s", name, problem)

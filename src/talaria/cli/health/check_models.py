@@ -88,7 +88,7 @@ async def _check_route(app: Application) -> list[Finding]:
                 client.get(f"{primary.base_url}/models", headers={}, timeouts=LOOKING) as response,  # without a key
             ):
                 date = response.headers.get("Date")
-    return [*found, clock(app.clock.now(), date, urlsplit(primary.base_url).netloc)]
+    return [*found, check_clock(app.clock.now(), date, urlsplit(primary.base_url).netloc)]
 
 
 def _remedy(error: TalariaError) -> str:
@@ -105,7 +105,7 @@ def _remedy(error: TalariaError) -> str:
             return "`talaria model try` shows more, `talaria setup` chooses another"
 
 
-def clock(now: float, date: str | None, place: str) -> Finding:
+def check_clock(now: float, date: str | None, place: str) -> Finding:
     """Compares our time with the `Date` of an answer from `place`; without one, only the year is checked."""
     try:
         there = None if date is None else parsedate_to_datetime(date).timestamp()

@@ -119,7 +119,7 @@ def check_home(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
             yield _repair(found, lambda: _set_mode(home, 0o700), is_fixing=is_fixing)
     if home.is_dir():
         yield from _check_files(home, is_fixing=is_fixing)
-    yield space(shutil.disk_usage(nearest).free, nearest)
+    yield check_space(shutil.disk_usage(nearest).free, nearest)
 
 
 def _check_files(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
@@ -161,7 +161,7 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def space(free_bytes: int, place: Path) -> Finding:
+def check_space(free_bytes: int, place: Path) -> Finding:
     text = f"{free_bytes / 1_000_000:,.0f} MB free at {place}"
     if free_bytes >= SCARCE_BYTES:
         return Finding("disk", "ok", text)

@@ -78,10 +78,12 @@ def _examine(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
             f"if it was deleted: rm -r {project_file(home, root).parent}",
         )
     if settings.config.wants_plugins:
-        from talaria.cli.plugin_view import look_at  # noqa: PLC0415  (loads the plugin host)
+        from talaria.cli.plugin_view import inspect_plugins  # noqa: PLC0415  (loads the plugin host)
 
         try:  # as a conversation would load them
-            loaded, problems = look_at(settings, lambda some: ([one.key for one in some.host.loaded], some.problems()))
+            loaded, problems = inspect_plugins(
+                settings, lambda some: ([one.key for one in some.host.loaded], some.problems())
+            )
         except TalariaError as error:
             yield Finding("plugins", "fail", str(error), "see `talaria plugins list`")
         else:
