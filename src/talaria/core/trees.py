@@ -116,15 +116,18 @@ class Root:
         with self._parent(name) as (parent, last):
             return os.fdopen(open_in(parent, last), "rb")
 
-    def handle(self, name: str) -> int:
-        """A descriptor of a file or folder that holds on to it and reads nothing: Linux only."""
+    def handle(self, name: str, *, is_socket: bool = False) -> int:
+        """A descriptor of a file or folder, or else of a socket, that holds on to it and reads nothing:
+        Linux only."""
         with self._parent(name) as (parent, last):
             descriptor = os.open(last, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
         mode = os.fstat(descriptor).st_mode
-        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        if stat.S_ISSOCK(mode) if is_socket else stat.S_ISREG(mode) or stat.S_ISDIR(mode):
             return descriptor
         os.close(descriptor)
-        raise OSError(errno.ELOOP if stat.S_ISLNK(mode) else errno.EINVAL, _LINK if stat.S_ISLNK(mode) else _NO_FILE)
+        if stat.S_ISLNK(mode):
+            raise OSError(errno.ELOOP, _LINK)
+        raise OSError(errno.EINVAL, "it is not a socket" if is_socket else _NO_FILE)
 
     def read(self, name: str, limit_bytes: int) -> bytes:
         """Its beginning, of so many bytes at most."""

@@ -1,6 +1,7 @@
 """Services of this machine that listen on a socket in a file: told exactly, opened by a yes, and closed at once."""
 
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -29,7 +30,7 @@ def database(tmp_path: Path) -> Iterator[Path]:
     yield from serve(folder / "db.sock")
 
 
-def serve(path: Path) -> Iterator[Path]:
+def serve(path: Path, begin: bytes = b"heard ") -> Iterator[Path]:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen()
@@ -37,7 +38,7 @@ def serve(path: Path) -> Iterator[Path]:
     def answer(client: socket.socket) -> None:
         with client, suppress(OSError):
             while words := client.recv(100):
-                client.sendall(b"heard " + words)
+                client.sendall(begin + words)
 
     def accept() -> None:
         with suppress(OSError):
@@ -121,6 +122,16 @@ async def test_a_socket_by_another_name_is_the_one_it_leads_to(
     assert opened.text.startswith("heard ping")
     assert str(database) in ada.asked[0].headline
     assert str(link) not in ada.asked[0].headline
+
+
+async def test_a_socket_is_opened_where_the_folder_for_temporary_files_is_a_link(
+    desktop: Desktop, client: str, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "link"))
+    opened = await desktop.run(f"{client} {database}", Ada("once"), needs=[f"socket {database}"])
+    assert opened.text.startswith("heard ping"), opened.text
 
 
 async def test_a_socket_in_the_project_that_is_hidden_can_be_opened(desktop: Desktop, client: str) -> None:
@@ -209,6 +220,20 @@ async def test_a_grant_for_what_has_become_a_link_opens_nothing(desktop: Desktop
         database.unlink()
         database.symlink_to(served)
         assert "heard" not in (await desktop.run(f"{client} {database}; {client} {served}", None)).text
+
+
+async def test_a_link_put_in_the_place_of_an_open_socket_leads_nowhere(desktop: Desktop, client: str) -> None:
+    """The folder around the socket is the project's own, so commands can move it away."""
+    folder = desktop.folder / "work/run"
+    folder.mkdir(parents=True)
+    other = desktop.folder / "docker.sock"
+    swap = f"mv run old && mkdir run && ln -s {other} run/dev.sock && {client} old/dev.sock"
+    for served in serve(folder / "dev.sock"):
+        for _ in serve(other, b"everything "):
+            opened = await desktop.run(f"{client} {served}; {swap}", Ada("session"), needs=["socket run/dev.sock"])
+            assert opened.text.startswith("heard ping"), opened.text
+            assert (folder / "dev.sock").readlink() == other
+            assert "everything" not in opened.text
 
 
 @pytest.mark.parametrize(
