@@ -12,7 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 
 from talaria.core.aio import complete, in_thread, in_threads
 from talaria.core.clock import Clock, SystemClock
@@ -94,10 +94,8 @@ class Ports:
         with ExitStack() as failing:
             listener = failing.enter_context(socket.socket(socket.AF_UNIX))
             try:
-                with TemporaryDirectory(
-                    prefix="talaria-socket-"
-                ) as folder:  # afterwards its file is only in the sandbox
-                    place = Path(folder).resolve() / "socket"
+                with await in_thread(_make_folder) as folder:
+                    place = Path(folder, "socket")  # afterwards it exists only in the sandbox
                     listener.bind(str(place))
                     listener.listen(MAX_CONNECTIONS)
                     fault = await self._show(place, path)
@@ -241,6 +239,10 @@ class Ports:
                     await Tunnel(client, upstream, self._clock, Meter()).join(b"")
         finally:
             room.release()
+
+
+def _make_folder() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="talaria-socket-", dir=Path(gettempdir()).resolve())  # nothing is shown by a link
 
 
 @contextmanager

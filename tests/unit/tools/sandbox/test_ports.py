@@ -15,7 +15,7 @@ async def test_a_socket_is_served_again_after_a_moment_without_free_descriptors(
         writer.close()
 
     async def show(place: Path, _: Path) -> str:
-        os.link(place, tmp_path / "inside")  # noqa: PTH200
+        os.link(place, tmp_path / "inside")
         return ""
 
     async def hide(_: Path) -> str:
