@@ -296,6 +296,21 @@ async def test_paths_without_end_and_odd_names_do_no_harm(desktop: Desktop) -> N
     assert "\x1b" not in result.text
 
 
+async def test_long_names_of_sockets_do_not_keep_a_command_from_ending(desktop: Desktop) -> None:
+    (desktop.folder / "work").mkdir()
+    (desktop.folder / "work/long.py").write_text(
+        "import os, socket\n"
+        "for place in ['/tmp/' + '\U0001f600' * 60, *['\U0001f600' * 60] * 3]:\n"
+        "    os.mkdir(place)\n"
+        "    os.chdir(place)\n"
+        "for number in range(32):\n"
+        "    socket.socket(socket.AF_UNIX).connect_ex(f's{number}')\n"
+        "raise SystemExit(4)\n"
+    )
+    result = await desktop.run("python3 long.py", None, timeout_s=10)
+    assert "[exit code 4]" in result.text
+
+
 async def test_a_scan_of_ports_is_not_told_port_by_port(desktop: Desktop) -> None:
     scan = "import socket\nfor port in range(7000, 7200): socket.socket().connect_ex(('127.0.0.1', port))\nexit(4)"
     result = await desktop.run(f'python3 -c "{scan}"', None)

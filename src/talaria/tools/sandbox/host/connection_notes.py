@@ -18,7 +18,7 @@ from talaria.tools.sandbox.host import seccomp
 MAX_ATTEMPTS = 32
 """Different ones, for one command."""
 MAX_PATH_CHARS = 256
-"""Of a socket. So all attempts fit into a pipe, and writing them never blocks."""
+"""Of a socket, so that all attempts fit into a pipe."""
 MAX_LOOKS = 100
 """At the sockets of the sandbox, for one command, because each takes milliseconds. If a command tries closed ports more
 often, nothing is noted."""
@@ -111,7 +111,7 @@ class ConnectionNotes:
 
     def encode(self) -> bytes:
         """As JSON; null if there was too much to look at."""
-        return json.dumps([*self._failing] if self._looks < MAX_LOOKS else None).encode()
+        return json.dumps([*self._failing] if self._looks < MAX_LOOKS else None, ensure_ascii=False).encode()
 
 
 def _list_served() -> set[int]:

@@ -101,7 +101,9 @@ def _run_minder(program: Program) -> NoReturn:
         os.killpg(child, signal.SIGKILL)
     sweep()
     if notes is not None and program.notes is not None:
-        os.write(program.notes, notes.encode())
+        os.set_blocking(program.notes, False)  # it is read once we have ended; a user with many pipes gets small ones
+        with suppress(BlockingIOError):
+            os.write(program.notes, notes.encode())
     os._exit(code if code >= 0 else 128 - code)
 
 
