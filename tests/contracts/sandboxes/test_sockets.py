@@ -124,14 +124,16 @@ async def test_a_socket_by_another_name_is_the_one_it_leads_to(
     assert str(link) not in ada.asked[0].headline
 
 
-async def test_a_socket_is_opened_where_the_folder_for_temporary_files_is_a_link(
+async def test_a_socket_is_opened_where_temporary_files_are_behind_a_link_and_far_away(
     desktop: Desktop, client: str, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "temporary").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "temporary")
+    far = tmp_path / ("long" * 30)
+    far.mkdir()
+    (tmp_path / "link").symlink_to(far)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "link"))
     opened = await desktop.run(f"{client} {database}", Ada("once"), needs=[f"socket {database}"])
     assert opened.text.startswith("heard ping"), opened.text
+    assert list(far.iterdir()) == [], "its file is only in the sandbox"
 
 
 async def test_a_socket_in_the_project_that_is_hidden_can_be_opened(desktop: Desktop, client: str) -> None:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import TemporaryDirectory
 
 from talaria.core.aio import complete, in_thread, in_threads
 from talaria.core.clock import Clock, SystemClock
@@ -94,11 +94,10 @@ class Ports:
         with ExitStack() as failing:
             listener = failing.enter_context(socket.socket(socket.AF_UNIX))
             try:
-                with await in_thread(_make_folder) as folder:
-                    place = Path(folder, "socket")  # afterwards it exists only in the sandbox
-                    listener.bind(str(place))
+                with TemporaryDirectory(prefix="talaria-socket-") as folder, Root.open(folder) as root:
+                    listener.bind(f"/proc/self/fd/{root.descriptor}/socket")  # the path may be too long for a socket
                     listener.listen(MAX_CONNECTIONS)
-                    fault = await self._show(place, path)
+                    fault = await self._show(Path(root.path, "socket"), path)
             except OSError as failed:
                 fault = failed.strerror or str(failed)
             if fault:
@@ -239,10 +238,6 @@ class Ports:
                     await Tunnel(client, upstream, self._clock, Meter()).join(b"")
         finally:
             room.release()
-
-
-def _make_folder() -> TemporaryDirectory[str]:
-    return TemporaryDirectory(prefix="talaria-socket-", dir=Path(gettempdir()).resolve())  # nothing is shown by a link
 
 
 @contextmanager

@@ -25,10 +25,11 @@ def wake_on_child_exit(*others: signal.Signals) -> int:
     for descriptor in (reading, writing):
         os.set_blocking(descriptor, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for sign in IGNORED:
-        signal.signal(sign, signal.SIG_IGN)
     for sign in (signal.SIGCHLD, *others):
         signal.signal(sign, lambda _, __: None)  # `SIG_IGN` would not wake us
+    for sign in IGNORED:
+        if sign not in others:  # even for a moment: one that has come already, and is blocked, would be forgotten
+            signal.signal(sign, signal.SIG_IGN)
     return reading
 
 
