@@ -178,13 +178,17 @@ class CommandConsent:
             if permission.is_missing:
                 await in_thread(partial(_make_folder, Path(permission.what[0])))
         self.allowed = tuple([permission for permission in needs if not await self._is_granted(permission)])
+        async with workspace.opening:
+            await self._open_allowed(workspace)
+
+    async def _open_allowed(self, workspace: "Workspace") -> None:
         tools = self._run.tools
         writes, ports, sockets, published = [
             [*((await tools.list_grants(kind)) if tools is not None else ()), *workspace.consent.list_allowed(kind)]
             for kind in ("write", "port", "socket", "publish")
         ]
         if workspace.level != "strict":  # a yes from a time at the strict level must not keep commands from running
-            ports, sockets = workspace.consent.list_allowed("port"), []
+            ports, sockets = [workspace.consent.list_allowed(kind) for kind in ("port", "socket")]
         await workspace.share(await in_thread(lambda: _existing_places(writes)))
         numbers = (*workspace.settings.ports, *(int(port) for (port,) in ports))
         await workspace.open_ports(
