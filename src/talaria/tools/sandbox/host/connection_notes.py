@@ -3,6 +3,9 @@
 A filter reports each `connect` to the command's minder, which notes the destination and lets the call continue. So the
 report afterwards says what was tried, whatever the program printed. No decision depends on these notes: they only
 inform.
+
+A signal that reaches the caller before the minder has received the report interrupts the call (EINTR), which seldom
+happens without a filter. So the minder receives it first and looks afterwards.
 """
 
 import json

@@ -200,7 +200,7 @@ _KILLED, _FAILS, _ALLOWED = 0x80000000, 0x00050000, 0x7FFF0000
 _NOTIFIED = 0x7FC00000
 _PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP = (317, 277)
-_SET_MODE_FILTER, _NEW_LISTENER = 1, 1 << 3
+_SET_MODE_FILTER, _NEW_LISTENER, _UNINTERRUPTED = 1, 1 << 3, 1 << 5
 _RECEIVE, _SEND, _IS_WAITING = 0xC0502100, 0xC0182101, 0x40082102
 _NOTICE = struct.Struct("=QIIiIQ6Q")
 """An id, a thread, flags; the number of the call, the architecture, the address of the call, its arguments."""
@@ -296,8 +296,16 @@ def install(filtering: bytes) -> None:
 
 
 def install_with_listener(filtering: bytes) -> int:
-    """The descriptor that brings `NOTIFY`. Raises `OSError`: EBUSY if another process already listens."""
-    return _install(filtering, _NEW_LISTENER)
+    """The descriptor that brings `NOTIFY`. Raises `OSError`: EBUSY if another process already listens.
+
+    Once a call has been received, only a signal that kills the caller interrupts it. Kernels before 5.19 cannot do
+    that."""
+    try:
+        return _install(filtering, _NEW_LISTENER | _UNINTERRUPTED)
+    except OSError as fault:
+        if fault.errno != errno.EINVAL:
+            raise
+        return _install(filtering, _NEW_LISTENER)
 
 
 def _install(filtering: bytes, flags: int) -> int:
