@@ -144,6 +144,20 @@ async def test_a_socket_in_the_project_that_is_hidden_can_be_opened(desktop: Des
         assert opened.text.startswith("heard ping"), opened.text
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_folder_to_write_opens_no_sockets_in_it(
+    desktop: Desktop, client: str, database: Path, is_first: bool
+) -> None:
+    if not is_first:
+        await desktop.run("true", None)
+    need = f"write {database.parent}"
+    opened = await desktop.run(f"{client} {database}; touch {database.parent}/new", Ada("session"), needs=[need])
+    assert (database.parent / "new").exists()
+    assert "heard" not in opened.text
+    both = await desktop.run(f"{client} {database}", Ada("session"), needs=[f"socket {database}"])
+    assert both.text.startswith("heard ping"), both.text
+
+
 async def test_no_descriptor_passes_through(desktop: Desktop, database: Path) -> None:
     (desktop.folder / "work").mkdir()
     (desktop.folder / "work/hand.py").write_text(
