@@ -6,7 +6,7 @@ changes to files that other programs obey, after it has ended."""
 import asyncio
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -180,6 +180,14 @@ class CommandConsent:
         self.allowed = tuple([permission for permission in needs if not await self._is_granted(permission)])
         async with workspace.opening:
             await self._open_allowed(workspace)
+
+    async def close_sandbox(self, workspace: "Workspace") -> None:
+        """After the command has ended: close what only it was allowed, if something else is running that could use it.
+        Otherwise, and if that cannot be done, the next command closes it."""
+        if self.allowed and workspace.has_running:
+            with suppress(ToolFailed):
+                async with workspace.opening:
+                    await self._open_allowed(workspace)
 
     async def _open_allowed(self, workspace: "Workspace") -> None:
         tools = self._run.tools

@@ -158,3 +158,15 @@ async def test_what_is_taken_back_while_it_is_being_opened_is_closed(
         assert workspace is not None
         assert workspace.ports is not None
         assert [*workspace.ports.open_inwards, *workspace.ports.open_sockets] == []
+
+
+async def test_what_once_has_opened_is_closed_when_its_command_has_ended(desktop: Desktop, beside: Path) -> None:
+    work = desktop.folder / "work"
+    loop = f"while :; do touch {beside}/x 2>/dev/null && echo >> did; echo >> rounds; sleep 0.02; done"
+    await desktop.run(loop, None, background=True)
+    await desktop.run("until [ -e did ]; do sleep 0.02; done", Ada("once"), needs=[f"write {beside}"])
+    rounds = lines(work / "rounds")
+    await until(lambda: lines(work / "rounds") >= rounds + 2)  # what had begun has ended
+    done, rounds = lines(work / "did"), lines(work / "rounds")
+    await until(lambda: lines(work / "rounds") >= rounds + 5)
+    assert lines(work / "did") == done
