@@ -9,8 +9,9 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+PR_SET_CHILD_SUBREAPER = 36
 PAUSE_S = 0.005
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 LONGEST_S = 5.0
