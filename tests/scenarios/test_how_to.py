@@ -175,9 +175,9 @@ def test_the_context_engine_of_the_how_to_works(tmp_path: Path) -> None:
 def test_the_questions_of_the_how_to_are_those_that_people_are_asked() -> None:
     text = (HOW_TO / REPOSITORY).read_text("utf-8")
     asked = dict(
-        re.findall(r"^\| `((?:network|write|port|publish) \S+|unsandboxed)` \| (.*\?) \|$", text, re.MULTILINE)
+        re.findall(r"^\| `((?:network|write|port|socket|publish) \S+|unsandboxed)` \| (.*\?) \|$", text, re.MULTILINE)
     )
-    assert len(asked) == 5
+    assert len(asked) == 6
     for need, question in asked.items():
         kind, _, what = need.partition(" ")
         permission = (

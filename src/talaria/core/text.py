@@ -1,6 +1,7 @@
-"""Text that is shown literally, in markdown or to a person who must decide about it; and sizes (512M, 75%, 4 GiB)."""
+"""Text that is shown literally, in markdown or to a person who must decide; sizes (512M, 75%, 4 GiB), and times."""
 
 import re
+import time
 from itertools import groupby
 
 MAX_BLANK_LINES = 2
@@ -49,3 +50,8 @@ def show_size(size_bytes: int) -> str:
         if size_bytes >= 1 << shift:
             return f"{round(size_bytes / (1 << shift), 1):g} {unit}"
     return f"{size_bytes} bytes"
+
+
+def show_time(at: float) -> str:
+    """2026-11-19 20:05, in the local time zone."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

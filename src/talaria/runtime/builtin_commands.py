@@ -1,6 +1,5 @@
 """The slash commands that every surface has: what each does, beside how help describes it."""
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -10,6 +9,7 @@ from talaria.core.entries import Effort, MessageAdded
 from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId, new_session_id
 from talaria.core.messages import Assistant, Message, User
+from talaria.core.text import show_time
 from talaria.runtime.accounts import summary
 from talaria.runtime.auxiliary import title_for
 from talaria.runtime.commands import (
@@ -296,10 +296,9 @@ def _checkpoints(chat: "Chat") -> "Checkpoints":
 def _list_rows(rows: Sequence[Session], in_use: SessionId) -> str:
     lines: list[str] = []
     for row in rows:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated_at))
         name = _short(row.title or row.preview or "(empty)")
         mark = " (this one)" if row.id == in_use else " (interrupted)" if row.open_turn else ""
-        lines.append(f"{row.id}  {when}  {row.message_count:>4}  {name}{mark}")
+        lines.append(f"{row.id}  {show_time(row.updated_at)}  {row.message_count:>4}  {name}{mark}")
     return "\n".join(lines) or "There are no conversations yet."
 
 

@@ -130,7 +130,9 @@ class LiveSocket:
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            match _decode_request(await reader.readline()):
+            if not (line := await reader.readline()):  # somebody has only looked whether we are here
+                return
+            match _decode_request(line):
                 case WatchRequest(session):
                     await self._tell(session, reader, writer)
                 case _:

@@ -3,7 +3,6 @@ lines, or ask in a background conversation."""
 
 import asyncio
 import shlex
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
 
@@ -21,6 +20,7 @@ from talaria.core.aio import in_thread
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, TalariaError
 from talaria.core.messages import user
+from talaria.core.text import show_time
 from talaria.runtime.accounts import cost_phrase, total
 from talaria.runtime.chat import Chat, Reason
 from talaria.runtime.commands import SCREEN_COMMANDS, Command, GivenCommand, Outcome, PlainMessage, Say
@@ -413,8 +413,8 @@ async def pick_argument(line: TypedLine, conversation: Conversation, screen: Scr
         case "resume" | "sessions":
             title, items = "Which conversation?", list[MenuItem]()
             for row in await conversation.sessions(MAX_SESSIONS):
-                when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated_at))
-                label = f"{when}  {row.title or row.preview or '(empty)'}{' (interrupted)' if row.open_turn else ''}"
+                name = f"{row.title or row.preview or '(empty)'}{' (interrupted)' if row.open_turn else ''}"
+                label = f"{show_time(row.updated_at)}  {name}"
                 about = f"{row.preview}\n{row.message_count} messages · {row.model} · {row.cwd} · {row.id}"
                 if row.id != conversation.session:
                     items.append(MenuItem(str(row.id), label, about, searched=about))

@@ -88,8 +88,7 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         workspace = await workspaces.open(run.scope)
         opening = await in_thread(lambda: _parse_needs(needs, command, run.scope, workspaces))
         leaving = _find_unsandboxed(opening)
-        is_outside = leaving is not None
-        if is_outside and background:
+        if leaving is not None and background:
             raise BadArguments("A command outside the sandbox cannot run in the background.")
         if "\0" in command:
             raise BadArguments("A command cannot contain a NUL character.")
@@ -98,12 +97,12 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
                 f"A command can have at most {MAX_COMMAND_BYTES:,} bytes; write it to a file and run that."
             )
         cwd = None
-        if workdir or is_outside:
+        if workdir or leaving is not None:
             cwd = await in_thread(lambda: _find_workdir(workdir, run.scope, workspaces))
         wanted = SandboxCommand(
             command=command,
             cwd=cwd,
-            is_kept=not (independent or background or is_outside),
+            is_kept=not (independent or background) and leaving is None,
             has_input=background,
             size=SIZE if pty else None,
         )
@@ -112,8 +111,9 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             return await _start_in_background(workspace, wanted, output, run, opening, reason or "")
         limit_s = max(1, min(timeout_s or usual_s, MAX_TIMEOUT_S))
         try:
-            async with AsyncExitStack() as around:
+            async with AsyncExitStack() as ending, AsyncExitStack() as around:
                 asking = around.enter_context(workspace.consent.register(run, wanted.command, workspace.cwd))
+                ending.push_async_callback(lambda: complete(asking.close_sandbox(workspace)))
                 if leaving is None:
                     await asking.open_sandbox(workspace, opening, reason or "")
                 sink = await around.enter_async_context(show_live(output, output, run.live))
@@ -128,11 +128,11 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
                 await asking.end()
         finally:
             output.close()
-            if not is_outside:
+            if leaving is None:
                 await workspace.quarantine_changes()
         held = await ask_about_held(workspace, run)
         text = output.text()
-        blocked = "" if is_outside else describe_blocked(workspace, text, end)
+        blocked = describe_blocked(workspace, text, end) if leaving is None else ""
         return make_result(text, end, limit_s, f"{blocked}{await _publish_ports(workspace, opening)}{held}")
 
     return (_describe_network(terminal, workspaces.settings),)

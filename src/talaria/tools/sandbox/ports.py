@@ -9,18 +9,21 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Generator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from talaria.core.aio import complete, in_thread
+from talaria.core.aio import complete, in_thread, in_threads
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.errors import ToolFailed
+from talaria.core.trees import Root
 from talaria.net.proxy_requests import Meter, Tunnel
 
 ANSWER_S = 10.0
 CONNECT_S = 5.0
+PAUSE_S = 0.5
+"""After a connection could not be accepted, because others must end first."""
 MAX_CONNECTIONS = 200
 """At a time, through each port or socket."""
 _PROGRAM = Path(__file__).with_name("port_program.py")
@@ -88,21 +91,22 @@ class Ports:
         """Let commands reach what listens on this socket here, under the same path. Raises `ToolFailed`."""
         if path in self._sockets:
             return
-        with TemporaryDirectory(prefix="talaria-socket-") as folder:  # from then on its file exists only in the sandbox
-            place = Path(folder, "socket")
-            listener = socket.socket(socket.AF_UNIX)
+        with ExitStack() as failing:
+            listener = failing.enter_context(socket.socket(socket.AF_UNIX))
             try:
-                listener.bind(str(place))
-                listener.listen(MAX_CONNECTIONS)
-                fault = await self._show(place, path)
+                with TemporaryDirectory(prefix="talaria-socket-") as folder, Root.open(folder) as root:
+                    listener.bind(f"/proc/self/fd/{root.descriptor}/socket")  # the path may be too long for a socket
+                    listener.listen(MAX_CONNECTIONS)
+                    fault = await self._show(Path(root.path, "socket"), path)
             except OSError as failed:
                 fault = failed.strerror or str(failed)
             if fault:
-                listener.close()
                 raise ToolFailed(f"The socket {path} cannot be opened: {fault}.")
+            failing.pop_all()
 
         async def dial() -> socket.socket:
-            return await _dial(socket.AF_UNIX, str(path))
+            async with in_threads(_hold_socket(path)) as held:
+                return await _dial(socket.AF_UNIX, held)
 
         self._sockets[path] = asyncio.create_task(self._forward([listener], dial), name=f"socket {path}")
 
@@ -213,7 +217,12 @@ class Ports:
         async with asyncio.TaskGroup() as group:
             while True:
                 await room.acquire()
-                client, _ = await loop.sock_accept(listener)
+                try:
+                    client, _ = await loop.sock_accept(listener)
+                except OSError:
+                    room.release()
+                    await self._clock.sleep(PAUSE_S)
+                    continue
                 group.create_task(self._join(client, dial, room))
 
     async def _join(self, client: socket.socket, dial: Dial, room: asyncio.Semaphore) -> None:
@@ -229,6 +238,18 @@ class Ports:
                     await Tunnel(client, upstream, self._clock, Meter()).join(b"")
         finally:
             room.release()
+
+
+@contextmanager
+def _hold_socket(path: Path) -> Generator[str]:
+    """A name that leads to this socket whatever happens to its path, on which commands may have put a link meanwhile.
+    None is followed."""
+    with Root.open(path.anchor) as root:
+        descriptor = root.handle(str(path.relative_to(path.anchor)), is_socket=True)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 async def _dial(family: socket.AddressFamily, address: tuple[str, int] | str) -> socket.socket:

@@ -168,8 +168,8 @@ def _media(event: object) -> tuple[list[str], list[Attachment]]:
         if "://" in path:
             links.append(path)
         elif path:
-            told = types[number] if number < len(types) and "/" in types[number] else ""
-            mime = told or mimetypes.guess_type(path)[0] or ""
+            given = types[number] if number < len(types) and "/" in types[number] else ""
+            mime = given or mimetypes.guess_type(path)[0] or ""
             family = mime.partition("/")[0]
             is_usual = not family or (family == "audio" and usual == "voice")
             kind = usual if is_usual else _KINDS.get(family, "document")
