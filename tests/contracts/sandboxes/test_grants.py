@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.contracts.sandboxes.conftest import Alone, calling
-from tests.contracts.sandboxes.desktop import Ada, Desktop, until
+from tests.contracts.sandboxes.desktop import Ada, Desktop, make, until
 
 from talaria.core.clock import SystemClock
 from talaria.core.ids import SessionId
@@ -347,6 +347,24 @@ async def test_a_yes_from_before_reaches_no_repository_on_this_machine_by_anothe
     await desktop.run(words, None, needs=["unsandboxed"])
     assert not (person / "caught").exists()
     await desktop.run("git push ./evil.git HEAD:refs/heads/other", Ada("once"), needs=["unsandboxed"])
+    assert (person / "caught").exists(), "a yes to exactly this is a yes: so the attempt can succeed"
+
+
+async def test_a_rebase_that_commands_have_begun_is_not_continued_outside_by_a_yes_from_before(
+    desktop: Desktop, person: Path
+) -> None:
+    """Its list of steps is a file of theirs, and a step can be any command."""
+    make(desktop.folder / "work")
+    ada = Ada("once")
+    await desktop.run("git rebase main", ada, needs=["unsandboxed"])
+    assert ada.asked[0].offered == ("no", "once")
+    commit = "git -c user.name=a -c user.email=a@b -c commit.gpgsign=false commit -qam"
+    conflict = f"echo 2 > file; {commit} 2; git switch -qc topic HEAD~1; echo 3 > file; {commit} 3; git rebase main"
+    steps = f"echo 'exec touch {person}/caught' >> .git/rebase-merge/git-rebase-todo"
+    assert "[exit code 0]" in (await desktop.run(f"{conflict}; {steps} && git checkout -q --ours file", None)).text
+    assert (await desktop.run("git rebase --skip", None, needs=["unsandboxed"])).is_error
+    assert not (person / "caught").exists()
+    await desktop.run("git rebase --skip", Ada("once"), needs=["unsandboxed"])
     assert (person / "caught").exists(), "a yes to exactly this is a yes: so the attempt can succeed"
 
 
