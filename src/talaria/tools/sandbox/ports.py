@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from talaria.core.aio import complete, in_thread, in_threads
+from talaria.core.aio import complete, in_thread, in_threads, wait_until_done
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.errors import ToolFailed
 from talaria.core.trees import Root
@@ -89,8 +89,10 @@ class Ports:
 
     async def let_in_socket(self, path: Path) -> None:
         """Let commands reach what listens on this socket here, under the same path. Raises `ToolFailed`."""
-        if path in self._sockets:
-            return
+        if path not in self._sockets:
+            await complete(self._let_in_socket(path))
+
+    async def _let_in_socket(self, path: Path) -> None:
         with ExitStack() as failing:
             listener = failing.enter_context(socket.socket(socket.AF_UNIX))
             try:
@@ -121,9 +123,11 @@ class Ports:
     async def publish(self, port: int) -> int:
         """Let the person reach what commands serve on this port, on this machine only. Returns the port to use, the
         same one if it is free. Raises `ToolFailed`."""
-        if port in self._published:
-            return self._published[port][0]
+        if port not in self._published:
+            await complete(self._publish(port))
+        return self._published[port][0]
 
+    async def _publish(self, port: int) -> None:
         def listen() -> socket.socket:
             for wanted in (port, 0):
                 with suppress(OSError):
@@ -138,7 +142,6 @@ class Ports:
 
         task = asyncio.create_task(self._forward([listener], dial), name=f"port {port} outwards")
         self._published[port] = outside, task
-        return outside
 
     async def withdraw(self, port: int) -> None:
         """Let nobody reach this port of the sandbox any more, and end connections."""
@@ -154,9 +157,11 @@ class Ports:
         self._published.clear()
         for task in tasks:
             task.cancel()
-        if tasks:
-            await complete(asyncio.wait(tasks))
-        await self._end_program()
+        try:
+            if tasks:
+                await complete(asyncio.wait(tasks))
+        finally:
+            await complete(self._end_program())
 
     async def _end_program(self) -> None:
         if self._orders is not None:
@@ -171,34 +176,44 @@ class Ports:
     async def _ask(self, what: str, port: int) -> list[socket.socket]:
         """Sockets in the network of the sandbox. Raises `ToolFailed`."""
         async with self._asking:
-            orders = self._orders
-            if orders is None:
-                host = await in_thread(self._find_host)
-                if host is None:
-                    raise ToolFailed("The sandbox has ended, so no port of it can be opened.")
-                orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                with theirs:
-                    environment = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
-                    words = (sys.executable, "-I", "-S", str(_PROGRAM), str(host))
-                    self._program = await asyncio.create_subprocess_exec(
-                        *words, stdin=theirs.fileno(), stdout=asyncio.subprocess.DEVNULL, cwd="/", env=environment
-                    )
-                orders.settimeout(ANSWER_S)
-                self._orders = orders
-
-            def exchange() -> tuple[bytes, list[int]]:
-                orders.send(f"{what} {port}".encode())
-                answer, descriptors, _, _ = socket.recv_fds(orders, 1 << 10, 2)
-                return answer, descriptors
-
+            orders = self._orders or await complete(self._start_program())
+            exchanging = asyncio.ensure_future(in_thread(lambda: _exchange(orders, f"{what} {port}")))
             try:
-                answer, descriptors = await in_thread(exchange)
-            except OSError as fault:
-                await self._end_program()  # its answer may still come, and would pass for that to the next order
-                raise ToolFailed(f"Port {port} of the sandbox cannot be opened: {fault}.") from fault
-        if answer != b"ok":
-            raise ToolFailed(f"Port {port} of the sandbox: {answer.decode('utf-8', 'replace') or 'it has ended'}.")
-        return [socket.socket(fileno=one) for one in descriptors]
+                await wait_until_done(exchanging)
+                answer, sockets = exchanging.result()
+            except (OSError, asyncio.CancelledError) as fault:
+                await complete(self._abandon(exchanging))  # its answer may still come, and would pass for another's
+                if isinstance(fault, OSError):
+                    raise ToolFailed(f"Port {port} of the sandbox cannot be opened: {fault}.") from fault
+                raise
+        if answer != "ok":
+            raise ToolFailed(f"Port {port} of the sandbox: {answer or 'it has ended'}.")
+        return sockets
+
+    async def _start_program(self) -> socket.socket:
+        host = await in_thread(self._find_host)
+        if host is None:
+            raise ToolFailed("The sandbox has ended, so no port of it can be opened.")
+        orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        orders.settimeout(ANSWER_S)
+        self._orders = orders
+        with theirs:
+            environment = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
+            words = (sys.executable, "-I", "-S", str(_PROGRAM), str(host))
+            self._program = await asyncio.create_subprocess_exec(
+                *words, stdin=theirs.fileno(), stdout=asyncio.subprocess.DEVNULL, cwd="/", env=environment
+            )
+        return orders
+
+    async def _abandon(self, exchanging: "asyncio.Future[tuple[str, list[socket.socket]]]") -> None:
+        if self._program is not None:
+            with suppress(ProcessLookupError):
+                self._program.kill()  # so that whoever waits for its answer does so no longer
+        await asyncio.wait([exchanging])
+        if not exchanging.cancelled() and exchanging.exception() is None:
+            for late in exchanging.result()[1]:
+                late.close()
+        await self._end_program()
 
     async def _forward(self, listeners: list[socket.socket], dial: Dial) -> None:
         """Until cancelled."""
@@ -250,6 +265,12 @@ def _hold_socket(path: Path) -> Generator[str]:
         yield f"/proc/self/fd/{descriptor}"
     finally:
         os.close(descriptor)
+
+
+def _exchange(orders: socket.socket, order: str) -> tuple[str, list[socket.socket]]:
+    orders.send(order.encode())
+    answer, descriptors, _, _ = socket.recv_fds(orders, 1 << 10, 2)
+    return answer.decode("utf-8", "replace"), [socket.socket(fileno=one) for one in descriptors]
 
 
 async def _dial(family: socket.AddressFamily, address: tuple[str, int] | str) -> socket.socket:
