@@ -272,7 +272,8 @@ class _Call:
 
 class ChatDecoder:
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+        self._origin = endpoint.origin
+        self._label = endpoint.label
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._details: list[dict[str, Any]] = []
@@ -289,7 +290,7 @@ class ChatDecoder:
         if data.strip() == b"[DONE]":
             self.is_complete = True
             return
-        chunk = decode_message(_CHUNKS, data, self._endpoint.label)
+        chunk = decode_message(_CHUNKS, data, self._label)
         self._usage = decode_leniently(_USAGES, chunk.usage) or self._usage
         for choice in (chunk.choices or ())[:1]:
             piece = choice.delta or choice.message
@@ -352,4 +353,4 @@ class ChatDecoder:
         if said is not None:
             details = said.prompt_tokens_details, said.completion_tokens_details
             usage = openai.count_usage(said.prompt_tokens, said.completion_tokens, *details)
-        return Assistant(tuple(parts), stop, usage, self._endpoint.origin)
+        return Assistant(tuple(parts), stop, usage, self._origin)
