@@ -266,4 +266,4 @@ class ByteStream:
     def end(self) -> bytes:
         """The rest."""
         held, self._held = self._held, b""
-        return held if self._finder is None else self._finder.redact(held)
+        return self._finder.redact(held) if held and self._finder is not None else held
