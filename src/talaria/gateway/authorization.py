@@ -84,6 +84,13 @@ class Rules(msgspec.Struct, frozen=True):
             settings.require_mention,
         )
 
+    def lists(self, sender: Sender) -> bool:
+        """The settings let them in, without a pairing."""
+        return self.is_open or sender.id in self.users or sender.id in self.admins
+
+
+NO_RULES = Rules()
+
 
 class Gatekeeper:
     def __init__(self, access: Access, rules: Mapping[str, Rules]) -> None:
@@ -122,14 +129,10 @@ class Gatekeeper:
 
     def may_write_directly(self, platform: str, sender: Sender) -> bool:
         """In direct messages, which is all that a pairing allows."""
-        return self._is_listed(platform, sender) or (platform, sender.id) in self._members
+        return self._rules_of(platform).lists(sender) or (platform, sender.id) in self._members
 
     def _rules_of(self, platform: str) -> Rules:
-        return self._rules.get(platform, Rules())
-
-    def _is_listed(self, platform: str, sender: Sender) -> bool:
-        rules = self._rules_of(platform)
-        return rules.is_open or sender.id in rules.users or sender.id in rules.admins
+        return self._rules.get(platform, NO_RULES)
 
     def _principal(self, item: Arrival | Press) -> Principal | None:
         """The sender, if they may write there."""
@@ -138,5 +141,5 @@ class Gatekeeper:
         if item.kind == "dm":
             is_let_in = self.may_write_directly(platform, sender)
         else:
-            is_let_in = self._is_listed(platform, sender) and item.where.chat in rules.chats
+            is_let_in = rules.lists(sender) and item.where.chat in rules.chats
         return Principal(platform, sender.id, sender.name, sender.id in rules.admins) if is_let_in else None
