@@ -40,7 +40,7 @@ def text(entry: Entry) -> str:
 
 def separate_words(words: str) -> str:
     """Scripts that do not part words with spaces are indexed sign by sign, and found as phrases."""
-    return re.sub(_SCRIPTS_WITHOUT_SPACES, r" \1 ", words)
+    return words if words.isascii() else re.sub(_SCRIPTS_WITHOUT_SPACES, r" \1 ", words)
 
 
 def search_words(query: str) -> list[str]:
