@@ -110,13 +110,13 @@ class Gatekeeper:
         principal = self._principal(item)
         if item.kind == "dm":
             return principal or "stranger"
-        requires_mention = self._rules_of(item.where.platform).requires_mention
+        requires_mention = self._rules.get(item.where.platform, NO_RULES).requires_mention
         is_meant = isinstance(item, Press) or item.is_addressed or not requires_mention
         return principal if principal is not None and is_meant else "ignored"
 
     def admins(self, platform: str) -> frozenset[str]:
         """Ids of people who may do all that the person at the terminal may."""
-        return self._rules_of(platform).admins
+        return self._rules.get(platform, NO_RULES).admins
 
     def has_rules(self, platform: str) -> bool:
         """Otherwise the platform is not set up, and who may write there is unknown."""
@@ -129,15 +129,12 @@ class Gatekeeper:
 
     def may_write_directly(self, platform: str, sender: Sender) -> bool:
         """In direct messages, which is all that a pairing allows."""
-        return self._rules_of(platform).lists(sender) or (platform, sender.id) in self._members
-
-    def _rules_of(self, platform: str) -> Rules:
-        return self._rules.get(platform, NO_RULES)
+        return self._rules.get(platform, NO_RULES).lists(sender) or (platform, sender.id) in self._members
 
     def _principal(self, item: Arrival | Press) -> Principal | None:
         """The sender, if they may write there."""
         platform, sender = item.where.platform, item.sender
-        rules = self._rules_of(platform)
+        rules = self._rules.get(platform, NO_RULES)
         if item.kind == "dm":
             is_let_in = self.may_write_directly(platform, sender)
         else:

@@ -291,7 +291,8 @@ class ChatDecoder:
             self.is_complete = True
             return
         chunk = decode_message(_CHUNKS, data, self._label)
-        self._usage = decode_leniently(_USAGES, chunk.usage) or self._usage
+        if chunk.usage is not ABSENT:
+            self._usage = decode_leniently(_USAGES, chunk.usage) or self._usage
         for choice in (chunk.choices or ())[:1]:
             piece = choice.delta or choice.message
             if piece is not None:
