@@ -1,11 +1,16 @@
-"""Text that is shown literally, in markdown and to a person who must decide about it; and sizes
-(512M, 75%, 4 GiB)."""
+"""Text that is shown literally, in markdown and to a person who must decide about it; text of foreign
+objects; and sizes (512M, 75%, 4 GiB)."""
 
 import re
 from itertools import groupby
 
 MAX_BLANK_LINES = 2
 _BLANKS = re.compile(r"[ \t]{60,}")
+
+
+def as_text(value: object) -> str:
+    """`str()` of a foreign object, as text that can be encoded. This may run foreign code."""
+    return str.encode(str(value), "utf-8", "replace").decode()
 
 
 def fence(text: str) -> str:

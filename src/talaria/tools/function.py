@@ -23,7 +23,7 @@ import msgspec
 
 from talaria.core.aio import in_thread
 from talaria.core.messages import Outcome, ToolSpec
-from talaria.core.plugin_calls import as_text
+from talaria.core.text import as_text
 from talaria.tools.base import (
     EXCLUSIVE,
     NOTHING,
