@@ -1,7 +1,6 @@
 """The OpenAI chat-completions wire, which most endpoints speak."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any
 
@@ -262,8 +261,7 @@ _CHUNKS = msgspec.json.Decoder(_Chunk, strict=False)
 _USAGES = msgspec.json.Decoder(_Usage, strict=False)
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(msgspec.Struct):
     index: int
     id: str
     name: str

@@ -13,9 +13,10 @@ import random
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
+
+import msgspec
 
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
@@ -69,11 +70,10 @@ Mint = Callable[[], Awaitable[Secret]]
 """Makes a key: at first use, and anew when the last one is not taken any more."""
 
 
-@dataclass(slots=True)
-class _State:
-    resting_until: dict[str, float] = field(default_factory=dict[str, float])
+class _State(msgspec.Struct):
+    resting_until: dict[str, float] = {}
     """By model: one model's limit is not another's. Under "" what concerns them all."""
-    guessed: set[str] = field(default_factory=set[str])
+    guessed: set[str] = set()
     """Models whose limit named no time: how long the key rests for them is our own rule."""
     uses: int = 0
 
