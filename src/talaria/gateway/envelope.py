@@ -50,7 +50,8 @@ def parse_address(platform: str, given: str) -> Address:
 
 def _join(*parts: str) -> str:
     """Escapes a colon inside a part, so that no chat can pass for another."""
-    return ":".join(["agent", *[quote(part, safe="!#@$+=,/ -") for part in parts if part]])
+    escaped = [one if one.isascii() and one.isalnum() else quote(one, safe="!#@$+=,/ -") for one in parts if one]
+    return ":".join(["agent", *escaped])
 
 
 def folder_name(platform: str, whose: str) -> str:
