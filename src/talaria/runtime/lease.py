@@ -265,9 +265,10 @@ class Recorder:
         self._apply(writes)
 
     def _apply(self, writes: Sequence[Write]) -> None:
+        now = self._clock.now()
         for write in writes:
             if isinstance(write, Entry):
-                self._transcript.add(write, self._clock.now())
+                self._transcript.add(write, now)
         self._settle(writes)
 
     def notify(self, text: str) -> None:
