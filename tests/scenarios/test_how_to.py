@@ -193,7 +193,7 @@ def test_the_questions_of_the_how_to_are_those_that_people_are_asked() -> None:
 
 def test_the_commands_of_the_how_to_are_those_that_a_yes_for_longer_is_offered_for() -> None:
     text = " ".join((HOW_TO / REPOSITORY).read_text("utf-8").split())
-    listed = text.partition("that run nothing else: ")[2].partition(". Everything else (")
+    listed = text.partition("that run nothing else: ")[2].partition(". You are only offered")
     commands = [
         f"{group.split()[0]} {subcommand}"
         for group in (re.sub("`([^`]*)`", r"\1", one).strip() for one in listed[0].split(";"))
@@ -201,7 +201,8 @@ def test_the_commands_of_the_how_to_are_those_that_a_yes_for_longer_is_offered_f
     ]
     assert len(commands) == 15
     assert all(make_unsandboxed_permission(f"{command} x").may_last for command in commands)
-    others = re.findall("`([^`]*)`", listed[2].partition(")")[0])
+    others = re.findall("`([^`]*)`", listed[2].partition("everything else, such as ")[2].partition(", or ")[0])
+    assert len(others) == 5
     assert not any(make_unsandboxed_permission(f"{command} x").may_last for command in others)
 
 

@@ -22,7 +22,8 @@ from talaria.cli.notices import complain
 from talaria.core.aio import in_thread
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput
-from talaria.core.plugin_calls import BackgroundLoop, PluginError, as_text, call_or_await, contain
+from talaria.core.plugin_calls import BackgroundLoop, PluginError, call_or_await, contain
+from talaria.core.text import as_text
 from talaria.plugins.discovery import ENGINES, FoundPlugin, discover, find_shared_names, own_names, places
 from talaria.plugins.plugin_host import Choice, Plugin, engine_choices, memory_choices
 from talaria.plugins.registered import PluginCli, engine_name, memory_name

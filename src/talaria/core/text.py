@@ -1,4 +1,5 @@
-"""Text that is shown literally, in markdown or to a person who must decide; sizes (512M, 75%, 4 GiB), and times."""
+"""Text that is shown literally, in markdown or to a person who must decide; text of foreign objects; sizes (512M, 75%),
+and times."""
 
 import re
 import time
@@ -6,6 +7,11 @@ from itertools import groupby
 
 MAX_BLANK_LINES = 2
 _BLANKS = re.compile(r"[ \t]{60,}")
+
+
+def as_text(value: object) -> str:
+    """`str()` of a foreign object, as text that can be encoded. This may run foreign code."""
+    return str.encode(str(value), "utf-8", "replace").decode()
 
 
 def fence(text: str) -> str:

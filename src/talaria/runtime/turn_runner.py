@@ -347,10 +347,10 @@ class RunningTurn:
         turn = self.turn
         try:
             answer = await work(executor)
-            text = answer.text
+            text = written = answer.text
             with suppress(asyncio.CancelledError):  # it is complete: a person who stops now will not wait for hooks
-                text = await turn.hooks.revise(turn.context, answer.text)
-            if text != answer.text:
+                text = await turn.hooks.revise(turn.context, written)
+            if text != written:
                 text = turn.redactor.text(text)
                 self._recorder.emit(AnswerRestarted("A plugin changed the answer."))
                 self._recorder.emit(TextDelta(text))
@@ -358,7 +358,7 @@ class RunningTurn:
                 answer = msgspec.structs.replace(answer, parts=(*others, Text(text)))
             await self._commit(
                 [MessageAdded(answer), TurnEnded(turn.id, "completed", turn.budget.usage)],
-                TurnResult(turn.id, "completed", answer.text),
+                TurnResult(turn.id, "completed", text),
                 [self._lease.releasing_write] if turn.hooks.is_empty else [],
             )
         except asyncio.CancelledError:
@@ -371,7 +371,7 @@ class RunningTurn:
             log.exception("turn %s of session %s broke", turn.id, self._session)
             await self._close("failed", fault)
             raise
-        return self._report("completed", answer.text)
+        return self._report("completed", text)
 
     async def _commit(self, writes: Sequence[Write], result: TurnResult, last: Sequence[Write] = ()) -> None:
         """The turn's last commit: its end, its cost, the replies to its mail."""

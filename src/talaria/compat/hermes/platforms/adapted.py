@@ -25,7 +25,6 @@ from talaria.core.clock import Clock
 from talaria.core.fs import read_bytes
 from talaria.core.plugin_calls import (
     PluginError,
-    as_text,
     contain,
     ignore_failure,
     plugin_error,
@@ -33,6 +32,7 @@ from talaria.core.plugin_calls import (
     wait_for_end,
     wait_for_event,
 )
+from talaria.core.text import as_text
 from talaria.platforms.base import (
     Address,
     Arrival,

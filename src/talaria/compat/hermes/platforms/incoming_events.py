@@ -23,7 +23,7 @@ from talaria.compat.hermes.platforms.adapter import MessageEvent, MessageType
 from talaria.core.clock import SystemClock
 from talaria.core.errors import ToolFailed
 from talaria.core.pictures import media_type
-from talaria.core.plugin_calls import as_text
+from talaria.core.text import as_text
 from talaria.net.fetch import Fetch
 from talaria.net.web_settings import WebSettings
 from talaria.platforms.base import Address, Arrival, Attachment, AttachmentKind, Quoted, Sender
