@@ -5,7 +5,7 @@ import msgspec
 from talaria.core.entries import TurnOutcome
 from talaria.core.ids import CallId, SessionId, TurnId
 from talaria.core.messages import Assistant, ToolResult, Usage
-from talaria.core.questions import Choice, Question
+from talaria.core.questions import ModelQuestion, Question
 
 
 class TurnBegan(msgspec.Struct, frozen=True, tag="turn_began"):
@@ -72,7 +72,7 @@ class RoundEnded(msgspec.Struct, frozen=True, tag="round"):
 class QuestionAsked(msgspec.Struct, frozen=True, tag="question"):
     """The turn waits for an answer of a person."""
 
-    question: Question | Choice
+    question: Question | ModelQuestion
 
 
 class QuestionClosed(msgspec.Struct, frozen=True, tag="question_closed"):

@@ -118,7 +118,7 @@ class Question(msgspec.Struct, frozen=True, tag="approval"):
         return "\n".join(parts)
 
 
-class Choice(msgspec.Struct, frozen=True, tag="choice"):
+class ModelQuestion(msgspec.Struct, frozen=True, tag="model_question"):
     """The model asks something. The person may also answer in their own words."""
 
     id: str

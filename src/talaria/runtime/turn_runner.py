@@ -27,9 +27,9 @@ from talaria.providers.message_history import History
 from talaria.providers.upstream import Upstream
 from talaria.runtime import prompt
 from talaria.runtime.lease import Observer, Recorder, SessionState
-from talaria.runtime.questions import SharedPerson, TurnQuestions
 from talaria.runtime.session_config import Asker, TurnMail, TurnOptions, TurnResult
 from talaria.runtime.session_services import SessionServices
+from talaria.runtime.turn_questions import SharedPerson, TurnQuestions
 from talaria.runtime.watching import Watching
 from talaria.store.base import (
     Amount,

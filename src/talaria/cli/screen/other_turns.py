@@ -10,7 +10,7 @@ from talaria.core.entries import MessageAdded, TurnEnded, TurnStarted
 from talaria.core.errors import TalariaError
 from talaria.core.events import AnswerRestarted, Event, QuestionAsked, QuestionClosed, TurnDone
 from talaria.core.messages import User
-from talaria.core.questions import Choice, Instead, Question
+from talaria.core.questions import Instead, ModelQuestion, Question
 from talaria.runtime.lease import Observer
 from talaria.runtime.live_socket import Live, Settled
 from talaria.runtime.replay import Replay
@@ -134,14 +134,14 @@ class OtherTurns:
             asking.cancel()
         self._questions.clear()
 
-    async def _answer(self, question: Question | Choice) -> None:
+    async def _answer(self, question: Question | ModelQuestion) -> None:
         """The first answer counts, wherever it is given."""
         answer, words = "no", ""
         match question:
             case Question():
                 given = await self._view.person.allow(question)
                 answer, words = ("no", given.words) if isinstance(given, Instead) else (given, "")
-            case Choice(_, text, choices):
+            case ModelQuestion(_, text, choices):
                 chosen = await self._view.person.choose(text, choices)
                 if not chosen:
                     return

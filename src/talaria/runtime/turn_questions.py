@@ -11,7 +11,7 @@ import msgspec
 
 from talaria.core.aio import complete
 from talaria.core.events import Event, QuestionAsked, QuestionClosed
-from talaria.core.questions import Answer, Choice, Instead, Question
+from talaria.core.questions import Answer, Instead, ModelQuestion, Question
 from talaria.store.signal_port import Signal
 from talaria.tools.person import Person
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _OpenQuestion(msgspec.Struct, frozen=True):
-    question: Question | Choice
+    question: Question | ModelQuestion
     signal: asyncio.Future[Signal]
 
 
@@ -38,14 +38,14 @@ class TurnQuestions:
         match found.question:
             case Question(offered=offered) if signal.answer not in offered:
                 return f"The answer must be one of {', '.join(offered)}."
-            case Choice(choices=choices) if not signal.text and signal.answer not in choices:
+            case ModelQuestion(choices=choices) if not signal.text and signal.answer not in choices:
                 return f"The answer must be words, or one of {', '.join(choices)}."
             case _:
                 found.signal.set_result(signal)
                 return ""
 
     @asynccontextmanager
-    async def open(self, question: Question | Choice) -> "AsyncGenerator[asyncio.Future[Signal]]":
+    async def keep_open(self, question: Question | ModelQuestion) -> "AsyncGenerator[asyncio.Future[Signal]]":
         """The future has the signal with the answer, if that comes from elsewhere."""
         signal: asyncio.Future[Signal] = asyncio.get_running_loop().create_future()
         self._open[question.id] = _OpenQuestion(question, signal)
@@ -84,7 +84,7 @@ class SharedPerson:
         return await self._first(question, self._person.allow(question), read, question.describe_answer)
 
     async def choose(self, question: str, choices: Sequence[str]) -> str | None:
-        asked = Choice(os.urandom(8).hex(), question, tuple(choices))
+        asked = ModelQuestion(os.urandom(8).hex(), question, tuple(choices))
         return await self._first(
             asked,
             self._person.choose(question, choices),
@@ -94,13 +94,13 @@ class SharedPerson:
 
     async def _first(
         self,
-        question: Question | Choice,
+        question: Question | ModelQuestion,
         here: Coroutine[Any, Any, T],
         read: Callable[[Signal], T],
         describe: Callable[[T], str],
     ) -> T:
         """The first answer. If it comes from elsewhere, the person who is asked here is told whose it was."""
-        async with self._questions.open(question) as elsewhere:
+        async with self._questions.keep_open(question) as elsewhere:
             asking = asyncio.create_task(here, name="question")
             try:
                 await asyncio.wait([asking, elsewhere], return_when=asyncio.FIRST_COMPLETED)
