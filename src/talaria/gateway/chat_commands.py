@@ -138,11 +138,10 @@ class Control:
         note = f"{dropped} waiting message{' was' if dropped == 1 else 's were'} dropped." if dropped else ""
         live, running = self._pool.find(session), self._find_running(session)
         if live is None or running is None:
-            try:
-                await self._sender(chat).stop(session)
-            except BadInput as nothing:
-                return Say(f"{nothing} {note}".rstrip())
-            return Say(f"The turn at the terminal is being stopped. {note}".rstrip())
+            if not await self._is_run_elsewhere(session):
+                return Say(f"Nothing is running here. {note}".rstrip())
+            await self._sender(chat).stop(session)
+            return Say(f"Stopped at the terminal. {note}".rstrip())
         self._state.stopped[running.turn.id] = note
         running.interrupt()
         return None if live.config.conversation == key else Say(f"Stopped. {note}".rstrip())
@@ -160,14 +159,16 @@ class Control:
         principal = _platform_chat(chat).received.principal
         person = principal.person
         if (running := self._find_running(chat.session)) is None:
-            holder = await self._store.journal.holder(chat.session)
-            if holder is None or holder == self._state.host.owner or not principal.is_admin:
+            if not principal.is_admin or not await self._is_run_elsewhere(chat.session):
                 return Ask(text)
             await self._sender(chat).steer(chat.session, text)
             return Say("The model will read it in its next round, at the terminal.")
         if running.asker != person:  # it sees and may do what is theirs
             raise BadInput("The running turn is somebody else's. Send a message: it waits for a turn of your own.")
         return Say("The model will read it in its next round.") if running.steer(text) else Ask(text)
+
+    async def _is_run_elsewhere(self, session: SessionId) -> bool:
+        return await self._store.journal.holder(session) not in (None, self._state.host.owner)
 
     def _sender(self, chat: Chat) -> SignalSender:
         """For a turn that another process runs."""
