@@ -13,6 +13,11 @@ from talaria.testing.servers.scripted_replies import Reply, call
 OTHER_RUNNING = " s · /stop stops"
 
 
+def first_lines(server: ModelServer) -> list[str]:
+    """What the person has said, without what is added to it: another process has no shell of the first one."""
+    return [text.split("\n")[0] for text in said_to(server.requests[-1])]
+
+
 @pytest.fixture
 def runner(open_screen: OpenScreen, server: ModelServer, held: Held) -> Terminal:
     """In the middle of a turn, with words and a command."""
@@ -33,12 +38,8 @@ def test_a_late_joiner_sees_the_turn_so_far_and_then_the_rest_once(
     for screen in (runner, watcher):
         screen.see("Waited.")
         see_quiet(screen, OTHER_RUNNING)
-        lines = screen.scrollback
-        assert [sum(words in line for line in lines) for words in ("Let me wait.", "✓ terminal", "Waited.")] == [
-            1,
-            1,
-            1,
-        ]
+        for words in ("Let me wait.", "✓ terminal", "Waited."):
+            assert sum(words in line for line in screen.scrollback) == 1
     server.say("Second answer.")
     runner.say("second")
     watcher.see("› second", "Second answer.")
@@ -46,7 +47,7 @@ def test_a_late_joiner_sees_the_turn_so_far_and_then_the_rest_once(
     watcher.say("third")  # nothing runs: the watcher runs this turn itself
     runner.see("› third", "From the other side.")
     see_quiet(watcher)
-    assert said_to(server.requests[-1]) == ["go", "second", "third"]
+    assert first_lines(server) == ["go", "second", "third"]
     assert sum("From the other side." in line for line in watcher.scrollback) == 1
 
 
@@ -64,7 +65,7 @@ def test_a_watcher_steers_and_what_it_queues_waits_for_the_turn(
     held.let_go()
     runner.see("Brief.", "› and then this", "Then that.")
     watcher.see("Then that.")
-    assert said_to(server.requests[-1]) == ["go", "be brief", "and then this"]
+    assert first_lines(server) == ["go", "be brief", "and then this"]
 
 
 def test_a_watcher_stops_the_turn_and_leaves_without_stopping_it(
@@ -138,7 +139,7 @@ def test_a_killed_runner_is_told_and_the_watcher_goes_on_with_the_conversation(
     server.say("Still here.")
     watcher.say("are you there?")
     watcher.see("Still here.")
-    assert said_to(server.requests[-1])[-1].endswith("are you there?")
+    assert first_lines(server)[-1] == "are you there?"
 
 
 def test_into_a_pipe_it_prints_the_turn_until_that_ends(
