@@ -45,10 +45,11 @@ def test_a_late_joiner_sees_the_turn_so_far_and_then_the_rest_once(
     watcher.see("› second", "Second answer.")
     server.say("From the other side.")
     watcher.say("third")  # nothing runs: the watcher runs this turn itself
-    runner.see("› third", "From the other side.")
-    see_quiet(watcher)
+    for screen in (runner, watcher):
+        screen.see("› third", "From the other side.")
+        see_quiet(screen, OTHER_RUNNING)
     assert first_lines(server) == ["go", "second", "third"]
-    assert sum("From the other side." in line for line in watcher.scrollback) == 1
+    assert sum("From the other side." in line for line in watcher.lines) == 1
 
 
 def test_a_watcher_steers_and_what_it_queues_waits_for_the_turn(
