@@ -24,8 +24,6 @@ MAX_PATH_BYTES = 100
 """Of a socket's path; the kernel takes few more."""
 MAX_FRAME_BYTES = 64 * 2**20
 CONNECT_S = 2.0
-FLUSH_S = 0.2
-"""How long a process that ends waits for those who have not read the last frames."""
 
 log = logging.getLogger(__name__)
 
@@ -103,22 +101,30 @@ class LiveSocket:
         owner: OwnerId,
         subscribe: Callable[[SessionId], AbstractContextManager[FrameSource]],
         on_signal: Callable[[], None],
+        flush_s: float,
     ) -> None:
-        """`on_signal` is called when somebody says that there is a signal."""
+        """`on_signal` is called when somebody says that there is a signal. `flush_s`: how long the end waits for those
+        who have not read the last frames."""
         self._folder = folder
         self._owner = owner
         self._subscribe = subscribe
         self._on_signal = on_signal
+        self._flush_s = flush_s
         self._connections: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     async def serve(self) -> None:
         """Until cancelled. Without the socket, others see what is settled, and no more."""
         try:
             async with in_threads(_listening(self._folder, self._owner)) as listener:
-                server = await asyncio.start_unix_server(self._accept, sock=listener)
+                server = await asyncio.start_unix_server(self._accept, sock=listener, start_serving=False)
                 try:
+                    await server.start_serving()
                     await asyncio.Event().wait()
                 finally:
+                    self._is_closed = True
+                    asyncio.get_running_loop().remove_reader(listener)
+                    await asyncio.sleep(0)  # asyncio loses what it has accepted, but not handed over, when it closes
                     server.close()
                     await self._end_connections()
         except OSError as fault:
@@ -126,15 +132,25 @@ class LiveSocket:
 
     async def _end_connections(self) -> None:
         if self._connections:
-            await asyncio.wait(self._connections, timeout=FLUSH_S)
+            await asyncio.wait(self._connections, timeout=self._flush_s)
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_closed:
+            writer.transport.abort()
+            return
+
+        def end(task: asyncio.Task[None]) -> None:
+            self._connections.discard(task)
+            if task.cancelled():
+                writer.transport.abort()  # this process ends, and does not wait until everything is read
+            writer.close()
+
         task = asyncio.create_task(self._handle(reader, writer), name="watcher")
         self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        task.add_done_callback(end)  # it may be cancelled before its first step
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -145,11 +161,6 @@ class LiveSocket:
                     self._on_signal()
         except (msgspec.MsgspecError, OSError, ValueError) as fault:
             log.debug("a watcher is gone: %s", fault)
-        except asyncio.CancelledError:
-            writer.transport.abort()  # this process ends, and does not wait until everything is read
-            raise
-        finally:
-            writer.close()
 
     async def _tell(self, session: SessionId, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Until the watcher leaves, falls behind, or the session is not run here any more."""

@@ -56,6 +56,8 @@ class WatchLimits(msgspec.Struct, frozen=True):
     """Live events kept for those who join late. When there are more, pieces of text are joined."""
     retry_s: float = 0.5
     """Until a process that runs the session, but could not be reached, is tried again."""
+    flush_s: float = 0.2
+    """How long a process that ends waits for those who have not read the last frames."""
 
 
 class Restarted(msgspec.Struct, frozen=True, tag="restarted"):
@@ -82,7 +84,8 @@ class Position(msgspec.Struct, frozen=True):
                 is_over = isinstance(recorded.entry, TurnEnded)
                 return Position(recorded.seq, self.epoch, 0 if is_over else self.number)
             case Live(epoch, number, event):
-                return Position(self.seq, epoch, 0 if isinstance(event, TurnDone) else number)
+                is_over = isinstance(event, TurnDone) and self.number == 0  # else the turn was left open
+                return Position(self.seq, epoch, 0 if is_over else number)
             case Restarted():
                 return Position(self.seq, self.epoch)
 
@@ -291,7 +294,7 @@ class Watching:
         if other is not None:
             other.end()
         if self._serving is None and self._folder is not None:
-            socket = LiveSocket(self._folder, self._owner, self._subscribe, self._on_signal)
+            socket = LiveSocket(self._folder, self._owner, self._subscribe, self._on_signal, self._limits.flush_s)
             self._serving = asyncio.create_task(socket.serve(), name="live socket")
         self._broadcasts[session] = broadcast
         for idle in self._idle.get(session, ()):
