@@ -198,7 +198,8 @@ class Recorder:
         self._transcript = transcript
         self._clock = clock
         self._observer = observer
-        self._broadcast = broadcast
+        self.broadcast = broadcast
+        """What others are told of it."""
         self._redactor = redactor or Redactor()
         self._shown: list[str] = []
         self._hurried = asyncio.Event()
@@ -272,7 +273,7 @@ class Recorder:
         for write in writes:
             if isinstance(write, Entry):
                 self._transcript.add(write, now)
-                self._broadcast.settle(Recorded(self._transcript.last_seq, now, write))
+                self.broadcast.settle(Recorded(self._transcript.last_seq, now, write))
         self._settle(writes)
 
     def notify(self, text: str) -> None:
@@ -290,7 +291,7 @@ class Recorder:
                 event = self._redactor.value(event)
             case _:
                 event = self._redactor.value(event)
-        self._broadcast.emit(event)
+        self.broadcast.emit(event)
         try:
             self._observer(event)
         except Exception:

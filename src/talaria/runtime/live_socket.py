@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from talaria.core.aio import in_thread
+from talaria.core.aio import in_threads
 from talaria.core.entries import Recorded
 from talaria.core.events import Event
 from talaria.core.ids import Epoch, OwnerId, SessionId
@@ -51,12 +51,17 @@ class Joined(msgspec.Struct, frozen=True, tag="joined"):
     seq: int
     """The last entry in the journal."""
     epoch: Epoch
+    since: int
+    """Live events up to this number belong to what the process did in the session before."""
     kept: tuple[Live, ...]
     """Live events that were told already, and are not settled."""
 
 
-class Ended(msgspec.Struct, frozen=True, tag="ended"):
+class Ended(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True):
     """The process does not run the session any more."""
+
+    left_open: bool = False
+    """In the middle of a turn: what was told live of it is void."""
 
 
 class FellBehind(msgspec.Struct, frozen=True, tag="fell_behind"):
@@ -83,7 +88,7 @@ _decode_request = msgspec.json.Decoder(Request).decode
 
 class FrameSource(Protocol):
     async def next(self) -> Frame | None:
-        """The first is `Joined`. None: the process is gone."""
+        """The first is `Joined`, if the process runs the session. None: the process is gone."""
         ...
 
 
@@ -96,37 +101,56 @@ class LiveSocket:
         owner: OwnerId,
         subscribe: Callable[[SessionId], AbstractContextManager[FrameSource]],
         on_signal: Callable[[], None],
+        flush_s: float,
     ) -> None:
-        """`on_signal` is called when somebody says that there is a signal."""
+        """`on_signal` is called when somebody says that there is a signal. `flush_s`: how long the end waits for those
+        who have not read the last frames."""
         self._folder = folder
         self._owner = owner
         self._subscribe = subscribe
         self._on_signal = on_signal
+        self._flush_s = flush_s
         self._connections: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     async def serve(self) -> None:
         """Until cancelled. Without the socket, others see what is settled, and no more."""
         try:
-            with _short_path(self._folder, self._owner) as path:
-                await in_thread(lambda: remove_dead(self._folder))
-                server = await asyncio.start_unix_server(self._accept, path, limit=MAX_FRAME_BYTES)
-                path_of_ours = _file(self._folder, self._owner)
-                path_of_ours.chmod(0o600)
+            async with in_threads(_listening(self._folder, self._owner)) as listener:
+                server = await asyncio.start_unix_server(self._accept, sock=listener, start_serving=False)
+                try:
+                    await server.start_serving()
+                    await asyncio.Event().wait()
+                finally:
+                    self._is_closed = True
+                    asyncio.get_running_loop().remove_reader(listener)
+                    await asyncio.sleep(0)  # asyncio loses what it has accepted, but not handed over, when it closes
+                    server.close()
+                    await self._end_connections()
         except OSError as fault:
             log.warning("other processes cannot watch what runs here: %s", fault)
-            return
-        try:
-            async with server:
-                await server.serve_forever()
-        finally:
-            path_of_ours.unlink(missing_ok=True)
-            for connection in self._connections:
-                connection.cancel()
+
+    async def _end_connections(self) -> None:
+        if self._connections:
+            await asyncio.wait(self._connections, timeout=self._flush_s)
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_closed:
+            writer.transport.abort()
+            return
+
+        def end(task: asyncio.Task[None]) -> None:
+            self._connections.discard(task)
+            if task.cancelled():
+                writer.transport.abort()  # this process ends, and does not wait until everything is read
+            writer.close()
+
         task = asyncio.create_task(self._handle(reader, writer), name="watcher")
         self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        task.add_done_callback(end)  # it may be cancelled before its first step
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -139,10 +163,6 @@ class LiveSocket:
                     self._on_signal()
         except (msgspec.MsgspecError, OSError, ValueError) as fault:
             log.debug("a watcher is gone: %s", fault)
-        except asyncio.CancelledError:
-            pass  # this process ends; nobody waits for the task
-        finally:
-            writer.close()
 
     async def _tell(self, session: SessionId, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Until the watcher leaves, falls behind, or the session is not run here any more."""
@@ -154,6 +174,7 @@ class LiveSocket:
             finally:
                 leaving.cancel()
                 telling.cancel()
+                await asyncio.gather(leaving, telling, return_exceptions=True)
 
     async def _write(self, frames: FrameSource, writer: asyncio.StreamWriter) -> None:
         while (frame := await frames.next()) is not None:
@@ -169,11 +190,22 @@ class _RemoteFrames:
 
     async def next(self) -> Frame | None:
         try:
-            line = await self._reader.readline()
-            return _decode_frame(line) if line.endswith(b"\n") else None
-        except (OSError, ValueError, msgspec.MsgspecError) as fault:
+            return _decode_frame(await _read_line(self._reader))
+        except (OSError, EOFError, ValueError, msgspec.MsgspecError) as fault:
             log.debug("the process that runs the session is gone: %s", fault)
             return None
+
+
+async def _read_line(reader: asyncio.StreamReader) -> bytes:
+    """May be longer than what the reader takes from the socket ahead of us. Raises `EOFError`, `ValueError`."""
+    parts: list[bytes] = []
+    while True:
+        try:
+            return b"".join((*parts, await reader.readuntil(b"\n")))
+        except asyncio.LimitOverrunError as overrun:
+            parts.append(await reader.readexactly(overrun.consumed))
+            if sum(map(len, parts)) > MAX_FRAME_BYTES:
+                raise ValueError("a frame is too long") from None
 
 
 @asynccontextmanager
@@ -198,20 +230,38 @@ async def _connect(
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
     try:
         async with asyncio.timeout(CONNECT_S):
-            with _short_path(folder, owner) as path:
-                reader, writer = await asyncio.open_unix_connection(path, limit=MAX_FRAME_BYTES)
-            writer.write(_encode(request) + b"\n")
-            await writer.drain()
+            with _short_path(_file(folder, owner)) as path:
+                reader, writer = await asyncio.open_unix_connection(path)
     except (OSError, TimeoutError) as fault:
         log.debug("process of %s cannot be watched: %s", owner, fault)
         return None
+    writer.write(_encode(request) + b"\n")
     return reader, writer
+
+
+@contextmanager
+def _listening(folder: Path, owner: OwnerId) -> Generator[socket.socket]:
+    """Blocks. It has its name only once it listens, and nobody else can connect."""
+    remove_dead(folder)
+    file, unready = _file(folder, owner), folder / f"{owner}.new"
+    with socket.socket(socket.AF_UNIX) as listener:
+        try:
+            with _short_path(unready) as path:
+                listener.bind(path)
+            unready.chmod(0o600)
+            listener.listen()
+            unready.rename(file)
+            yield listener
+        finally:
+            for name in (unready, file):
+                name.unlink(missing_ok=True)
 
 
 def remove_dead(folder: Path) -> None:
     """Sockets of processes that were killed. Blocks."""
     for file in folder.glob("*.sock"):
-        with suppress(OSError), _short_path(folder, OwnerId(file.stem)) as path, socket.socket(socket.AF_UNIX) as probe:
+        with suppress(OSError), _short_path(file) as path, socket.socket(socket.AF_UNIX) as probe:
+            probe.setblocking(False)  # a process that was stopped accepts nobody
             try:
                 probe.connect(path)
             except ConnectionRefusedError:
@@ -223,13 +273,12 @@ def _file(folder: Path, owner: OwnerId) -> Path:
 
 
 @contextmanager
-def _short_path(folder: Path, owner: OwnerId) -> Generator[str]:
+def _short_path(file: Path) -> Generator[str]:
     """The kernel takes no long paths for sockets, but Linux has another name for every open folder."""
-    file = _file(folder, owner)
     if len(os.fsencode(file)) <= MAX_PATH_BYTES:
         yield str(file)
         return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{descriptor}/{file.name}"
     finally:

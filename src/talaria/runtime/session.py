@@ -25,6 +25,7 @@ from talaria.runtime.session_config import (
 )
 from talaria.runtime.session_services import SessionServices
 from talaria.runtime.turn_runner import Report, RunningTurn, TurnFactory
+from talaria.runtime.watching import Broadcast
 from talaria.store.base import Session
 from talaria.tools.executor import Executor
 
@@ -55,6 +56,8 @@ class LiveSession:
         """In the middle of a turn, or of another change of the conversation."""
         self._options = options or TurnOptions()
         self._links = process.links
+        self._broadcast: Broadcast | None = None
+        """What others are told of the work that goes on."""
         lease = SessionLease(self.id, process.store, process.owner, row, leaves_mail=leaves_mail)
         self._state = SessionState(lease, process.store.journal)
         self._turns: TurnFactory | None = TurnFactory(
@@ -99,12 +102,12 @@ class LiveSession:
             known = NEVER_HELD if await lease.create(turns.new_session) else known_until
             if known is not None and not lease.is_held and self.services.hooks.is_empty:
                 # Nobody can have had the session since `known`: seize it in the turn's first commit.
-                recorder = turns.recorder(Epoch(known + 1), observer)
+                recorder = self._make_recorder(Epoch(known + 1), observer)
                 begun, writes = await turns.begin(message, recorder, options, mail, news)
                 if await begun.begin(recorder.begin(*writes)):
                     running = begun
             if running is None:
-                recorder = turns.recorder(await self._state.seize(known), observer)
+                recorder = self._make_recorder(await self._state.seize(known), observer)
                 if (open_turn := self._state.transcript.open_turn) is not None:
                     await turns.give_up(open_turn, recorder)
                 running, writes = await turns.begin(message, recorder, options, mail, news)
@@ -282,15 +285,26 @@ class LiveSession:
             try:
                 await self._state.lease.release()
             finally:
-                self._links.watching.end(self.id)
+                self._end_broadcast()
                 self.is_busy = False
+
+    def _make_recorder(self, epoch: Epoch, observer: Observer) -> Recorder:
+        self._end_broadcast()  # of a first commit that was refused
+        recorder = self._factory.recorder(epoch, observer)
+        self._broadcast = recorder.broadcast
+        return recorder
+
+    def _end_broadcast(self) -> None:
+        if (broadcast := self._broadcast) is not None:
+            self._broadcast = None
+            self._links.watching.end(self.id, broadcast)
 
     @asynccontextmanager
     async def _change(self, observer: Observer = ignore) -> AsyncGenerator[Recorder]:
         """Seizes the session, and brings its transcript up to date with what other processes wrote."""
         async with self._work() as known:
             await self._state.lease.create(self._factory.new_session)
-            yield self._factory.recorder(await self._state.seize(known), observer)
+            yield self._make_recorder(await self._state.seize(known), observer)
 
     @asynccontextmanager
     async def _leave(self) -> AsyncGenerator[None]:

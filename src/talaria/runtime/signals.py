@@ -8,7 +8,7 @@ needs no signal.
 import asyncio
 import logging
 import os
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,9 +20,11 @@ from talaria.runtime.turn_runner import RunningTurn
 from talaria.store.base import Store
 from talaria.store.signal_port import NewSignal, Signal, SignalId, SignalKind, Signals
 
-LINGER_S = 10.0
-"""How long to look on after the last turn has ended: the next one often comes soon."""
+LOOK_S = 10.0
+"""After which it looks by itself, even if nothing seems to be new."""
 OBEYED_WITHIN_S = 5.0
+SEEN_WITHIN_S = 0.5
+"""That it was obeyed; sooner, if another process has done so."""
 OVER = "The turn had ended before it came."
 
 log = logging.getLogger(__name__)
@@ -35,7 +37,10 @@ class SignalReader:
         self._signals = signals
         self._changes = changes
         self._turns: dict[SessionId, RunningTurn] = {}
-        self._unread: dict[SignalId, tuple[SessionId, RunningTurn]] = {}
+        self._over: set[SessionId] = set()
+        """Sessions in which a turn has ended since the last look: what came for it meanwhile is late. A turn that was
+        left open gets its signals where it is resumed."""
+        self._unread: dict[SignalId, RunningTurn] = {}
         """Notes that were handed to a turn, and that the model has not read yet, as far as we know."""
         self._has_news = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
@@ -45,55 +50,64 @@ class SignalReader:
             reading.cancel()
             with suppress(asyncio.CancelledError):
                 await reading
+        if self._over:
+            await self._try_to_obey()
 
     @contextmanager
     def obey_during(self, session: SessionId, turn: RunningTurn) -> Generator[None]:
+        """Begins and ends with a look: a signal may have come before, to a process that died, or at the very end."""
         self._turns[session] = turn
+        self.look()
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._read(), name="signals")
         try:
             yield
         finally:
             del self._turns[session]
-            if any(one is turn for _, one in self._unread.values()):
-                self.look()
+            self._unread = {id: one for id, one in self._unread.items() if one is not turn}
+            if not turn.is_open:
+                self._over.add(session)
+            self.look()
 
     def look(self) -> None:
         """There may be a new one."""
         self._has_news.set()
 
     async def _read(self) -> None:
-        """Begins with a look, because a turn may be one that was stopped in a process that died."""
         with self._changes.subscribe(self._has_news):
-            while self._turns or self._unread:
-                try:
-                    await self._obey_new()
-                except TalariaError as fault:
-                    log.warning("signals are not read: %s", fault)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LINGER_S):
-                        await self._has_news.wait()
+            while self._turns or self._over:
                 self._has_news.clear()
+                await self._try_to_obey()
+                if self._turns:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_S):
+                            await self._has_news.wait()
 
-    async def _obey_new(self) -> None:
-        sessions = {*self._turns, *(session for session, _ in self._unread.values())}
+    async def _try_to_obey(self) -> None:
+        over = frozenset(self._over)
+        try:
+            await self._obey_new({*self._turns, *over})
+        except TalariaError as fault:
+            log.warning("signals are not read: %s", fault)
+        self._over -= over
+
+    async def _obey_new(self, sessions: Collection[SessionId]) -> None:
         new = await self._signals.list_new(sessions)
         for id in self._unread.keys() - {one.id for one in new}:
             del self._unread[id]  # it was settled in the commit in which the model read it
         for signal in new:
             turn = self._turns.get(signal.session)
             if turn is None or turn.turn.id != signal.turn:
-                self._unread.pop(signal.id, None)
                 await self._signals.settle(signal.id, "late", OVER)
             elif signal.kind == "stop":
-                turn.interrupt()
-                await self._signals.settle(signal.id, "obeyed")
+                is_late = not turn.interrupt()
+                await self._signals.settle(signal.id, "late" if is_late else "obeyed", OVER if is_late else "")
             elif signal.kind == "answer":
                 why_not = turn.questions.answer(signal)
                 await self._signals.settle(signal.id, "late" if why_not else "obeyed", why_not)
             elif signal.kind == "steer" and signal.id not in self._unread:
                 if turn.steer(signal.text, signal=signal.id):
-                    self._unread[signal.id] = (signal.session, turn)
+                    self._unread[signal.id] = turn
                     turn.notify(f"{signal.by} ({signal.surface}) tells it: {signal.text}")
                 else:
                     await self._signals.settle(signal.id, "late", OVER)
@@ -135,14 +149,26 @@ class SignalSender:
         holder = await self._store.journal.holder(session)
         if holder is not None and self._folder is not None:
             await mention_signal(self._folder, holder)
-        return signal
+        return await self._settle_if_over(signal)  # a turn that was open now will be seen to end by whoever runs it
+
+    async def _settle_if_over(self, signal: Signal) -> Signal:
+        row = await self._store.sessions.get(signal.session) if signal.state == "new" else None
+        if row is None or row.open_turn == signal.turn:
+            return signal
+        await self._store.signals.settle(signal.id, "late", OVER)
+        return await self._find(signal)
+
+    async def _find(self, signal: Signal) -> Signal:
+        return await self._store.signals.find(signal.key) or signal
 
     async def _wait_until_settled(self, signal: Signal) -> Signal:
         changed = asyncio.Event()
         with self._changes.subscribe(changed), suppress(TimeoutError):
             async with asyncio.timeout(OBEYED_WITHIN_S):
                 while signal.state == "new":
-                    await changed.wait()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(SEEN_WITHIN_S):
+                            await changed.wait()
                     changed.clear()
-                    signal = await self._store.signals.find(signal.key) or signal
+                    signal = await self._settle_if_over(await self._find(signal))
         return signal

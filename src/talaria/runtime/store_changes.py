@@ -14,8 +14,9 @@ log = logging.getLogger(__name__)
 
 
 class StoreChanges:
-    def __init__(self, version: Callable[[], Awaitable[int]]) -> None:
+    def __init__(self, version: Callable[[], Awaitable[int]], look_s: float = LOOK_S) -> None:
         self._version = version
+        self._look_s = look_s
         self._waiting: set[asyncio.Event] = set()
         self._looking: asyncio.Task[None] | None = None
 
@@ -48,4 +49,4 @@ class StoreChanges:
                 seen = version
             except TalariaError as fault:
                 log.debug("changes of the store cannot be seen: %s", fault)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(self._look_s)

@@ -153,7 +153,7 @@ class TurnFactory:
         return services.redactor.value(row)
 
     def recorder(self, epoch: Epoch, observer: Observer) -> Recorder:
-        """From now on others can watch, until `Watching.end`."""
+        """From now on others can watch, until `Watching.end` with its broadcast."""
         services, lease, transcript = self._services, self._state.lease, self._state.transcript
         broadcast = self._watching.begin(services.session, epoch, transcript.last_seq)
         return Recorder(lease, epoch, transcript, self._clock, observer, broadcast, services.redactor)
@@ -248,6 +248,11 @@ class RunningTurn:
     def asker(self) -> str:
         """Whose turn it is."""
         return self._mail.asker.id if self._mail and self._mail.asker else self._services.config.person
+
+    @property
+    def is_open(self) -> bool:
+        """Its end is not on the disk, as far as we know."""
+        return self._transcript.open_turn == self.turn.id
 
     def executor(self) -> Executor:
         """For calls that are part of this turn."""

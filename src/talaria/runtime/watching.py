@@ -7,10 +7,10 @@ settled by then.
 """
 
 import asyncio
+import itertools
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
-from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
@@ -23,11 +23,13 @@ from talaria.core.events import (
     QuestionAsked,
     QuestionClosed,
     RoundEnded,
+    RouteSwitched,
     TextDelta,
     ThinkingDelta,
     ToolBegan,
     ToolEnded,
     ToolOutput,
+    TurnBegan,
     TurnDone,
 )
 from talaria.core.ids import CallId, Epoch, OwnerId, SessionId
@@ -46,12 +48,16 @@ from talaria.runtime.live_socket import (
 from talaria.runtime.store_changes import StoreChanges
 from talaria.store.base import Journal
 
-MAX_QUEUED = 1_000
-"""Frames that wait for one watcher. Then it is cut off."""
-MAX_KEPT = 2_000
-"""Live events kept for those who join late. When there are more, pieces of text are joined."""
-RETRY_S = 0.5
-"""Until a process that runs the session, but could not be reached, is tried again."""
+
+class WatchLimits(msgspec.Struct, frozen=True):
+    queued: int = 1_000
+    """Frames that wait for one watcher. Then it is cut off."""
+    kept: int = 2_000
+    """Live events kept for those who join late. When there are more, pieces of text are joined."""
+    retry_s: float = 0.5
+    """Until a process that runs the session, but could not be reached, is tried again."""
+    flush_s: float = 0.2
+    """How long a process that ends waits for those who have not read the last frames."""
 
 
 class Restarted(msgspec.Struct, frozen=True, tag="restarted"):
@@ -72,6 +78,17 @@ class Position(msgspec.Struct, frozen=True):
     number: int = 0
     """The last live event under that epoch; 0: none since the last turn ended."""
 
+    def after(self, one: Watched) -> "Position":
+        match one:
+            case Settled(recorded):
+                is_over = isinstance(recorded.entry, TurnEnded)
+                return Position(recorded.seq, self.epoch, 0 if is_over else self.number)
+            case Live(epoch, number, event):
+                is_over = isinstance(event, TurnDone) and self.number == 0  # else the turn was left open
+                return Position(self.seq, epoch, 0 if is_over else number)
+            case Restarted():
+                return Position(self.seq, self.epoch)
+
 
 START = Position()
 
@@ -79,17 +96,18 @@ START = Position()
 class Subscription:
     """The frames for one watcher, in order. They wait here, up to a number."""
 
-    def __init__(self, joined: Joined, settled_calls: Collection[CallId]) -> None:
-        self._frames: deque[Frame] = deque([joined])
+    def __init__(self, first: Frame, settled_calls: Collection[CallId] = (), max_queued: int = 1) -> None:
+        self._frames: deque[Frame] = deque([first])
         self._settled_calls = settled_calls
         """When it began. What is still said of them live is no news."""
+        self._max_queued = max_queued
         self._has_arrived = asyncio.Event()
         self._is_cut_off = False
 
     def put(self, frame: Frame) -> None:
         if self._is_cut_off or (isinstance(frame, Live) and _call_of(frame.event) in self._settled_calls):
             return
-        if len(self._frames) >= MAX_QUEUED:
+        if len(self._frames) >= self._max_queued:
             self._frames.clear()
             self._is_cut_off = True
             frame = FellBehind()
@@ -104,50 +122,56 @@ class Subscription:
 
 
 class Broadcast:
-    """What this process does in one session, told to everybody who watches."""
+    """What this process does in one session under one epoch, told to everybody who watches, until `end`."""
 
-    def __init__(self) -> None:
-        self._epoch = Epoch(0)
-        self._seq = 0
-        self._number = 0
+    def __init__(self, epoch: Epoch, seq: int, numbers: Iterator[int], limits: WatchLimits) -> None:
+        """Entries up to `seq` are in the journal."""
+        self.epoch = epoch
+        self._seq = seq
+        self._numbers = numbers
+        self._since = next(numbers)
+        self._limits = limits
         self._kept: list[Live] = []
         """Of the running turn, and not settled."""
+        self._join_at = limits.kept
         self._settled_calls: set[CallId] = set()
         """Of the running turn."""
+        self._is_turn_live = False
+        """A turn is told live, and has not ended."""
         self._subscriptions: set[Subscription] = set()
-        self.is_running = False
-
-    def begin(self, epoch: Epoch, seq: int) -> None:
-        """Entries up to `seq` are in the journal."""
-        if epoch != self._epoch:
-            self._epoch, self._number = epoch, 0
-        self._seq = seq
-        self.is_running = True
 
     def end(self) -> None:
-        self.is_running = False
-        self._clear()
-        self._tell(Ended())
+        self._tell(Ended(left_open=self._is_turn_live))
 
     def emit(self, event: Event) -> None:
-        self._number += 1
-        live = Live(self._epoch, self._number, event)
-        if isinstance(event, TurnDone):
-            self._clear()
-        elif isinstance(event, QuestionClosed):
-            self._forget(lambda one: isinstance(one, QuestionAsked) and one.question.id == event.id)
-        elif _call_of(event) not in self._settled_calls:
-            if isinstance(event, ToolOutput):  # only the latest counts
-                self._forget(lambda one: isinstance(one, ToolOutput) and one.call == event.call)
-            self._kept.append(live)
-            if len(self._kept) > MAX_KEPT:
-                self._kept = join_texts(self._kept)
+        live = Live(self.epoch, next(self._numbers), event)
+        match event:
+            case TurnBegan():
+                self._is_turn_live = True
+                self._keep(live)
+            case RouteSwitched(_, model, _, window, compact_at):  # is settled; who comes later need only know the model
+                now = {"model": model, "window": window, "compact_at": compact_at}
+                self._kept = [
+                    _with_changes(one, now) if isinstance(one.event, TurnBegan) else one for one in self._kept
+                ]
+            case QuestionClosed(question):
+                self._forget(lambda one: isinstance(one, QuestionAsked) and one.question.id == question)
+                self._keep(live)
+            case ToolOutput(call) if call not in self._settled_calls:
+                self._forget(lambda one: isinstance(one, ToolOutput) and one.call == call)  # only the latest counts
+                self._keep(live)
+            case TurnDone():
+                self._clear()
+            case _ if _call_of(event) not in self._settled_calls:
+                self._keep(live)
+            case _:
+                pass
         self._tell(live)
 
     def settle(self, recorded: Recorded) -> None:
         """This is in the journal now."""
         self._seq = recorded.seq
-        was_live = True
+        was_live = self._is_turn_live
         match recorded.entry:
             case MessageAdded(Assistant()):
                 told = (TextDelta, ThinkingDelta, AnswerRestarted, RoundEnded)
@@ -157,30 +181,35 @@ class Broadcast:
                 self._forget(lambda event: _call_of(event) == call)
             case RouteChanged():
                 pass
-            case TurnStarted() | TurnEnded():
+            case TurnStarted():
                 was_live = False
                 self._clear()
+            case TurnEnded():
+                was_live = self._is_turn_live = False
+                self._kept.clear()
             case _:
                 was_live = False
         self._tell(Settled(recorded, was_live))
 
     def subscribe(self) -> Subscription:
         """From what is not settled at this moment, on."""
-        joined = Joined(self._seq, self._epoch, tuple(join_texts(self._kept)))
-        subscription = Subscription(joined, frozenset(self._settled_calls))
+        joined = Joined(self._seq, self.epoch, self._since, tuple(join_texts(self._kept)))
+        subscription = Subscription(joined, frozenset(self._settled_calls), self._limits.queued)
         self._subscriptions.add(subscription)
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         self._subscriptions.discard(subscription)
 
-    @property
-    def is_needed(self) -> bool:
-        return self.is_running or bool(self._subscriptions)
-
     def _tell(self, frame: Frame) -> None:
         for subscription in self._subscriptions:
             subscription.put(frame)
+
+    def _keep(self, live: Live) -> None:
+        self._kept.append(live)
+        if len(self._kept) > self._join_at:
+            self._kept = join_texts(self._kept)
+            self._join_at = max(self._limits.kept, 2 * len(self._kept))
 
     def _forget(self, is_settled: Callable[[Event], bool]) -> None:
         self._kept = [one for one in self._kept if not is_settled(one.event)]
@@ -200,6 +229,10 @@ def _call_of(event: Event) -> CallId | None:
             return None
 
 
+def _with_changes(live: Live, changes: dict[str, object]) -> Live:
+    return msgspec.structs.replace(live, event=msgspec.structs.replace(live.event, **changes))
+
+
 def join_texts(kept: Sequence[Live]) -> list[Live]:
     """Neighbouring pieces of text, or of thinking, as one."""
 
@@ -207,7 +240,7 @@ def join_texts(kept: Sequence[Live]) -> list[Live]:
         return type(one.event) if isinstance(one.event, TextDelta | ThinkingDelta) else one.number
 
     joined: list[Live] = []
-    for _, group in groupby(kept, kind):
+    for _, group in itertools.groupby(kept, kind):
         pieces = list(group)
         first, last = pieces[0], pieces[-1]
         if len(pieces) > 1:
@@ -228,6 +261,7 @@ class Watching:
         owner: OwnerId,
         folder: Path | None = None,
         on_signal: Callable[[], None] = lambda: None,
+        limits: WatchLimits | None = None,
     ) -> None:
         """`folder`: where processes find each other's sockets; None: only this process can be watched. `on_signal` is
         called when another process says that it has sent a signal."""
@@ -236,7 +270,11 @@ class Watching:
         self._owner = owner
         self._folder = folder
         self._on_signal = on_signal
+        self._limits = limits or WatchLimits()
+        self._numbers = itertools.count(1)
+        """Of live events: they grow as long as the process lives, whatever it runs."""
         self._broadcasts: dict[SessionId, Broadcast] = {}
+        """Of the sessions that this process runs."""
         self._idle: dict[SessionId, set[asyncio.Event]] = {}
         """Set when this process begins to run the session."""
         self._serving: asyncio.Task[None] | None = None
@@ -249,19 +287,24 @@ class Watching:
 
     def begin(self, session: SessionId, epoch: Epoch, seq: int) -> Broadcast:
         """This process runs the session, until `end`. Entries up to `seq` are in the journal."""
+        broadcast = Broadcast(epoch, seq, self._numbers, self._limits)
+        other = self._broadcasts.get(session)
+        if other is not None and other.epoch >= epoch:
+            return broadcast  # nobody is told: the epoch is a guess, and wrong
+        if other is not None:
+            other.end()
         if self._serving is None and self._folder is not None:
-            socket = LiveSocket(self._folder, self._owner, self._subscribe, self._on_signal)
+            socket = LiveSocket(self._folder, self._owner, self._subscribe, self._on_signal, self._limits.flush_s)
             self._serving = asyncio.create_task(socket.serve(), name="live socket")
-        broadcast = self._broadcasts.setdefault(session, Broadcast())
-        broadcast.begin(epoch, seq)
+        self._broadcasts[session] = broadcast
         for idle in self._idle.get(session, ()):
             idle.set()
         return broadcast
 
-    def end(self, session: SessionId) -> None:
-        if (broadcast := self._broadcasts.get(session)) is not None:
-            broadcast.end()
-            self._drop_unneeded(session)
+    def end(self, session: SessionId, broadcast: Broadcast) -> None:
+        broadcast.end()
+        if self._broadcasts.get(session) is broadcast:
+            del self._broadcasts[session]
 
     async def watch(self, session: SessionId, after: Position = START) -> AsyncGenerator[Watched]:
         """All that happens in the session after that position, until the caller stops."""
@@ -274,12 +317,13 @@ class Watching:
                     idle.clear()
                     async with AsyncExitStack() as stack:
                         frames = await self._find_runner(session, stack)
-                        async with aclosing(follower.follow(frames)) as told:
+                        async with aclosing(await follower.join(frames)) as told:
                             async for one in told:
+                                follower.position = follower.position.after(one)
                                 yield one
                     if not follower.is_cut_off:
                         with suppress(TimeoutError):
-                            async with asyncio.timeout(None if follower.is_at_rest else RETRY_S):
+                            async with asyncio.timeout(None if follower.is_at_rest else self._limits.retry_s):
                                 await idle.wait()
         finally:
             self._idle[session].discard(idle)
@@ -288,29 +332,26 @@ class Watching:
 
     async def _find_runner(self, session: SessionId, stack: AsyncExitStack) -> Runner:
         """What the process that runs the session tells."""
-        broadcast = self._broadcasts.get(session)
-        if broadcast is not None and broadcast.is_running:
+        if session in self._broadcasts:
             return stack.enter_context(self._subscribe(session))
         holder = await self._journal.holder(session)
+        if session in self._broadcasts:
+            return stack.enter_context(self._subscribe(session))
         if holder is None or holder == self._owner or self._folder is None:
             return "nobody"
         return await stack.enter_async_context(watch_remotely(self._folder, holder, session)) or "unreachable"
 
     @contextmanager
     def _subscribe(self, session: SessionId) -> Generator[Subscription]:
-        broadcast = self._broadcasts.setdefault(session, Broadcast())
+        broadcast = self._broadcasts.get(session)
+        if broadcast is None:  # it was there when somebody asked for the way here
+            yield Subscription(Ended())
+            return
         subscription = broadcast.subscribe()
         try:
-            if not broadcast.is_running:  # it was, when somebody asked for the way here
-                subscription.put(Ended())
             yield subscription
         finally:
             broadcast.unsubscribe(subscription)
-            self._drop_unneeded(session)
-
-    def _drop_unneeded(self, session: SessionId) -> None:
-        if (broadcast := self._broadcasts.get(session)) is not None and not broadcast.is_needed:
-            del self._broadcasts[session]
 
 
 class _Follower:
@@ -319,56 +360,61 @@ class _Follower:
     def __init__(self, journal: Journal, session: SessionId, position: Position) -> None:
         self._journal = journal
         self._session = session
-        self._seq = position.seq
-        self._epoch: Epoch = position.epoch
-        self._number = position.number
+        self.position = position
+        """Of all that was told."""
         self.is_cut_off = False
         """It was too slow: it has to begin again at once."""
         self.is_at_rest = True
         """Nobody runs the session."""
 
-    async def follow(self, frames: Runner) -> AsyncGenerator[Watched]:
+    async def join(self, frames: Runner) -> AsyncGenerator[Watched]:
         """What was settled meanwhile; then what the process that runs the session tells, as long as it does."""
-        self.is_cut_off, self.is_at_rest = False, frames == "nobody"
-        joined = None if isinstance(frames, str) else await frames.next()
-        if isinstance(frames, str) or not isinstance(joined, Joined):
-            async for settled in self._read_journal():
-                yield settled
-            return
-        async for settled in self._read_journal(joined.seq):
-            yield settled
-        is_torn = any(one.first <= self._number < one.number for one in joined.kept if one.first)
-        if self._number and (joined.epoch != self._epoch or is_torn):
-            self._number = 0
+        first = None if isinstance(frames, str) else await frames.next()
+        self.is_cut_off = isinstance(first, FellBehind)
+        self.is_at_rest = frames == "nobody" or isinstance(first, Ended)
+        if isinstance(first, Joined) and not isinstance(frames, str):
+            return self._follow(first, frames)
+        return self._tell_settled()
+
+    async def _tell_settled(self) -> AsyncGenerator[Watched]:
+        if self.position.number:
             yield Restarted()
-        self._epoch = joined.epoch
+        for recorded in await self._journal.entries(self._session, self.position.seq):
+            yield Settled(recorded)
+
+    async def _follow(self, joined: Joined, frames: FrameSource) -> AsyncGenerator[Watched]:
+        if joined.seq < self.position.seq:
+            return  # we have read what it has just written, and does not know yet: ask again
+        if self._is_void(joined):
+            yield Restarted()
+        for recorded in await self._journal.entries(self._session, self.position.seq):
+            if recorded.seq <= joined.seq:
+                yield Settled(recorded)
         for live in joined.kept:
-            if live.number > self._number:
-                self._number = live.number
+            if live.number > self.position.number:
                 yield live
         while True:
             match await frames.next():
                 case Settled(recorded) as settled:
-                    if recorded.seq > self._seq:
-                        self._seq = recorded.seq
+                    if recorded.seq > self.position.seq:
                         yield settled
-                case Live(_, number) as live:
-                    self._number = number
+                case Live() as live:
                     yield live
-                case Ended():
-                    self._number = 0
+                case Ended(left_open):
+                    if left_open and self.position.number:
+                        yield Restarted()
+                    self.position = Position(self.position.seq)
                     return
                 case FellBehind():
-                    self.is_cut_off, self._number = True, 0
+                    self.is_cut_off = True
                     yield Restarted()
                     return
                 case None | Joined():  # it is gone, perhaps killed
-                    self._number = 0
                     yield Restarted()
                     return
 
-    async def _read_journal(self, until: int | None = None) -> AsyncGenerator[Settled]:
-        for recorded in await self._journal.entries(self._session, self._seq):
-            if until is None or recorded.seq <= until:
-                self._seq = recorded.seq
-                yield Settled(recorded, was_live=False)
+    def _is_void(self, joined: Joined) -> bool:
+        """What was told live is of another process, of an earlier turn, or a part of what would now be told at once."""
+        number = self.position.number
+        is_other = joined.epoch != self.position.epoch or number <= joined.since
+        return number > 0 and (is_other or any(one.first <= number < one.number for one in joined.kept if one.first))
