@@ -12,8 +12,8 @@ from talaria.runtime.chat import Chat, CommandHost, Reason
 from talaria.runtime.commands import GATEWAY_COMMANDS, Ask, Command, Outcome, Say, help_text
 from talaria.runtime.lease import Observer
 from talaria.runtime.session import LiveSession, ignore
-from talaria.runtime.signals import SignalSender
 from talaria.runtime.turn_runner import RunningTurn
+from talaria.runtime.turn_signals import SignalSender
 from talaria.store.base import Session
 from talaria.store.chat_ports import BusyMode, Inbound
 

@@ -9,7 +9,7 @@ settled by then.
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -35,13 +35,13 @@ from talaria.core.events import (
 from talaria.core.ids import CallId, Epoch, OwnerId, SessionId
 from talaria.core.messages import Assistant, ToolResult
 from talaria.runtime.live_socket import (
-    Ended,
     FellBehind,
     Frame,
     FrameSource,
     Joined,
     Live,
     LiveSocket,
+    Released,
     Settled,
     watch_remotely,
 )
@@ -93,7 +93,7 @@ class Position(msgspec.Struct, frozen=True):
 START = Position()
 
 
-class Subscription:
+class WatchQueue:
     """The frames for one watcher, in order. They wait here, up to a number."""
 
     def __init__(self, first: Frame, settled_calls: Collection[CallId] = (), max_queued: int = 1) -> None:
@@ -138,10 +138,10 @@ class Broadcast:
         """Of the running turn."""
         self._is_turn_live = False
         """A turn is told live, and has not ended."""
-        self._subscriptions: set[Subscription] = set()
+        self._subscriptions: set[WatchQueue] = set()
 
     def end(self) -> None:
-        self._tell(Ended(left_open=self._is_turn_live))
+        self._tell(Released(left_open=self._is_turn_live))
 
     def emit(self, event: Event) -> None:
         live = Live(self.epoch, next(self._numbers), event)
@@ -191,14 +191,14 @@ class Broadcast:
                 was_live = False
         self._tell(Settled(recorded, was_live))
 
-    def subscribe(self) -> Subscription:
+    def subscribe(self) -> WatchQueue:
         """From what is not settled at this moment, on."""
         joined = Joined(self._seq, self.epoch, self._since, tuple(join_texts(self._kept)))
-        subscription = Subscription(joined, frozenset(self._settled_calls), self._limits.queued)
+        subscription = WatchQueue(joined, frozenset(self._settled_calls), self._limits.queued)
         self._subscriptions.add(subscription)
         return subscription
 
-    def unsubscribe(self, subscription: Subscription) -> None:
+    def unsubscribe(self, subscription: WatchQueue) -> None:
         self._subscriptions.discard(subscription)
 
     def _tell(self, frame: Frame) -> None:
@@ -229,7 +229,7 @@ def _call_of(event: Event) -> CallId | None:
             return None
 
 
-def _with_changes(live: Live, changes: dict[str, object]) -> Live:
+def _with_changes(live: Live, changes: Mapping[str, object]) -> Live:
     return msgspec.structs.replace(live, event=msgspec.structs.replace(live.event, **changes))
 
 
@@ -342,10 +342,10 @@ class Watching:
         return await stack.enter_async_context(watch_remotely(self._folder, holder, session)) or "unreachable"
 
     @contextmanager
-    def _subscribe(self, session: SessionId) -> Generator[Subscription]:
+    def _subscribe(self, session: SessionId) -> Generator[WatchQueue]:
         broadcast = self._broadcasts.get(session)
         if broadcast is None:  # it was there when somebody asked for the way here
-            yield Subscription(Ended())
+            yield WatchQueue(Released())
             return
         subscription = broadcast.subscribe()
         try:
@@ -371,7 +371,7 @@ class _Follower:
         """What was settled meanwhile; then what the process that runs the session tells, as long as it does."""
         first = None if isinstance(frames, str) else await frames.next()
         self.is_cut_off = isinstance(first, FellBehind)
-        self.is_at_rest = frames == "nobody" or isinstance(first, Ended)
+        self.is_at_rest = frames == "nobody" or isinstance(first, Released)
         if isinstance(first, Joined) and not isinstance(frames, str):
             return self._follow(first, frames)
         return self._tell_settled()
@@ -400,7 +400,7 @@ class _Follower:
                         yield settled
                 case Live() as live:
                     yield live
-                case Ended(left_open):
+                case Released(left_open):
                     if left_open and self.position.number:
                         yield Restarted()
                     self.position = Position(self.position.seq)

@@ -14,7 +14,7 @@ from talaria.core.questions import Instead, ModelQuestion, Question
 from talaria.runtime.lease import Observer
 from talaria.runtime.live_socket import Live, Settled
 from talaria.runtime.replay import Replay
-from talaria.runtime.signals import SignalSender
+from talaria.runtime.turn_signals import SignalSender
 from talaria.runtime.watching import Position, Restarted, Watched
 
 GONE = (
