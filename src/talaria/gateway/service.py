@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Coroutine, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -26,8 +26,9 @@ from talaria.gateway.retention import DAY_S, delete_old_files
 from talaria.runtime.chat import CommandHost
 from talaria.runtime.placement import LocalPlacement
 
-LOOK_S = 0.25
-"""How often to look for what other processes wrote."""
+NOTIFY_S = 1.0
+"""How often to look for conversations that wait for another process, even if nothing was written."""
+DRAIN_LOOK_S = 0.15
 HELD_S = 5.0
 FIRST_SWEEP_S = 60.0
 SWEEP_S = 300.0
@@ -87,7 +88,7 @@ class Gateway:
                     await self._placement.wait_until_idle(ABANDON_S)
                 await self._handoffs.close(max(0.0, deadline - self._clock.monotonic()))
                 while not self._delivery.is_idle and self._clock.monotonic() < deadline:
-                    await self._clock.sleep(LOOK_S)
+                    await self._clock.sleep(DRAIN_LOOK_S)
                 for task in (*self._connecting.values(), *tasks):
                     task.cancel()
                 self._group = None
@@ -173,25 +174,31 @@ class Gateway:
 
     async def _watch(self) -> None:
         """Look for what other processes wrote: people who were let in, conversations that are free again, replies."""
-        version, looked_at = await self._store.version(), self._clock.monotonic()
-        while True:
-            await self._clock.sleep(LOOK_S)
-            try:
-                await self._dispatcher.notify_waiting()
-                seen, now = await self._store.version(), self._clock.monotonic()
-                if seen == version and now - looked_at < HELD_S:
+        changed, looked_at = asyncio.Event(), self._clock.monotonic()
+        with self._state.host.links.changes.subscribe(changed):
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(NOTIFY_S):
+                        await changed.wait()
+                has_changed = changed.is_set()
+                changed.clear()
+                try:
+                    await self._dispatcher.notify_waiting()
+                    if not has_changed and self._clock.monotonic() - looked_at < HELD_S:
+                        continue
+                    if has_changed:
+                        await self._state.gatekeeper.refresh()
+                        self._dispatcher.forget_unauthorized_steering()
+                        self._state.questions.close_unanswerable()
+                        await self._delivery.wake_due()
+                    looked_at = self._clock.monotonic()
+                except TalariaError as fault:
+                    log.warning("other processes cannot be watched: %s", fault)
+                    await self._clock.sleep(NOTIFY_S)
+                    changed.set()
                     continue
-                if seen != version:
-                    await self._state.gatekeeper.refresh()
-                    self._dispatcher.forget_unauthorized_steering()
-                    self._state.questions.close_unanswerable()
-                    await self._delivery.wake_due()
-                version, looked_at = seen, now
-            except TalariaError as fault:
-                log.warning("other processes cannot be watched: %s", fault)
-                continue
-            for session in tuple(self._dispatcher.held):
-                self._placement.wake(session)
+                for session in tuple(self._dispatcher.held):
+                    self._placement.wake(session)
 
     async def _sweep(self) -> None:
         """Now and then, clear away what is over or old."""

@@ -126,14 +126,19 @@ class LiveSession:
                 return None
             running = self._factory.prepare(transcript.open_turn, recorder, options or self._options, mail)
             running.turn.budget.add_usage(transcript.usage, self.config.route.primary)
-            return await self._run(running, running.resume, self._state.last_question)
+            return await self._run(running, running.resume, self._state.last_question, is_resumed=True)
 
     async def _run(
-        self, running: RunningTurn, work: Callable[[Executor], Awaitable[Assistant]], question: str
+        self,
+        running: RunningTurn,
+        work: Callable[[Executor], Awaitable[Assistant]],
+        question: str,
+        *,
+        is_resumed: bool = False,
     ) -> Report:
         self.running = running
         try:
-            with self._links.signals.obey_during(self.id, running):
+            with self._links.signals.obey_during(self.id, running, is_resumed=is_resumed):
                 report = await running.run(work)
         finally:
             self.running = None

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from talaria.core.errors import TalariaError
 
-LOOK_S = 0.15
+LOOK_S = 0.2
 
 log = logging.getLogger(__name__)
 

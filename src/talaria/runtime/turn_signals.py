@@ -54,20 +54,23 @@ class SignalReader:
             await self._try_to_obey()
 
     @contextmanager
-    def obey_during(self, session: SessionId, turn: RunningTurn) -> Generator[None]:
-        """Begins and ends with a look: a signal may have come before, to a process that died, or at the very end."""
+    def obey_during(self, session: SessionId, turn: RunningTurn, *, is_resumed: bool) -> Generator[None]:
+        """A resumed turn may have signals from before, which a process that died has not read."""
         self._turns[session] = turn
-        self.look()
+        if is_resumed:
+            self.look()
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._read(), name="signals")
         try:
             yield
         finally:
             del self._turns[session]
-            self._unread = {id: one for id, one in self._unread.items() if one is not turn}
             if not turn.is_open:
                 self._over.add(session)
-            self.look()
+            if unread := [id for id, one in self._unread.items() if one is turn]:
+                for id in unread:
+                    del self._unread[id]
+                self.look()
 
     def look(self) -> None:
         """There may be a new one."""
@@ -78,10 +81,9 @@ class SignalReader:
             while self._turns or self._over:
                 self._has_news.clear()
                 await self._try_to_obey()
-                if self._turns:
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(LOOK_S):
-                            await self._has_news.wait()
+                with suppress(TimeoutError):  # goes on for a while after the last turn: the next one often comes soon
+                    async with asyncio.timeout(LOOK_S):
+                        await self._has_news.wait()
 
     async def _try_to_obey(self) -> None:
         over = frozenset(self._over)

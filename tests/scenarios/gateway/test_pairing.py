@@ -7,7 +7,7 @@ import time
 from talaria.app.build import open_store
 from talaria.core.clock import SystemClock
 from talaria.gateway.authorization import APPROVED, MAX_PENDING, Pairing
-from talaria.gateway.service import LOOK_S
+from talaria.runtime.store_changes import LOOK_S
 from talaria.store.permission_ports import Member
 from talaria.testing.harness import Harness
 
