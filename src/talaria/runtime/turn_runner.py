@@ -274,10 +274,6 @@ class RunningTurn:
         also: tuple[Write, ...] = () if signal is None else (SignalObeyed(signal),)
         return turn.steer(text, also if mail is None else (*also, InboxTaken(turn.id, (mail,)), InboxDone((mail,))))
 
-    def notify(self, text: str) -> None:
-        """Tell everybody who watches."""
-        self._recorder.notify(text)
-
     def interrupt(self) -> bool:
         """Stop; the report says so. False if it has ended."""
         self._recorder.hurry()

@@ -59,12 +59,12 @@ def test_a_watcher_steers_and_what_it_queues_waits_for_the_turn(
     watcher.see(OTHER_RUNNING)
     watcher.say("/steer be brief")
     watcher.see("↪ be brief")
-    runner.see("local (terminal) tells it: be brief")
     watcher.say("and then this")
     watcher.see("  queued: and then this")
     server.say("Brief.", "Then that.")
     held.let_go()
-    runner.see("Brief.", "› and then this", "Then that.")
+    runner.see("↪ be brief", "Brief.", "› and then this", "Then that.")
+    assert sum("↪ be brief" in line for line in watcher.lines) == 1
     watcher.see("Then that.")
     assert first_lines(server) == ["go", "be brief", "and then this"]
 

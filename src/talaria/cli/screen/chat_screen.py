@@ -213,7 +213,10 @@ class ChatScreen(ScreenInterface):
     def steer(self, text: str) -> None:
         running = self.conversation.live.running
         if running is not None and running.steer(text):
-            self.show_note(text)
+            if self._others is None:
+                self.show_note(text)
+            else:
+                self._others.show_own_note(text)
         elif self._others is not None and self._others.is_running:
             self._start_task(self._others.steer(text))
         else:

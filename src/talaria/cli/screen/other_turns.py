@@ -35,6 +35,7 @@ class OtherTurns:
         self._is_own = False
         """The turn that is told now runs in this process, and is shown anyway."""
         self._questions: dict[str, asyncio.Task[None]] = {}
+        self._own_notes: list[str] = []
         app = conversation.app
         self._sender = SignalSender(app.store, app.links.changes, app.links.folder, by="local", surface="terminal")
 
@@ -68,33 +69,17 @@ class OtherTurns:
         except TalariaError as fault:
             self._view.say_failure(f"{fault} Not sent: {text}")
         else:
-            self._view.show_note(text)
+            self.show_own_note(text)
+
+    def show_own_note(self, text: str) -> None:
+        """It was sent from here, so it is not shown again when the model reads it."""
+        self._own_notes.append(text)
+        self._view.show_note(text)
 
     def _show(self, told: Watched) -> None:
         match told:
-            case Settled(recorded, was_live):
-                match recorded.entry:
-                    case TurnStarted(turn):
-                        self._is_own = self._conversation.runs_itself(turn)
-                        if not self._is_own:
-                            self._end()
-                    case MessageAdded(User(author="person") as message) if not self._is_own:
-                        self._view.echo(message.text)
-                        self._begin()
-                    case MessageAdded(User(author="steering") as message) if not self._is_own:
-                        self._view.show_note(message.text)
-                    case TurnEnded(_, outcome, _, error):
-                        if not self._is_own:
-                            self._end()
-                            if outcome != "completed":
-                                self._view.say_failure(error or INTERRUPTED)
-                            self._view.say("")
-                        self._is_own = False
-                    case _ if not self._is_own and not was_live:
-                        for event in self._replay.events(recorded):
-                            self._begin()(event)
-                    case _:
-                        pass
+            case Settled():
+                self._show_settled(told)
             case Live(event=event):
                 if not self._is_own and not (isinstance(event, TurnDone) and self._observer is None):
                     self._show_live(event)
@@ -103,6 +88,39 @@ class OtherTurns:
                     self._observer(AnswerRestarted(""))
                     self._end()
                     self._view.say(GONE)
+
+    def _show_settled(self, told: Settled) -> None:
+        match told.recorded.entry:
+            case TurnStarted(turn):
+                self._is_own = self._conversation.runs_itself(turn)
+                if not self._is_own:
+                    self._end()
+            case MessageAdded(User(author="person") as message) if not self._is_own:
+                self._view.echo(message.text)
+                self._begin()
+            case MessageAdded(User(author="steering") as message):
+                if message.text in self._own_notes:
+                    self._own_notes.remove(message.text)
+                else:
+                    self._view.show_note(message.text, is_read=True)
+            case TurnEnded() as ended:
+                self._show_end(ended)
+            case _ if not self._is_own and not told.was_live:
+                for event in self._replay.events(told.recorded):
+                    self._begin()(event)
+            case _:
+                pass
+
+    def _show_end(self, ended: TurnEnded) -> None:
+        for text in self._own_notes:
+            self._view.say_failure(f"The turn ended before the model read this: {text}")
+        self._own_notes.clear()
+        if not self._is_own:
+            self._end()
+            if ended.outcome != "completed":
+                self._view.say_failure(ended.error or INTERRUPTED)
+            self._view.say("")
+        self._is_own = False
 
     def _show_live(self, event: Event) -> None:
         match event:

@@ -113,9 +113,9 @@ class ScreenInterface:
             self._show_usage(past.tokens, self._screen.status.window)
         return True
 
-    def show_note(self, text: str) -> None:
-        """Show what the person tells the model during a turn."""
-        note = style(f"  ↪ {readable(text)}", CYAN) + style("  (sent at its next step)", DIM)
+    def show_note(self, text: str, *, is_read: bool = False) -> None:
+        """Show what a person tells the model during a turn."""
+        note = style(f"  ↪ {readable(text)}", CYAN) + style("" if is_read else "  (sent at its next step)", DIM)
         if self._view is not None:
             self._view.add_note(note)
         else:
