@@ -65,10 +65,10 @@ async def house_at(folder: Path, respond: Respond | None = None) -> AsyncGenerat
     async with AsyncExitStack() as stack:
         model = stack.enter_context(ModelServer(respond=respond))
         telegram = await stack.enter_async_context(TelegramServer())
-        house = await stack.enter_async_context(gateway_harness(folder, model, telegram))
+        harness = await stack.enter_async_context(gateway_harness(folder, model, telegram))
         people = {"allowed_users": [OWNER, FRIEND], "admin_users": [OWNER], "allowed_chats": [LISTED]}
-        house.add_platform("telegram", {**telegram.settings, **people})
-        yield house
+        harness.add_platform("telegram", {**telegram.settings, **people})
+        yield harness
 
 
 async def let_in(home: Path, user: str = MEMBER, platform: str = "telegram") -> None:
@@ -80,35 +80,37 @@ async def let_in(home: Path, user: str = MEMBER, platform: str = "telegram") -> 
         assert isinstance(await pairing.approve(platform, code), Member)
 
 
-async def say(house: Harness, speaker: Speaker, text: str, thread: str = "") -> str:
-    return await house.telegram.say(speaker.words(text), user=speaker.user, chat=speaker.chat, thread=thread)
+async def say(harness: Harness, speaker: Speaker, text: str, thread: str = "") -> str:
+    return await harness.telegram.say(speaker.words(text), user=speaker.user, chat=speaker.chat, thread=thread)
 
 
-def forge_press(house: Harness, data: str, *, user: str, chat: str = "", message: str = "1", thread: str = "") -> None:
+def forge_press(
+    harness: Harness, data: str, *, user: str, chat: str = "", message: str = "1", thread: str = ""
+) -> None:
     """A press that no app offers: any data, under any message, in any chat."""
     where = int(chat or user)
     found = {
         "message_id": int(message),
         "date": 1,
         "chat": {"id": where, "type": "private" if where > 0 else "group"},
-        "from": house.telegram.bot,
+        "from": harness.telegram.bot,
         **({"message_thread_id": int(thread), "is_topic_message": True} if thread else {}),
     }
     person = {"id": int(user), "is_bot": False, "first_name": "Any"}
     query = {"id": "0", "from": person, "message": found, "chat_instance": "1", "data": data}
-    house.telegram.updates.tell("callback_query", query)
+    harness.telegram.updates.tell("callback_query", query)
 
 
-def texts(house: Harness, *, user: str = OWNER, chat: str = "") -> list[str]:
-    return [one.text for one in house.telegram.list_messages(user=user, chat=chat)]
+def texts(harness: Harness, *, user: str = OWNER, chat: str = "") -> list[str]:
+    return [one.text for one in harness.telegram.list_messages(user=user, chat=chat)]
 
 
-async def heard_all(house: Harness, speaker: Speaker | None = None) -> None:
+async def heard_all(harness: Harness, speaker: Speaker | None = None) -> None:
     """All that was said before this was taken: what is said is taken in order."""
     asking = speaker or Speaker("somebody allowed", FRIEND)
-    before = len(house.telegram.list_messages(user=asking.user, chat=asking.chat))
-    await say(house, asking, "/whoami")
-    await house.until(lambda: len(house.telegram.list_messages(user=asking.user, chat=asking.chat)) > before)
+    before = len(harness.telegram.list_messages(user=asking.user, chat=asking.chat))
+    await say(harness, asking, "/whoami")
+    await harness.until(lambda: len(harness.telegram.list_messages(user=asking.user, chat=asking.chat)) > before)
 
 
 def told_to_model(requests: Sequence[RecordedRequest]) -> str:
@@ -144,9 +146,9 @@ def logged(home: Path, redactor: Redactor) -> Generator[None]:
         ours.setLevel(our_level)
 
 
-async def asked(house: Harness, count: int) -> None:
+async def asked(harness: Harness, count: int) -> None:
     """Until the model was, so often."""
-    await asyncio.to_thread(house.model.wait_for_requests, count)
+    await asyncio.to_thread(harness.model.wait_for_requests, count)
 
 
 def obedient(request: RecordedRequest) -> Reply | str:

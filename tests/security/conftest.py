@@ -16,7 +16,7 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def house(tmp_path: Path, run_folder: None) -> AsyncIterator[Harness]:
+async def harness(tmp_path: Path, run_folder: None) -> AsyncIterator[Harness]:
     """Its model does what anybody tells it."""
     async with house_at(tmp_path, obedient) as made:
         yield made

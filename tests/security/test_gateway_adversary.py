@@ -58,8 +58,8 @@ class Rights:
 
 
 class Walk:
-    def __init__(self, house: Harness, services: dict[str, Any], seed: int) -> None:
-        self.house = house
+    def __init__(self, harness: Harness, services: dict[str, Any], seed: int) -> None:
+        self.harness = harness
         self.services = services
         self.random = Random(seed)
         self.rights = {name: Rights() for name in services}
@@ -75,7 +75,7 @@ class Walk:
         await self.running.aclose()
         self.running = AsyncExitStack()
         self._write_settings()
-        await self.running.enter_async_context(self.house.serve())
+        await self.running.enter_async_context(self.harness.serve())
 
     def _write_settings(self) -> None:
         for name, rights in self.rights.items():
@@ -85,15 +85,15 @@ class Walk:
                 "admin_users": sorted(_id(name, one) for one in {*rights.admins, NOBODY}),
                 "allowed_chats": [PLACES[name].listed],
             }
-            self.house.add_platform(name, {**self.services[name].settings, **people, **quick})
+            self.harness.add_platform(name, {**self.services[name].settings, **people, **quick})
 
     async def reload(self) -> None:
         """And wait until all are connected again: what is said meanwhile in a new channel is not read afterwards."""
-        board = self.house.gateway
-        assert board is not None
+        gateway_app = self.harness.gateway
+        assert gateway_app is not None
         self._write_settings()
-        await board.reload(self.house.settings())
-        await self.house.until(lambda: all(one.heard_at for one in board.gateway.health))
+        await gateway_app.reload(self.harness.settings())
+        await self.harness.until(lambda: all(one.heard_at for one in gateway_app.gateway.health))
 
     def seen(self, name: str, user: str, *, is_in_group: bool) -> list[SeenMessage]:
         chat = PLACES[name].group if is_in_group else ""
@@ -125,7 +125,7 @@ class Walk:
         """All that was said there before this."""
         before = len(self.seen(name, KEEPER, is_in_group=False))
         await self.services[name].say("/whoami", user=KEEPER)
-        await self.house.until(lambda: len(self.seen(name, KEEPER, is_in_group=False)) > before)
+        await self.harness.until(lambda: len(self.seen(name, KEEPER, is_in_group=False)) > before)
 
     async def answered(self, name: str, user: str, number: int, *, is_in_group: bool) -> None:
         """If they may speak; else nothing must come of it."""
@@ -133,7 +133,7 @@ class Walk:
             await self.taken(name)
             return
         wanted = f"end-{number}."
-        await self.house.until(
+        await self.harness.until(
             lambda: any(wanted in one.text for one in self.seen(name, user, is_in_group=is_in_group))
         )
 
@@ -171,7 +171,7 @@ class Walk:
         how = self.random.choice(["recall", "session_search", "/sessions", "/resume"])
         self.steps.append(f"snoop {name} {user} {how}")
         if how == "/resume":
-            rows = await self.house.store.sessions.list(50)
+            rows = await self.harness.store.sessions.list(50)
             others = [row.id for row in rows if row.person != f"{name}:{_id(name, user)}"]
             how = f"/resume {self.random.choice(others)}" if others else "/sessions"
         if how.startswith("/"):
@@ -181,13 +181,13 @@ class Walk:
             await self.command(name, user, how)
             await self.taken(name)
             if self.rights[name].may_speak(user, is_in_group=False):
-                await self.house.until(lambda: len(self.seen(name, user, is_in_group=False)) > count)
+                await self.harness.until(lambda: len(self.seen(name, user, is_in_group=False)) > count)
             return
         before = len(self._results(name, user, is_in_group=False))
         number = await self.say(name, user, f"CALL {how} {json.dumps({'query': 'canary'})}")
         await self.taken(name)
         if self.said[number].may_be_heard:
-            await self.house.until(lambda: len(self._results(name, user, is_in_group=False)) > before)
+            await self.harness.until(lambda: len(self._results(name, user, is_in_group=False)) > before)
 
     async def act(self) -> None:
         """Something that must be allowed; meanwhile others try to answer, and the rules change."""
@@ -206,7 +206,7 @@ class Walk:
             return
         if user in rights.admins:
             await self._contend(name, user, token, is_in_group)
-        await self.house.until(lambda: len(self._results(name, user, is_in_group=is_in_group)) > before)
+        await self.harness.until(lambda: len(self._results(name, user, is_in_group=is_in_group)) > before)
         if token in self.approved:
             assert token in self.has_run(), "a yes that counts has no effect"
 
@@ -224,12 +224,12 @@ class Walk:
         await self._press_as_others(name, user, shown)
         await self.taken(name)
         await self.command(name, user, "/deny", is_in_group=True)
-        await self.house.until(lambda: len(self._results(name, user, is_in_group=True)) > before)
+        await self.harness.until(lambda: len(self._results(name, user, is_in_group=True)) > before)
         assert refused not in self.has_run()
         allowed, shown = await self._want(name, user, is_in_group=True)
         self.approved.add(allowed)
         await self._press(name, shown, user, is_in_group=True)
-        await self.house.until(lambda: len(self._results(name, user, is_in_group=True)) > before + 1)
+        await self.harness.until(lambda: len(self._results(name, user, is_in_group=True)) > before + 1)
         assert allowed in self.has_run()
 
     async def demote(self, name: str) -> None:
@@ -264,7 +264,7 @@ class Walk:
             seen = self.seen(name, user, is_in_group=is_in_group)
             return [one for one in seen if one.buttons and token in one.text]
 
-        await self.house.until(lambda: bool(asked()))
+        await self.harness.until(lambda: bool(asked()))
         return asked()[0]
 
     async def _contend(self, name: str, user: str, token: str, is_in_group: bool) -> None:
@@ -330,7 +330,7 @@ class Walk:
         if user in rights.allowed | rights.admins:
             return
         self.steps.append(f"pair {name} {user}")
-        async with open_store(self.house.home) as other:
+        async with open_store(self.harness.home) as other:
             if user in rights.paired:
                 await other.access.revoke(name, _id(name, user))
             else:
@@ -342,7 +342,7 @@ class Walk:
                 if not isinstance(await approving, Member):
                     return  # too many wait for a code
         rights.paired ^= {user}
-        await self.house.until(lambda: self._is_noticed(name, user))
+        await self.harness.until(lambda: self._is_noticed(name, user))
 
     async def _is_noticed(self, name: str, user: str) -> bool:
         def told() -> int:
@@ -367,7 +367,7 @@ class Walk:
     # What must hold
 
     def has_run(self) -> set[str]:
-        files = self.house.home.parent.glob("people/*/mark")
+        files = self.harness.home.parent.glob("people/*/mark")
         return {line for file in files for line in file.read_text().split()}
 
     def check(self) -> None:
@@ -378,7 +378,7 @@ class Walk:
             for user in (*PEOPLE, KEEPER):
                 theirs = "\n".join(one.text for one in self.seen(name, user, is_in_group=False))
                 assert canaries(theirs) <= {canary(name, user)}
-        for request in self.house.model.requests:
+        for request in self.harness.model.requests:
             said = self._cause(request)
             assert said.may_be_heard, "the model was told what somebody said who may not speak"
             mine = set[str]() if said.is_in_group else {canary(said.platform, said.user)}
@@ -431,11 +431,11 @@ async def walking(folder: Path, names: list[str], seed: int) -> AsyncGenerator[W
         for name in names:
             made = telegram if name == "telegram" else await stack.enter_async_context(PLACES[name].serve())
             services[name] = made
-        house = await stack.enter_async_context(gateway_harness(folder, model, telegram))
-        house.config["gateway"]["platforms"].clear()
-        house.config["gateway"]["group_sessions_per_user"] = False
-        house.config["approvals"] = {"ask": ["terminal"]}
-        walk = Walk(house, services, seed)
+        harness = await stack.enter_async_context(gateway_harness(folder, model, telegram))
+        harness.config["gateway"]["platforms"].clear()
+        harness.config["gateway"]["group_sessions_per_user"] = False
+        harness.config["approvals"] = {"ask": ["terminal"]}
+        walk = Walk(harness, services, seed)
         await walk.open()
         try:
             yield walk

@@ -318,23 +318,25 @@ async def test_in_a_chat_only_an_admin_can_let_it_read_elsewhere(tmp_path: Path,
     letter.parent.mkdir()
     letter.write_text(LETTER)
     reading = Reply(calls=(call("read_file", path=str(letter)),))
-    async with house_at(tmp_path) as house:
-        house.model.say(reading, "Then not.")
-        async with house.serve():
-            await house.telegram.say("read it", user=FRIEND)
-            await house.until(lambda: "Then not." in [one.text for one in house.telegram.list_messages(user=FRIEND)])
-            assert "only an admin can allow" in house.telegram.list_messages(user=FRIEND)[0].text
-            house.model.say(reading, "It is about money.")
-            await house.telegram.say("read it", user=OWNER)
-            await house.until(lambda: any(one.buttons for one in house.telegram.list_messages(user=OWNER)))
-            asked = next(one for one in house.telegram.list_messages(user=OWNER) if one.buttons)
+    async with house_at(tmp_path) as harness:
+        harness.model.say(reading, "Then not.")
+        async with harness.serve():
+            await harness.telegram.say("read it", user=FRIEND)
+            await harness.until(
+                lambda: "Then not." in [one.text for one in harness.telegram.list_messages(user=FRIEND)]
+            )
+            assert "only an admin can allow" in harness.telegram.list_messages(user=FRIEND)[0].text
+            harness.model.say(reading, "It is about money.")
+            await harness.telegram.say("read it", user=OWNER)
+            await harness.until(lambda: any(one.buttons for one in harness.telegram.list_messages(user=OWNER)))
+            asked = next(one for one in harness.telegram.list_messages(user=OWNER) if one.buttons)
             assert f"everything in {letter.parent}" in asked.text
             assert [data.rpartition(":")[2] for _, data in asked.buttons] == ["once", "session", "always", "no"]
-            await house.telegram.press(asked.id, asked.buttons[1][1])
-            await house.until(
-                lambda: "It is about money." in [one.text for one in house.telegram.list_messages(user=OWNER)]
+            await harness.telegram.press(asked.id, asked.buttons[1][1])
+            await harness.until(
+                lambda: "It is about money." in [one.text for one in harness.telegram.list_messages(user=OWNER)]
             )
-    told = [str(one["content"]) for one in house.model.requests[-1].json["messages"] if one["role"] == "tool"]
+    told = [str(one["content"]) for one in harness.model.requests[-1].json["messages"] if one["role"] == "tool"]
     assert LETTER in told[-1]
-    refused = [request for request in house.model.requests if "The person said no" in request.body.decode()]
+    refused = [request for request in harness.model.requests if "The person said no" in request.body.decode()]
     assert refused

@@ -207,36 +207,36 @@ CHATS = (TELEGRAM, DISCORD, SLACK)
 class Stage:
     """Inside `staged`."""
 
-    def __init__(self, place: Place, service: Any, house: Harness, elsewhere: Any) -> None:
+    def __init__(self, place: Place, service: Any, harness: Harness, elsewhere: Any) -> None:
         self.place = place
         self.service = service
-        self.house = house
-        self.model = house.model
+        self.harness = harness
+        self.model = harness.model
         self.clock = QuickClock()
         self._elsewhere = elsewhere
-        self.board: GatewayApp | None = None
+        self.gateway_app: GatewayApp | None = None
 
     @asynccontextmanager
     async def begun(self) -> AsyncGenerator[Gateway]:
         """It may not be connected yet. Leaving drains."""
-        self.house.gateway_clock = self.clock
+        self.harness.gateway_clock = self.clock
         async with open_gateway_app(
-            self.house.settings(), clock=self.house.gateway_clock, open_store=self.house.open_store
-        ) as board:
-            assert not board.problems
-            self.board = self.house.gateway = board
-            running = asyncio.create_task(board.gateway.run())
+            self.harness.settings(), clock=self.harness.gateway_clock, open_store=self.harness.open_store
+        ) as gateway_app:
+            assert not gateway_app.problems
+            self.gateway_app = self.harness.gateway = gateway_app
+            running = asyncio.create_task(gateway_app.gateway.run())
             try:
-                yield board.gateway
+                yield gateway_app.gateway
             finally:
-                board.gateway.stop()
+                gateway_app.gateway.stop()
                 async with asyncio.timeout(PATIENCE_S):
                     await running
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Gateway]:
         async with self.begun() as gateway:
-            names = self.house.config["gateway"]["platforms"]
+            names = self.harness.config["gateway"]["platforms"]
             await self.until(lambda: all(self._health(name).state == "connected" for name in names))
             yield gateway
 
@@ -245,11 +245,11 @@ class Stage:
         return self._health(self.place.platform)
 
     def _health(self, name: str) -> Health:
-        assert self.board is not None
-        return next((one for one in self.board.gateway.health if one.name == name), Health(name))
+        assert self.gateway_app is not None
+        return next((one for one in self.gateway_app.gateway.health if one.name == name), Health(name))
 
     async def until(self, holds: Callable[[], bool | Awaitable[bool]]) -> None:
-        await self.house.until(holds)
+        await self.harness.until(holds)
 
     async def say(self, text: str, **where: str) -> str:
         return await self.service.say(text, **where)
@@ -267,10 +267,10 @@ class Stage:
         await self.until(self._is_settled)
 
     async def _is_settled(self) -> bool:
-        return not await self.house.store.inbox.list_sessions() and not await self.has_something_due()
+        return not await self.harness.store.inbox.list_sessions() and not await self.has_something_due()
 
     async def has_something_due(self) -> bool:
-        return bool(await self.house.store.outbox.list_targets())
+        return bool(await self.harness.store.outbox.list_targets())
 
     async def has_been_put_off(self) -> bool:
         """After a failure that says why."""
@@ -278,7 +278,7 @@ class Stage:
 
     async def rows(self, *states: OutboxState) -> list[OutboxRow]:
         """Of the outbox, oldest first."""
-        return list(reversed(await self.house.store.outbox.list(states or EVERY_STATE)))
+        return list(reversed(await self.harness.store.outbox.list(states or EVERY_STATE)))
 
     def calls(self, what: Call) -> Sequence[Mapping[str, Any]]:
         return self.service.calls(self.place.calls[what]) if what in self.place.calls else ()
@@ -328,14 +328,14 @@ async def staged(place: Place, folder: Path) -> AsyncGenerator[Stage]:
         service = await stack.enter_async_context(place.serve())
         other = await stack.enter_async_context(DiscordServer() if place.platform == "telegram" else TelegramServer())
         telegram = other if isinstance(other, TelegramServer) else service
-        house = await stack.enter_async_context(gateway_harness(folder, model, telegram))
-        house.config["gateway"]["platforms"].clear()
+        harness = await stack.enter_async_context(gateway_harness(folder, model, telegram))
+        harness.config["gateway"]["platforms"].clear()
         more = webhook_at(stack.enter_context(reserved_port())) if place is HOOKED else place.settings
         people = list(dict.fromkeys(map(place.person, PEOPLE)))
-        house.add_platform(place.platform, {**service.settings, **more, "allowed_users": people})
+        harness.add_platform(place.platform, {**service.settings, **more, "allowed_users": people})
         if isinstance(other, TelegramServer):
             other.group(OWNER)
-            house.add_platform("telegram", {**other.settings, "allowed_users": [OWNER], "home_channel": OWNER})
+            harness.add_platform("telegram", {**other.settings, "allowed_users": [OWNER], "home_channel": OWNER})
         else:
-            house.add_platform("discord", {**other.settings, "allowed_users": [OWNER], "home_channel": other.dm()})
-        yield Stage(place, service, house, other)
+            harness.add_platform("discord", {**other.settings, "allowed_users": [OWNER], "home_channel": other.dm()})
+        yield Stage(place, service, harness, other)

@@ -314,7 +314,7 @@ async def test_a_pause_holds_for_what_is_about_to_be_sent(stage: Stage, monkeypa
             monkeypatch.setattr(store, "outbox", hesitant[0])
             yield store
 
-    stage.house.open_store = opened
+    stage.harness.open_store = opened
     stage.fault("send", Refusal(429, 20))
     stage.model.say(ONE, "Two.")
     async with stage.open():
@@ -459,7 +459,7 @@ async def test_a_draft_that_nobody_finished_is_cleared_away(stage: Stage) -> Non
         draft = Outgoing(
             "telegram:1001", encode_body(OutgoingBody("⚙ 1 step", is_draft=True)), "left:0", time.time() - 1
         )
-        await stage.house.store.outbox.begin(SessionId("left"), draft)
+        await stage.harness.store.outbox.begin(SessionId("left"), draft)
         await stage.say("first")
         await stage.settled(1)
         assert stage.texts() == [ONE]
@@ -470,7 +470,7 @@ async def test_a_draft_that_nobody_finished_is_cleared_away(stage: Stage) -> Non
 @at(*CHATS)
 async def test_a_gateway_that_is_stopped_while_it_waits_sends_once_after_its_start(stage: Stage) -> None:
     stage.fault("send", Refusal(429, 100))
-    stage.house.config["gateway"]["drain_s"] = 1.0
+    stage.harness.config["gateway"]["drain_s"] = 1.0
     stage.model.say(ONE, "Two.")
     async with stage.open():
         await stage.say("first")
@@ -487,7 +487,7 @@ async def test_a_gateway_that_is_stopped_while_it_waits_sends_once_after_its_sta
 
 @at(TELEGRAM)
 async def test_an_answer_follows_a_group_that_has_moved(stage: Stage) -> None:
-    stage.house.config["gateway"]["platforms"]["telegram"]["allowed_chats"] = ["-4002"]
+    stage.harness.config["gateway"]["platforms"]["telegram"]["allowed_chats"] = ["-4002"]
     stage.model.say(Reply(LONG, faults=Faults(first_byte_delay_s=0.1)))
     async with stage.open():
         await stage.say("@talaria_bot hello", chat="-4002")
@@ -578,7 +578,7 @@ FILES = [
 
 @played(FILES)
 async def test_a_file_is_there_or_it_is_told_why_not(stage: Stage, row: FileRow, tmp_path: Path) -> None:
-    stage.house.config["gateway"]["cwd"] = str(tmp_path)
+    stage.harness.config["gateway"]["cwd"] = str(tmp_path)
     (tmp_path / "plan.txt").write_text("All of it.")
     stage.service.fault(row.method, *row.faults)
     stage.model.say(f"Here.\n\nMEDIA:{tmp_path / 'plan.txt'}", "Two.")
@@ -599,7 +599,7 @@ async def test_a_file_is_there_or_it_is_told_why_not(stage: Stage, row: FileRow,
 
 @at(DISCORD)
 async def test_a_file_that_is_too_big_is_not_even_tried(stage: Stage, tmp_path: Path) -> None:
-    stage.house.config["gateway"]["cwd"] = str(tmp_path)
+    stage.harness.config["gateway"]["cwd"] = str(tmp_path)
     with (tmp_path / "film.bin").open("wb") as film:
         film.truncate(11 * 2**20)
     stage.model.say(f"Here.\n\nMEDIA:{tmp_path / 'film.bin'}")

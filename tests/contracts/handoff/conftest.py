@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 from tests.contracts.pool.travelling import TravellingClock
-from tests.scenarios.gateway.conftest import house, run_folder
+from tests.scenarios.gateway.conftest import harness, run_folder
 
 from talaria.app.build import Application, open_application
 from talaria.core.ids import SessionId
@@ -15,7 +15,7 @@ from talaria.store.chat_ports import HandoffState
 from talaria.testing import Reply
 from talaria.testing.harness import OWNER, Harness
 
-__all__ = ["house", "run_folder"]
+__all__ = ["harness", "run_folder"]
 
 FORUM = "-100500"
 
@@ -23,17 +23,17 @@ FORUM = "-100500"
 class Terminal:
     """Where a conversation begins that goes over to a chat."""
 
-    def __init__(self, app: Application, house: Harness, clock: TravellingClock) -> None:
+    def __init__(self, app: Application, harness: Harness, clock: TravellingClock) -> None:
         self.app = app
-        self.house = house
+        self.harness = harness
         self.clock = clock
 
     async def talk(
         self, session: str = "s1", text: str = "the cat is white", answer: Reply | str = "Noted."
     ) -> SessionId:
-        self.house.model.say(answer)
+        self.harness.model.say(answer)
         row = await self.app.store.sessions.get(SessionId(session))
-        live = self.app.session(row, id=SessionId(session), cwd=self.house.home, origin="terminal")
+        live = self.app.session(row, id=SessionId(session), cwd=self.harness.home, origin="terminal")
         await live.ask(user(text))
         return live.id
 
@@ -48,7 +48,7 @@ class Terminal:
                 self.clock.advance(EVERY_S)
             return (await self.state(session)).state in ("completed", "failed")
 
-        await self.house.until(has_ended)
+        await self.harness.until(has_ended)
         return await self.state(session)
 
     async def state(self, session: SessionId) -> HandoffState:
@@ -61,24 +61,24 @@ class Terminal:
 
 
 @pytest.fixture
-async def terminal(house: Harness) -> AsyncIterator[Terminal]:
+async def terminal(harness: Harness) -> AsyncIterator[Terminal]:
     clock = TravellingClock()
-    house.gateway_clock = clock
+    harness.gateway_clock = clock
     async with AsyncExitStack() as stack:
-        app = await stack.enter_async_context(open_application(house.settings(), tools=(), clock=clock))
-        yield Terminal(app, house, clock)
+        app = await stack.enter_async_context(open_application(harness.settings(), tools=(), clock=clock))
+        yield Terminal(app, harness, clock)
 
 
 @pytest.fixture
-def in_forum(house: Harness) -> None:
+def in_forum(harness: Harness) -> None:
     """The home channel is a group with topics."""
-    house.telegram.group(FORUM, is_forum=True)
+    harness.telegram.group(FORUM, is_forum=True)
     allowed = {"allowed_users": [OWNER, "1002"], "allowed_chats": [FORUM], "require_mention": False}
-    house.add_platform("telegram", {**house.telegram.settings, **allowed, "home_channel": FORUM})
+    harness.add_platform("telegram", {**harness.telegram.settings, **allowed, "home_channel": FORUM})
 
 
 @pytest.fixture
-def in_chat(house: Harness) -> None:
+def in_chat(harness: Harness) -> None:
     """The home channel is the chat of one person, who has spoken there before."""
-    house.telegram.list_messages(user=OWNER)
-    house.add_platform("telegram", {**house.telegram.settings, "allowed_users": [OWNER], "home_channel": OWNER})
+    harness.telegram.list_messages(user=OWNER)
+    harness.add_platform("telegram", {**harness.telegram.settings, "allowed_users": [OWNER], "home_channel": OWNER})

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.contracts.handoff.conftest import FORUM, Terminal
 from tests.contracts.pool.travelling import TravellingClock
-from tests.scenarios.gateway.conftest import house, run_folder
+from tests.scenarios.gateway.conftest import harness, run_folder
 from tests.servers.discord_server import DiscordServer
 from tests.servers.slack_server import SlackServer
 
@@ -16,7 +16,7 @@ from talaria.app.build import open_application
 from talaria.testing.harness import OWNER, Harness
 from talaria.testing.servers.chat_service import ChatService, Refusal
 
-__all__ = ["house", "run_folder"]
+__all__ = ["harness", "run_folder"]
 
 GROUP, CHANNEL, SLACK_CHANNEL = "-4002", "7002", "C7"
 
@@ -101,7 +101,7 @@ SERVERS: dict[str, Callable[[], Any]] = {"discord": DiscordServer, "slack": Slac
 
 
 class Scene(msgspec.Struct):
-    house: Harness
+    harness: Harness
     terminal: Terminal
     service: ChatService
     home: Home
@@ -114,30 +114,30 @@ class Scene(msgspec.Struct):
             service.add_channel(CHANNEL)
             chat = chat or service.dm(OWNER)
         elif home.platform == "telegram" and home.chat:
-            self.house.telegram.group(home.chat, is_forum=home.is_forum)
+            self.harness.telegram.group(home.chat, is_forum=home.is_forum)
             if home.thread:
-                await self.house.telegram.say("a topic begins", chat=home.chat, thread=home.thread, user="1")
+                await self.harness.telegram.say("a topic begins", chat=home.chat, thread=home.thread, user="1")
         else:
             service.list_messages(chat=home.chat)
         people = {"allowed_users": [home.owner], "allowed_chats": list(home.allowed_chats), "require_mention": False}
         quick = {"ping_s": 0.2} if home.platform == "slack" else {}
-        self.house.config["gateway"]["platforms"].clear()
-        self.house.add_platform(home.platform, {**service.settings, **people, **quick, "home_channel": chat})
+        self.harness.config["gateway"]["platforms"].clear()
+        self.harness.add_platform(home.platform, {**service.settings, **people, **quick, "home_channel": chat})
         for method in home.refused:
             service.fault(method, Refusal(403))
         return chat
 
 
 @pytest.fixture
-async def scene(house: Harness, home: Home) -> AsyncIterator[Scene]:
+async def scene(harness: Harness, home: Home) -> AsyncIterator[Scene]:
     clock = TravellingClock()
-    house.gateway_clock = clock
+    harness.gateway_clock = clock
     async with AsyncExitStack() as stack:
-        service: ChatService = house.telegram
+        service: ChatService = harness.telegram
         if home.platform != "telegram":
             service = await stack.enter_async_context(SERVERS[home.platform]())
-        app = await stack.enter_async_context(open_application(house.settings(), tools=(), clock=clock))
-        yield Scene(house, Terminal(app, house, clock), service, home)
+        app = await stack.enter_async_context(open_application(harness.settings(), tools=(), clock=clock))
+        yield Scene(harness, Terminal(app, harness, clock), service, home)
 
 
 @pytest.mark.clause("H-17")
@@ -145,79 +145,79 @@ async def scene(house: Harness, home: Home) -> AsyncIterator[Scene]:
 @pytest.mark.clause("H-20")
 @pytest.mark.parametrize("home", HOMES.values(), ids=HOMES)
 async def test_the_next_message_continues_the_conversation(scene: Scene) -> None:
-    home, house, service = scene.home, scene.house, scene.service
+    home, harness, service = scene.home, scene.harness, scene.service
     chat = await scene.settle_in()
-    async with house.serve():
+    async with harness.serve():
         session = await scene.terminal.talk()
-        house.model.say("We spoke of the cat.", "White.")
+        harness.model.say("We spoke of the cat.", "White.")
         assert (await scene.terminal.request(session, home.platform)).error is None
-        await house.until(
+        await harness.until(
             lambda: any(one.text == "We spoke of the cat." for one in service.list_messages(chat=home.chat))
         )
         (greeting,) = [one for one in service.list_messages(chat=home.chat) if one.text == "We spoke of the cat."]
         assert bool(greeting.thread) == ("{thread}" in home.key or bool(home.thread))
         key = home.key.format(thread=greeting.thread, chat=chat)
-        assert await house.session_of(key) == session
+        assert await harness.session_of(key) == session
         await service.say("what colour?", chat=home.chat, thread=greeting.thread)
-        await house.until(lambda: service.list_messages(chat=home.chat)[-1].text == "White.")
+        await harness.until(lambda: service.list_messages(chat=home.chat)[-1].text == "White.")
         assert service.list_messages(chat=home.chat)[-1].thread == greeting.thread
-    assert "the cat is white" in house.model.requests[-1].body.decode()
-    assert len(house.model.requests) == 3
+    assert "the cat is white" in harness.model.requests[-1].body.decode()
+    assert len(harness.model.requests) == 3
 
 
 @pytest.mark.clause("H-18")
 @pytest.mark.parametrize("home", [HOMES["telegram group"]], ids=["telegram group"])
 async def test_in_a_group_where_all_have_their_own_it_goes_to_whoever_chose_it(scene: Scene) -> None:
-    house = scene.house
+    harness = scene.harness
     people = {"allowed_users": [OWNER, "1002"], "allowed_chats": [GROUP], "require_mention": False}
-    house.add_platform("telegram", {**house.telegram.settings, **people})
-    async with house.serve():
-        house.model.say("Of my own.")
-        await house.telegram.say("hello", chat=GROUP, user="1002")
-        await house.wait_for_messages(1, chat=GROUP)
-        await house.telegram.say("/sethome", chat=GROUP)
-        await house.wait_for_messages(2, chat=GROUP)
+    harness.add_platform("telegram", {**harness.telegram.settings, **people})
+    async with harness.serve():
+        harness.model.say("Of my own.")
+        await harness.telegram.say("hello", chat=GROUP, user="1002")
+        await harness.wait_for_messages(1, chat=GROUP)
+        await harness.telegram.say("/sethome", chat=GROUP)
+        await harness.wait_for_messages(2, chat=GROUP)
         session = await scene.terminal.talk()
-        house.model.say("We spoke of the cat.", "Still of my own.", "White.")
+        harness.model.say("We spoke of the cat.", "Still of my own.", "White.")
         assert (await scene.terminal.request(session)).state == "completed"
         for number, (person, knows) in enumerate({"1002": False, OWNER: True}.items(), 4):
-            await house.telegram.say("what colour?", chat=GROUP, user=person)
-            await house.wait_for_messages(number, chat=GROUP)
-            assert ("the cat is white" in house.model.requests[-1].body.decode()) is knows
+            await harness.telegram.say("what colour?", chat=GROUP, user=person)
+            await harness.wait_for_messages(number, chat=GROUP)
+            assert ("the cat is white" in harness.model.requests[-1].body.decode()) is knows
 
 
 @pytest.mark.clause("H-18")
 @pytest.mark.parametrize("home", [HOMES["telegram group"]], ids=["telegram group"])
 @pytest.mark.parametrize("admins", [("1001", "1002"), ("1002",), ()])
 async def test_if_nobody_chose_it_it_goes_to_the_admins(scene: Scene, admins: tuple[str, ...]) -> None:
-    house = scene.house
+    harness = scene.harness
     people: dict[str, Any] = {"admin_users": list(admins), "allowed_users": [OWNER, "1002"] if admins else []}
     if not admins:
         people["allow_all_users"] = True
     there = {"allowed_chats": [GROUP], "require_mention": False, "home_channel": GROUP}
-    house.add_platform("telegram", {**house.telegram.settings, **people, **there})
-    house.telegram.group(GROUP)
-    async with house.serve():
+    harness.add_platform("telegram", {**harness.telegram.settings, **people, **there})
+    harness.telegram.group(GROUP)
+    async with harness.serve():
         session = await scene.terminal.talk()
-        house.model.say("We spoke of the cat.", "To one.", "To the other.")
+        harness.model.say("We spoke of the cat.", "To one.", "To the other.")
         ended = await scene.terminal.request(session)
         if not admins:
             assert ended.state == "failed"
             assert "send /sethome there" in (ended.error or "")
             return
         for number, person in enumerate((OWNER, "1002"), 2):
-            await house.telegram.say("what colour?", chat=GROUP, user=person)
-            await house.wait_for_messages(number, chat=GROUP)
-            assert ("the cat is white" in house.model.requests[-1].body.decode()) == (person in admins)
+            await harness.telegram.say("what colour?", chat=GROUP, user=person)
+            await harness.wait_for_messages(number, chat=GROUP)
+            assert ("the cat is white" in harness.model.requests[-1].body.decode()) == (person in admins)
 
 
 @pytest.mark.clause("H-20")
 @pytest.mark.parametrize("home", [HOMES["telegram group"]], ids=["telegram group"])
 async def test_in_a_group_with_one_conversation_for_all_it_is_everybodys(scene: Scene) -> None:
     await scene.settle_in()
-    scene.house.config["gateway"]["group_sessions_per_user"] = False
-    async with scene.house.serve():
+    scene.harness.config["gateway"]["group_sessions_per_user"] = False
+    async with scene.harness.serve():
         session = await scene.terminal.talk()
-        scene.house.model.say("We spoke of the cat.")
+        scene.harness.model.say("We spoke of the cat.")
         assert (await scene.terminal.request(session)).state == "completed"
-        assert await scene.house.session_of(f"agent:main:telegram:group:{GROUP}") == session
+        assert await scene.harness.session_of(f"agent:main:telegram:group:{GROUP}") == session

@@ -63,16 +63,16 @@ async def test_the_terminal_waits_a_minute_and_then_takes_the_request_back() -> 
 @pytest.mark.usefixtures("in_chat")
 @pytest.mark.clause("H-14")
 async def test_it_is_refused_while_a_turn_of_it_runs_anywhere(terminal: Terminal) -> None:
-    house = terminal.house
-    async with house.serve():
-        house.model.say(Reply("Done.", faults=Faults(first_byte_delay_s=0.3)))
-        await house.telegram.say("think long")
-        await asyncio.to_thread(house.model.wait_for_requests, 1)
-        session = await house.session_of(DM)
+    harness = terminal.harness
+    async with harness.serve():
+        harness.model.say(Reply("Done.", faults=Faults(first_byte_delay_s=0.3)))
+        await harness.telegram.say("think long")
+        await asyncio.to_thread(harness.model.wait_for_requests, 1)
+        session = await harness.session_of(DM)
         with pytest.raises(HandoffFailed, match="Wait until it ends"):
             await terminal.hand_off(session)
         assert await terminal.state(session) == HandoffState(None, None, None)
-        await house.wait_for_messages(1)
+        await harness.wait_for_messages(1)
 
 
 @pytest.mark.clause("H-14")
@@ -88,10 +88,10 @@ async def test_a_platform_that_cannot_take_it_is_refused_at_once(
 
 
 @pytest.mark.clause("H-14")
-async def test_a_platform_that_is_turned_off_is_refused_at_once(house: Harness) -> None:
-    off = {**house.telegram.settings, "allowed_users": [OWNER], "home_channel": OWNER, "enabled": False}
-    house.add_platform("telegram", off)
-    async with open_application(house.settings(), tools=()) as app:
+async def test_a_platform_that_is_turned_off_is_refused_at_once(harness: Harness) -> None:
+    off = {**harness.telegram.settings, "allowed_users": [OWNER], "home_channel": OWNER, "enabled": False}
+    harness.add_platform("telegram", off)
+    async with open_application(harness.settings(), tools=()) as app:
         with pytest.raises(BadInput, match="telegram is turned off"):
             await app.check_handoff("telegram")
 
@@ -183,28 +183,28 @@ async def test_the_gateway_looks_after_five_seconds_and_then_every_two(tmp_path:
 @pytest.mark.clause("H-19")
 @pytest.mark.clause("H-X4")
 async def test_it_is_greeted_in_the_home_chat_by_a_real_turn_that_knows_everything(terminal: Terminal) -> None:
-    house = terminal.house
-    async with house.serve() as board:
+    harness = terminal.harness
+    async with harness.serve() as gateway_app:
         session = await terminal.talk()
-        house.model.say("We spoke of the cat.", "White.")
+        harness.model.say("We spoke of the cat.", "White.")
         handing = asyncio.create_task(terminal.hand_off(session))
         await terminal.ended(session)
         await handing
-        assert [one.text for one in await house.wait_for_messages(1)] == ["We spoke of the cat."]
-        asked = house.model.requests[-1].json["messages"]
+        assert [one.text for one in await harness.wait_for_messages(1)] == ["We spoke of the cat."]
+        asked = harness.model.requests[-1].json["messages"]
         assert [one["role"] for one in asked] == ["system", "user", "assistant", "user"]
         assert "the cat is white" in str(asked[1]["content"])
         assert asked[2]["content"] == "Noted."
         assert "moved this conversation from their terminal to telegram" in str(asked[3]["content"])
-        assert await house.session_of(DM) == session
-        entries = [one.entry for one in await house.store.journal.entries(session)]
+        assert await harness.session_of(DM) == session
+        entries = [one.entry for one in await harness.store.journal.entries(session)]
         assert [one.origin for one in entries if isinstance(one, TurnStarted)] == ["terminal", "platform"]
         said = [one.message for one in entries if isinstance(one, MessageAdded)]
         assert [one.author for one in said if isinstance(one, User)] == ["person", "host"]
-        await house.telegram.say("what colour?")
-        assert [one.text for one in await house.wait_for_messages(2)] == ["We spoke of the cat.", "White."]
-        assert len(house.model.requests[-1].json["messages"]) == 6
-        assert board.gateway.pool.find(session) is not None
+        await harness.telegram.say("what colour?")
+        assert [one.text for one in await harness.wait_for_messages(2)] == ["We spoke of the cat.", "White."]
+        assert len(harness.model.requests[-1].json["messages"]) == 6
+        assert gateway_app.gateway.pool.find(session) is not None
 
 
 @pytest.mark.usefixtures("in_forum")
@@ -213,86 +213,86 @@ async def test_it_is_greeted_in_the_home_chat_by_a_real_turn_that_knows_everythi
 @pytest.mark.clause("H-20")
 @pytest.mark.clause("H-X4")
 async def test_where_the_platform_has_threads_it_gets_one_that_everybody_there_shares(terminal: Terminal) -> None:
-    house = terminal.house
-    async with house.serve():
+    harness = terminal.harness
+    async with harness.serve():
         session = await terminal.talk()
         await terminal.app.store.sessions.rename(session, "About cats")
-        house.model.say("We spoke of the cat.", "White.", "Still white.")
+        harness.model.say("We spoke of the cat.", "White.", "Still white.")
         assert (await terminal.request(session)).state == "completed"
-        (greeting,) = await house.wait_for_messages(1, chat=FORUM)
-        (topic,) = house.telegram.calls("createForumTopic")
+        (greeting,) = await harness.wait_for_messages(1, chat=FORUM)
+        (topic,) = harness.telegram.calls("createForumTopic")
         assert topic["name"] == "Talaria — About cats"
         assert greeting.thread
-        assert await house.session_of(f"agent:main:telegram:thread:{FORUM}:{greeting.thread}") == session
+        assert await harness.session_of(f"agent:main:telegram:thread:{FORUM}:{greeting.thread}") == session
         for number, person in enumerate((OWNER, "1002"), 2):
-            await house.telegram.say("what colour?", chat=FORUM, thread=greeting.thread, user=person)
-            await house.wait_for_messages(number, chat=FORUM)
-        seen = [(one.text, one.thread) for one in house.telegram.list_messages(chat=FORUM)]
+            await harness.telegram.say("what colour?", chat=FORUM, thread=greeting.thread, user=person)
+            await harness.wait_for_messages(number, chat=FORUM)
+        seen = [(one.text, one.thread) for one in harness.telegram.list_messages(chat=FORUM)]
         assert seen == [(text, greeting.thread) for text in ("We spoke of the cat.", "White.", "Still white.")]
-        assert "the cat is white" in house.model.requests[-1].body.decode()
+        assert "the cat is white" in harness.model.requests[-1].body.decode()
 
 
 @pytest.mark.usefixtures("in_forum")
 @pytest.mark.clause("H-17")
 @pytest.mark.parametrize("status", [400, 403, 502])
 async def test_a_thread_that_cannot_be_made_is_done_without(terminal: Terminal, status: int) -> None:
-    house = terminal.house
-    house.telegram.fault("createForumTopic", Refusal(status))
-    async with house.serve():
+    harness = terminal.harness
+    harness.telegram.fault("createForumTopic", Refusal(status))
+    async with harness.serve():
         session = await terminal.talk()
-        house.model.say("We spoke of the cat.")
+        harness.model.say("We spoke of the cat.")
         assert (await terminal.request(session)).state == "completed"
-        (greeting,) = await house.wait_for_messages(1, chat=FORUM)
+        (greeting,) = await harness.wait_for_messages(1, chat=FORUM)
         assert greeting.thread == ""
-        assert await house.session_of(f"agent:main:telegram:thread:{FORUM}:1") == session
+        assert await harness.session_of(f"agent:main:telegram:thread:{FORUM}:1") == session
 
 
 @pytest.mark.clause("H-X4")
 async def test_a_title_less_conversation_lends_its_thread_a_bit_of_its_id(terminal: Terminal, in_forum: None) -> None:
-    house = terminal.house
-    async with house.serve():
+    harness = terminal.harness
+    async with harness.serve():
         session = await terminal.talk("20260101_120000_abcdef")
-        house.model.say("Here.")
+        harness.model.say("Here.")
         await terminal.request(session)
-        assert house.telegram.calls("createForumTopic")[0]["name"] == "Talaria — 20260101"
+        assert harness.telegram.calls("createForumTopic")[0]["name"] == "Talaria — 20260101"
 
 
 @pytest.mark.clause("H-X4")
 async def test_the_home_channel_is_where_an_admin_says(terminal: Terminal) -> None:
-    house = terminal.house
-    async with house.serve():
-        await house.telegram.say("/sethome")
-        await house.wait_for_messages(1)
+    harness = terminal.harness
+    async with harness.serve():
+        await harness.telegram.say("/sethome")
+        await harness.wait_for_messages(1)
         await terminal.app.check_handoff("telegram")
         session = await terminal.talk()
-        house.model.say("Here I am.")
+        harness.model.say("Here I am.")
         assert (await terminal.request(session)).state == "completed"
-        assert [one.text for one in await house.wait_for_messages(2)][1] == "Here I am."
+        assert [one.text for one in await harness.wait_for_messages(2)][1] == "Here I am."
 
 
 @pytest.mark.usefixtures("in_chat")
 @pytest.mark.clause("H-X5")
 async def test_a_greeting_that_is_not_sent_is_a_success(terminal: Terminal) -> None:
-    async with terminal.house.serve():
+    async with terminal.harness.serve():
         session = await terminal.talk()
-        terminal.house.model.say("[SILENT]")
+        terminal.harness.model.say("[SILENT]")
         assert await terminal.request(session) == HandoffState("completed", "telegram", None)
-        assert not terminal.house.telegram.list_messages()
+        assert not terminal.harness.telegram.list_messages()
 
 
 @pytest.mark.usefixtures("in_chat")
 @pytest.mark.clause("H-X5")
 async def test_one_that_comes_a_second_time_knows_what_was_said_at_the_terminal_meanwhile(terminal: Terminal) -> None:
-    house = terminal.house
-    async with house.serve():
+    harness = terminal.harness
+    async with harness.serve():
         session = await terminal.talk()
-        house.model.say("First.")
+        harness.model.say("First.")
         await terminal.request(session)
         await terminal.talk(text="the dog is black", answer="That, too.")
-        house.model.say("Second.")
+        harness.model.say("Second.")
         assert (await terminal.request(session)).state == "completed"
-        assert [one.text for one in await house.wait_for_messages(2)] == ["First.", "Second."]
-        assert "the dog is black" in house.model.requests[-1].body.decode()
+        assert [one.text for one in await harness.wait_for_messages(2)] == ["First.", "Second."]
+        assert "the dog is black" in harness.model.requests[-1].body.decode()
 
 
 @pytest.mark.clause("H-16")
@@ -302,7 +302,7 @@ async def test_one_that_comes_a_second_time_knows_what_was_said_at_the_terminal_
     [("discord", "discord is not connected."), ("telegram", "telegram has no home channel")],
 )
 async def test_why_it_failed_is_kept(terminal: Terminal, platform: str, reason: str) -> None:
-    async with terminal.house.serve():
+    async with terminal.harness.serve():
         session = await terminal.talk()
         ended = await terminal.request(session, platform)
         assert ended.state == "failed"
@@ -316,40 +316,40 @@ async def test_why_it_failed_is_kept(terminal: Terminal, platform: str, reason: 
 async def test_a_greeting_that_fails_fails_the_handoff_and_the_chat_is_about_what_it_was(
     terminal: Terminal, broken: str
 ) -> None:
-    house = terminal.house
-    async with house.serve():
-        house.model.say("Of my own.")
-        await house.telegram.say("hello")
-        await house.wait_for_messages(1)
-        before = await house.session_of(DM)
+    harness = terminal.harness
+    async with harness.serve():
+        harness.model.say("Of my own.")
+        await harness.telegram.say("hello")
+        await harness.wait_for_messages(1)
+        before = await harness.session_of(DM)
         session = await terminal.talk()
         if broken == "model":
-            house.model.say(Failure(400))
+            harness.model.say(Failure(400))
         else:
-            house.model.say("never seen")
-            house.telegram.fault("sendMessage", Refusal(403, words="Forbidden: bot was blocked by the user"))
+            harness.model.say("never seen")
+            harness.telegram.fault("sendMessage", Refusal(403, words="Forbidden: bot was blocked by the user"))
         ended = await terminal.request(session)
         assert ended.state == "failed"
         assert ("blocked" in (ended.error or "")) == (broken == "platform")
-        assert await house.session_of(DM) == before
-        house.model.say("Still of my own.")
-        await house.telegram.say("and now?")
-        await house.until(lambda: house.telegram.list_messages()[-1].text == "Still of my own.")
-        assert "the cat is white" not in house.model.requests[-1].body.decode()
+        assert await harness.session_of(DM) == before
+        harness.model.say("Still of my own.")
+        await harness.telegram.say("and now?")
+        await harness.until(lambda: harness.telegram.list_messages()[-1].text == "Still of my own.")
+        assert "the cat is white" not in harness.model.requests[-1].body.decode()
 
 
 @pytest.mark.usefixtures("in_forum")
 @pytest.mark.clause("H-X3")
 async def test_one_that_a_crash_left_running_is_taken_up_by_the_next_gateway(terminal: Terminal) -> None:
-    house = terminal.house
+    harness = terminal.harness
     session = await terminal.talk()
     await terminal.app.store.handoffs.request(session, "telegram")
     await terminal.app.store.handoffs.claim(session)
-    house.model.say("Here.")
-    async with house.serve():
+    harness.model.say("Here.")
+    async with harness.serve():
         assert (await terminal.ended(session)).state == "completed"
-        assert [one.text for one in await house.wait_for_messages(1, chat=FORUM)] == ["Here."]
-        assert len(house.telegram.calls("createForumTopic")) == 1
+        assert [one.text for one in await harness.wait_for_messages(1, chat=FORUM)] == ["Here."]
+        assert len(harness.telegram.calls("createForumTopic")) == 1
 
 
 # Back at the terminal.
@@ -357,19 +357,19 @@ async def test_one_that_a_crash_left_running_is_taken_up_by_the_next_gateway(ter
 
 @pytest.mark.usefixtures("in_chat")
 async def test_chat_and_terminal_go_on_with_one_conversation_one_at_a_time(terminal: Terminal) -> None:
-    house = terminal.house
-    async with house.serve():
+    harness = terminal.harness
+    async with harness.serve():
         session = await terminal.talk()
-        house.model.say("Here.")
+        harness.model.say("Here.")
         await terminal.request(session)
         slow = Reply("At the terminal.", faults=Faults(first_byte_delay_s=0.3))
         working = asyncio.create_task(terminal.talk(text="the dog is black", answer=slow))
-        await asyncio.to_thread(house.model.wait_for_requests, 3)
-        house.model.say("In the chat.", "Once more.")
-        await house.telegram.say("and now?")
-        assert [one.text for one in await house.wait_for_messages(2)] == ["Here.", "In the chat."]
+        await asyncio.to_thread(harness.model.wait_for_requests, 3)
+        harness.model.say("In the chat.", "Once more.")
+        await harness.telegram.say("and now?")
+        assert [one.text for one in await harness.wait_for_messages(2)] == ["Here.", "In the chat."]
         assert working.done()
-        said = house.model.requests[-1].body.decode()
+        said = harness.model.requests[-1].body.decode()
         assert said.index("the dog is black") < said.index("At the terminal.") < said.index("and now?")
         await terminal.talk(text="and here?", answer="Of course.")
-        assert "In the chat." in house.model.requests[-1].body.decode()
+        assert "In the chat." in harness.model.requests[-1].body.decode()

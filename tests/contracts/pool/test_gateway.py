@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.port_proxies import InboxProxy, StoreProxy
-from tests.scenarios.gateway.conftest import house as gateway_house
+from tests.scenarios.gateway.conftest import harness as gateway_house
 from tests.scenarios.gateway.conftest import run_folder
 from tests.waiting import until
 
@@ -67,17 +67,17 @@ async def test_the_messages_of_a_chat_share_a_live_session(gateway: Harness) -> 
 @pytest.mark.clause("C-X4")
 async def test_what_may_differ_from_turn_to_turn_is_read_anew_and_the_live_session_stays(gateway: Harness) -> None:
     gateway.model.say("One.", "Two.", "Three.")
-    async with gateway.serve() as board:
+    async with gateway.serve() as gateway_app:
         await gateway.telegram.say("first")
         await gateway.wait_for_messages(1)
         live = await live_in(gateway)
         gateway.config["model"]["reasoning_effort"] = "high"
-        await board.reload(gateway.settings())
+        await gateway_app.reload(gateway.settings())
         await gateway.telegram.say("second")
         await gateway.wait_for_messages(2)
         assert await live_in(gateway) is live
         gateway.config["model"]["default"] = "another"
-        await board.reload(gateway.settings())
+        await gateway_app.reload(gateway.settings())
         await gateway.telegram.say("third")
         await gateway.wait_for_messages(3)
         assert await live_in(gateway) is not live
@@ -89,7 +89,7 @@ async def test_what_may_differ_from_turn_to_turn_is_read_anew_and_the_live_sessi
 @pytest.mark.clause("C-X8")
 async def test_another_conversation_leaves_the_live_session_and_a_turn_taken_back_does_not(gateway: Harness) -> None:
     gateway.model.say("One.", "Two.", "Three.")
-    async with gateway.serve() as board:
+    async with gateway.serve() as gateway_app:
         await gateway.telegram.say("the cat is white")
         await gateway.wait_for_messages(1)
         first = await live_in(gateway)
@@ -103,7 +103,7 @@ async def test_another_conversation_leaves_the_live_session_and_a_turn_taken_bac
             left = await live_in(gateway)
             await gateway.telegram.say(command)
             await gateway.wait_for_messages(number)
-            await gateway.until(lambda left=left: board.gateway.pool.find(left.id) is not left)
+            await gateway.until(lambda left=left: gateway_app.gateway.pool.find(left.id) is not left)
         assert await gateway.session_of(KEY) == first.id
         await gateway.telegram.say("and now?")
         await gateway.wait_for_messages(7)
@@ -126,7 +126,7 @@ async def test_who_speaks_next_may_be_somebody_else_while_a_turn_still_runs(gate
 @pytest.mark.clause("C-28")
 async def test_a_conversation_is_free_for_others_after_it_was_stopped(gateway: Harness) -> None:
     gateway.model.say(Reply(faults=Faults(hang=True)), "At the terminal.")
-    async with gateway.serve() as board:
+    async with gateway.serve() as gateway_app:
         await gateway.telegram.say("go")
         await asyncio.to_thread(gateway.model.wait_for_requests, 1)
         live = await live_in(gateway)
@@ -135,7 +135,7 @@ async def test_a_conversation_is_free_for_others_after_it_was_stopped(gateway: H
         async with asyncio.timeout(PATIENCE_S):
             await until_idle(live)
         async with open_application(gateway.settings(), tools=()) as terminal:
-            row = await board.app.store.sessions.get(live.id)
+            row = await gateway_app.app.store.sessions.get(live.id)
             elsewhere = terminal.session(row, cwd=gateway.home, origin="terminal")
             assert (await elsewhere.ask(user("and here?"))).text == "At the terminal."
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.contracts.pool.travelling import TravellingClock
 from tests.port_proxies import SessionsProxy, StoreProxy
-from tests.scenarios.gateway.conftest import house as gateway_house
+from tests.scenarios.gateway.conftest import harness as gateway_house
 from tests.scenarios.gateway.conftest import run_folder
 
 from talaria.app.build import open_store
@@ -45,18 +45,18 @@ class Company:
         await self.house.telegram.say(text, user=person)
         self._told[person] += 1
         said = await self.house.wait_for_messages(self._told[person], user=person)
-        await self.house.until(lambda: self.board.gateway.running == 0)
+        await self.house.until(lambda: self.gateway_app.gateway.running == 0)
         return said[-1].text
 
     @property
-    def board(self) -> GatewayApp:
+    def gateway_app(self) -> GatewayApp:
         assert self.house.gateway is not None
         return self.house.gateway
 
     async def kept(self) -> Sequence[str]:
         """Whose live sessions are kept, the least recently used first."""
         whose = {await self.house.session_of(key(person)): person for person in PEOPLE if self._told[person]}
-        return [whose[session] for session in self.board.gateway.pool]
+        return [whose[session] for session in self.gateway_app.gateway.pool]
 
 
 def key(person: str) -> str:
@@ -121,13 +121,13 @@ async def test_one_that_is_being_built_keeps_no_other_from_going_and_comes_to_it
         house.model.say("For the fourth.")
         await house.telegram.say("go", user=fourth)
         await house.wait_for_messages(1, user=fourth)
-        pool = company.board.gateway.pool
+        pool = company.gateway_app.gateway.pool
         expected = [await house.session_of(key(person)) for person in (second, fourth)]
         await house.until(lambda: list(pool) == expected)
         house.model.say("For the slow one.")
         held[0].may_answer.set()
         assert [one.text for one in await house.wait_for_messages(1, user=slow)] == ["For the slow one."]
-        await house.until(lambda: company.board.gateway.running == 0)
+        await house.until(lambda: company.gateway_app.gateway.running == 0)
         assert list(pool) == [expected[1], await house.session_of(key(slow))]
 
 
@@ -142,10 +142,10 @@ async def test_who_had_to_go_for_another_finds_shell_and_processes_again(company
         messages = house.model.requests[-1].json["messages"]
         return next(one["content"] for one in reversed(messages) if one["role"] == "tool")
 
-    async with house.serve() as board:
+    async with house.serve() as gateway_app:
         await uses("terminal", command="export COLOUR=green; cd /tmp")
         assert "p1" in await uses("terminal", command="echo up; exec sleep 1000", background=True)
-        left = board.gateway.pool.find(await house.session_of(key(here)))
+        left = gateway_app.gateway.pool.find(await house.session_of(key(here)))
         assert left is not None
         await company.hears(other)
         assert await company.kept() == [other]
@@ -195,21 +195,21 @@ async def test_a_lower_cap_applies_at_once_and_takes_nobody_out_of_a_turn(compan
     house, (busy, second, third, _) = company.house, PEOPLE
     house.config["gateway"]["drain_s"] = 0.1
     house.model.say(Reply(faults=Faults(hang=True)))
-    async with house.serve() as board:
-        pool = board.gateway.pool
+    async with house.serve() as gateway_app:
+        pool = gateway_app.gateway.pool
         await house.telegram.say("think", user=busy)
         await asyncio.to_thread(house.model.wait_for_requests, 1)
         for number, person in enumerate((second, third), 2):
             house.model.say("Fine.")
             await house.telegram.say("go", user=person)
             await house.wait_for_messages(1, user=person)
-            await house.until(lambda number=number: (len(pool), board.gateway.running) == (number, 1))
+            await house.until(lambda number=number: (len(pool), gateway_app.gateway.running) == (number, 1))
         lives = [pool.find(await house.session_of(key(person))) for person in (busy, second, third)]
         house.config["gateway"]["max_live_sessions"] = 1
-        await board.reload(house.settings())
+        await gateway_app.reload(house.settings())
         assert [live.is_unloaded for live in lives if live] == [False, True, False]
         await house.telegram.say("/stop", user=busy)
-        await house.until(lambda: board.gateway.running == 0)
+        await house.until(lambda: gateway_app.gateway.running == 0)
         assert [pool.find(live.id) for live in lives if live] == [lives[0], None, None]
 
 
@@ -217,12 +217,12 @@ async def test_a_lower_cap_applies_at_once_and_takes_nobody_out_of_a_turn(compan
 async def test_a_shorter_idle_time_counts_from_the_next_sweep_on(company: Company) -> None:
     house, clock, (person, *_) = company.house, SweepingClock(), PEOPLE
     house.gateway_clock = clock
-    async with house.serve() as board:
+    async with house.serve() as gateway_app:
         await company.hears(person)
         clock.advance(300)
         await clock.sweep(house)
         assert await company.kept() == [person]
         house.config["gateway"]["live_session_idle_s"] = 60
-        await board.reload(house.settings())
+        await gateway_app.reload(house.settings())
         await clock.sweep(house)
         assert await company.kept() == []

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.contracts.pool.test_gateway_bounds import PEOPLE, Company, key
-from tests.scenarios.gateway.conftest import house as gateway_house
+from tests.scenarios.gateway.conftest import harness as gateway_house
 from tests.scenarios.gateway.conftest import run_folder
 
 from talaria.core.ids import SessionId
@@ -31,7 +31,7 @@ def system_prompts(house: Harness) -> Sequence[Any]:
 
 
 def live_of(company: Company, session: SessionId) -> LiveSession:
-    live = company.board.gateway.pool.find(session)
+    live = company.gateway_app.gateway.pool.find(session)
     assert live is not None
     return live
 

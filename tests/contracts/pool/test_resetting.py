@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.contracts.pool.travelling import TravellingClock
 from tests.plugin_sources import write_plugin
-from tests.scenarios.gateway.conftest import house, run_folder
+from tests.scenarios.gateway.conftest import harness, run_folder
 from tests.scenarios.gateway.test_conversing import user_texts
 
 from talaria.config.load import decode
@@ -19,7 +19,7 @@ from talaria.gateway.service import SWEEP_S
 from talaria.testing import Reply, call
 from talaria.testing.harness import OWNER, Harness
 
-__all__ = ["house", "run_folder"]
+__all__ = ["harness", "run_folder"]
 
 KEY = f"agent:main:telegram:dm:{OWNER}"
 DAY_S = 24 * 3600.0
@@ -95,17 +95,17 @@ def test_what_is_usual() -> None:
 class Timed:
     """A gateway whose conversations end after a day, with somebody who keeps something of them."""
 
-    def __init__(self, house: Harness) -> None:
-        self.house = house
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
         self.clock = TravellingClock()
-        house.gateway_clock = self.clock
-        house.config["gateway"]["session_reset"] = {"mode": "idle"}
-        house.config["plugins"] = {"enabled": ["listener"]}
-        house.config["memory"] = {"provider": "listener"}
-        write_plugin(house.home / "plugins" / "listener", LISTENER)
+        harness.gateway_clock = self.clock
+        harness.config["gateway"]["session_reset"] = {"mode": "idle"}
+        harness.config["plugins"] = {"enabled": ["listener"]}
+        harness.config["memory"] = {"provider": "listener"}
+        write_plugin(harness.home / "plugins" / "listener", LISTENER)
 
     def told(self, what: str) -> list[dict[str, Any]]:
-        file = self.house.home / "hermes" / "told.jsonl"
+        file = self.harness.home / "hermes" / "told.jsonl"
         lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         return [facts for kind, facts in lines if kind == what]
 
@@ -116,34 +116,34 @@ class Timed:
             self.clock.advance(SWEEP_S)
             return holds()
 
-        await self.house.until(look)
+        await self.harness.until(look)
 
     async def say(self, text: str, count: int) -> list[str]:
         """What the person reads, once there is so much of it."""
-        await self.house.telegram.say(text)
-        return [one.text for one in await self.house.wait_for_messages(count)]
+        await self.harness.telegram.say(text)
+        return [one.text for one in await self.harness.wait_for_messages(count)]
 
 
 @pytest.fixture
-def timed(house: Harness) -> Timed:
-    return Timed(house)
+def timed(harness: Harness) -> Timed:
+    return Timed(harness)
 
 
 @pytest.mark.clause("C-X9")
 async def test_the_next_message_begins_a_new_conversation_and_says_how_to_go_back(timed: Timed) -> None:
-    house = timed.house
-    house.model.say("One.", "Two.", "Three.")
-    async with house.serve():
+    harness = timed.harness
+    harness.model.say("One.", "Two.", "Three.")
+    async with harness.serve():
         await timed.say("the cat is white", 1)
-        old = await house.session_of(KEY)
+        old = await harness.session_of(KEY)
         timed.clock.advance(DAY_S)
         said = await timed.say("good morning", 3)
         assert said[1:] == [said[1], "Two."]
         assert "\n" not in said[1]
         assert said[1].startswith("(A new conversation begins")
         assert said[1].endswith(f"Go back: /resume {old})")
-        assert len(user_texts(house.model)) == 1
-        new = await house.session_of(KEY)
+        assert len(user_texts(harness.model)) == 1
+        new = await harness.session_of(KEY)
         assert new != old
         assert timed.told("hook") == [{"session": old, "reason": "session_expired"}]
         (kept,) = timed.told("memory")
@@ -151,28 +151,28 @@ async def test_the_next_message_begins_a_new_conversation_and_says_how_to_go_bac
         assert kept["said"][-1] == "One."
         await timed.say(f"/resume {old}", 4)
         await timed.say("what colour?", 5)
-        assert await house.session_of(KEY) == old
-        assert "the cat is white" in house.model.requests[-1].body.decode()
+        assert await harness.session_of(KEY) == old
+        assert "the cat is white" in harness.model.requests[-1].body.decode()
 
 
 @pytest.mark.clause("C-X7")
 @pytest.mark.clause("C-X9")
 async def test_one_that_nobody_speaks_in_is_ended_by_the_sweep_once_and_for_good(timed: Timed) -> None:
-    house = timed.house
-    house.model.say(Reply(calls=(call("terminal", command="export COLOUR=green"),)), "One.", "Two.")
-    async with house.serve() as board:
+    harness = timed.harness
+    harness.model.say(Reply(calls=(call("terminal", command="export COLOUR=green"),)), "One.", "Two.")
+    async with harness.serve() as gateway_app:
         await timed.say("the cat is white", 1)
-        old = await house.session_of(KEY)
-        assert board.app.builtin is not None
-        await timed.until(lambda: len(board.gateway.pool) == 0)  # it rested, and its end is to come
+        old = await harness.session_of(KEY)
+        assert gateway_app.app.builtin is not None
+        await timed.until(lambda: len(gateway_app.gateway.pool) == 0)  # it rested, and its end is to come
         assert timed.told("memory") == []
-        assert board.app.builtin.has_shell(old)
+        assert gateway_app.app.builtin.has_shell(old)
         timed.clock.advance(DAY_S / 2)
         await timed.until(lambda: bool(timed.told("memory")))
         assert timed.told("memory")[0]["said"][-1] == "One."
-        has_shell = board.app.builtin.has_shell
-        await house.until(lambda: not has_shell(old))
-        assert len(house.telegram.list_messages()) == 1
+        has_shell = gateway_app.app.builtin.has_shell
+        await harness.until(lambda: not has_shell(old))
+        assert len(harness.telegram.list_messages()) == 1
         timed.clock.advance(DAY_S)
         said = await timed.say("good morning", 3)
         assert said[2] == "Two."
@@ -183,38 +183,38 @@ async def test_one_that_nobody_speaks_in_is_ended_by_the_sweep_once_and_for_good
 
 @pytest.mark.clause("C-X9")
 async def test_it_is_found_to_be_over_after_a_restart_too(timed: Timed) -> None:
-    house = timed.house
-    house.model.say("One.", "Two.")
-    async with house.serve():
+    harness = timed.harness
+    harness.model.say("One.", "Two.")
+    async with harness.serve():
         await timed.say("the cat is white", 1)
-        old = await house.session_of(KEY)
+        old = await harness.session_of(KEY)
     timed.clock.advance(DAY_S)
-    async with house.serve():
+    async with harness.serve():
         said = await timed.say("good morning", 3)
         assert f"/resume {old}" in said[1]
-        assert len(user_texts(house.model)) == 1
+        assert len(user_texts(harness.model)) == 1
         assert timed.told("memory")[0]["said"][-1] == "One."
 
 
 @pytest.mark.clause("C-X9")
 async def test_who_cannot_hear_of_the_end_does_not_hold_up_the_next_message(timed: Timed) -> None:
-    (timed.house.home / "plugins" / "listener" / "__init__.py").write_text(
+    (timed.harness.home / "plugins" / "listener" / "__init__.py").write_text(
         LISTENER.replace('note("memory", session', 'raise OSError("no disk") or note("memory", session')
     )
-    house = timed.house
-    house.model.say("One.", "Two.")
-    async with house.serve():
+    harness = timed.harness
+    harness.model.say("One.", "Two.")
+    async with harness.serve():
         await timed.say("the cat is white", 1)
         timed.clock.advance(DAY_S)
         assert (await timed.say("good morning", 3))[-1] == "Two."
 
 
 async def test_a_conversation_that_goes_on_is_not_over(timed: Timed) -> None:
-    house = timed.house
-    house.model.say("One.", "Two.", "Three.")
-    async with house.serve():
+    harness = timed.harness
+    harness.model.say("One.", "Two.", "Three.")
+    async with harness.serve():
         for number, text in enumerate(("one", "two", "three"), 1):
             await timed.say(text, number)
             timed.clock.advance(DAY_S - 60)
-        assert len(user_texts(house.model)) == 3
+        assert len(user_texts(harness.model)) == 3
         assert timed.told("hook") == []

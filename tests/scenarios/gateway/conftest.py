@@ -1,4 +1,4 @@
-"""A house of its own for each test."""
+"""A harness with a gateway for each test."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -19,7 +19,7 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[Harness]:
+async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
     async with AsyncExitStack() as stack:
         model = stack.enter_context(ModelServer())
         telegram = await stack.enter_async_context(TelegramServer())

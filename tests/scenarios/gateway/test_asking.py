@@ -15,18 +15,18 @@ def running(command: str = COMMAND) -> Reply:
 
 
 @pytest.fixture
-def asking(house: Harness) -> Harness:
-    house.config["approvals"] = dict(ASKING)
-    house.model.say(running(), "Finished.")
-    return house
+def asking(harness: Harness) -> Harness:
+    harness.config["approvals"] = dict(ASKING)
+    harness.model.say(running(), "Finished.")
+    return harness
 
 
-def result(house: Harness) -> str:
-    return next(one["content"] for one in reversed(last_request(house.model)) if one["role"] == "tool")
+def result(harness: Harness) -> str:
+    return next(one["content"] for one in reversed(last_request(harness.model)) if one["role"] == "tool")
 
 
-def has_run(house: Harness) -> bool:
-    return any(house.home.parent.glob("people/*/mark"))
+def has_run(harness: Harness) -> bool:
+    return any(harness.home.parent.glob("people/*/mark"))
 
 
 async def test_a_button_allows_exactly_what_was_shown(asking: Harness) -> None:
@@ -144,42 +144,42 @@ async def test_a_turn_that_waits_for_a_person_leaves_its_slot_to_others(asking: 
         await asking.until(lambda: "Finished, too." in [one.text for one in asking.telegram.list_messages()])
 
 
-async def test_a_question_of_the_model_is_answered_by_a_button_or_by_words(house: Harness) -> None:
+async def test_a_question_of_the_model_is_answered_by_a_button_or_by_words(harness: Harness) -> None:
     asked = Reply(calls=(call("clarify", question="Which colour?", choices=["red", "blue"]),))
-    house.model.say(asked, "So be it.", asked, "As you say.")
-    async with house.serve():
-        await house.telegram.say("paint it")
-        (question,) = await house.wait_for_messages(1)
+    harness.model.say(asked, "So be it.", asked, "As you say.")
+    async with harness.serve():
+        await harness.telegram.say("paint it")
+        (question,) = await harness.wait_for_messages(1)
         assert [label for label, _ in question.buttons] == ["red", "blue"]
-        await house.telegram.press(question.id, question.buttons[1][1])
-        await house.until(lambda: "So be it." in [one.text for one in house.telegram.list_messages()])
-        assert "blue" in result(house)
-        await house.telegram.say("again")
-        await house.until(lambda: len([one for one in house.telegram.list_messages() if one.buttons]) == 1)
-        await house.telegram.say("green, rather")
-        await house.until(lambda: "As you say." in [one.text for one in house.telegram.list_messages()])
-        assert "green, rather" in result(house)
-        assert not await house.store.inbox.list_sessions()
+        await harness.telegram.press(question.id, question.buttons[1][1])
+        await harness.until(lambda: "So be it." in [one.text for one in harness.telegram.list_messages()])
+        assert "blue" in result(harness)
+        await harness.telegram.say("again")
+        await harness.until(lambda: len([one for one in harness.telegram.list_messages() if one.buttons]) == 1)
+        await harness.telegram.say("green, rather")
+        await harness.until(lambda: "As you say." in [one.text for one in harness.telegram.list_messages()])
+        assert "green, rather" in result(harness)
+        assert not await harness.store.inbox.list_sessions()
 
 
-async def test_a_long_command_is_shown_to_its_end(house: Harness) -> None:
-    house.config["approvals"] = dict(ASKING)
+async def test_a_long_command_is_shown_to_its_end(harness: Harness) -> None:
+    harness.config["approvals"] = dict(ASKING)
     command = "echo " + " ".join(f"word{number}" for number in range(900)) + " # the-very-end"
-    house.model.say(running(command), "Finished.")
-    async with house.serve():
-        await house.telegram.say("do it")
-        await house.until(lambda: any(one.buttons for one in house.telegram.list_messages()))
-        file, question = house.telegram.list_messages()
-        assert house.telegram.file(file.file) == command.encode()
+    harness.model.say(running(command), "Finished.")
+    async with harness.serve():
+        await harness.telegram.say("do it")
+        await harness.until(lambda: any(one.buttons for one in harness.telegram.list_messages()))
+        file, question = harness.telegram.list_messages()
+        assert harness.telegram.file(file.file) == command.encode()
         assert question.buttons
 
 
-async def test_what_is_asked_cannot_pass_for_our_own_words(house: Harness) -> None:
-    house.config["approvals"] = dict(ASKING)
-    house.model.say(running("echo '```' \u202e \x1b[2K # Allowed"), "Finished.")
-    async with house.serve():
-        await house.telegram.say("do it")
-        (question,) = await house.wait_for_messages(1)
+async def test_what_is_asked_cannot_pass_for_our_own_words(harness: Harness) -> None:
+    harness.config["approvals"] = dict(ASKING)
+    harness.model.say(running("echo '```' \u202e \x1b[2K # Allowed"), "Finished.")
+    async with harness.serve():
+        await harness.telegram.say("do it")
+        (question,) = await harness.wait_for_messages(1)
         assert "\\u202e" in question.text
         assert "\\u001b" in question.text
 
@@ -188,11 +188,11 @@ def opening(*needs: str, command: str = "true", reason: str = "the tests *need* 
     return Reply(calls=(call("terminal", command=command, needs=list(needs), reason=reason),))
 
 
-async def test_a_question_about_the_sandbox_says_in_the_chat_what_each_answer_covers(house: Harness) -> None:
-    house.model.say(opening("network pypi.org"), "Finished.", opening("network pypi.org"), "Again.")
-    async with house.serve():
-        await house.telegram.say("do it")
-        (question,) = await house.wait_for_messages(1)
+async def test_a_question_about_the_sandbox_says_in_the_chat_what_each_answer_covers(harness: Harness) -> None:
+    harness.model.say(opening("network pypi.org"), "Finished.", opening("network pypi.org"), "Again.")
+    async with harness.serve():
+        await harness.telegram.say("do it")
+        (question,) = await harness.wait_for_messages(1)
         assert question.text.startswith("Open the network?")
         places = [
             question.text.index(words)
@@ -208,42 +208,42 @@ async def test_a_question_about_the_sandbox_says_in_the_chat_what_each_answer_co
         assert places == sorted(places)
         labels = [label for label, _ in question.buttons]
         assert labels == ["Allow once", "This conversation", "This project", "Every project", "Deny"]
-        await house.telegram.press(question.id, question.buttons[2][1])
-        await house.until(lambda: "Finished." in [one.text for one in house.telegram.list_messages()])
-        told = house.telegram.list_messages()[0].text
+        await harness.telegram.press(question.id, question.buttons[2][1])
+        await harness.until(lambda: "Finished." in [one.text for one in harness.telegram.list_messages()])
+        told = harness.telegram.list_messages()[0].text
         assert told.endswith("Allowed, for this project: reach the Python package index.")
         assert "/approve" not in told
-        await house.telegram.say("again")  # which is allowed now
-        await house.until(lambda: "Again." in [one.text for one in house.telegram.list_messages()])
-        (grant,) = await house.store.grants.list()
+        await harness.telegram.say("again")  # which is allowed now
+        await harness.until(lambda: "Again." in [one.text for one in harness.telegram.list_messages()])
+        (grant,) = await harness.store.grants.list()
         assert (grant.person, grant.session) == (f"telegram:{OWNER}", None)
 
 
-async def test_sandbox_is_shown_and_revoked_by_whom_it_belongs_to(house: Harness) -> None:
+async def test_sandbox_is_shown_and_revoked_by_whom_it_belongs_to(harness: Harness) -> None:
     other, asked = "1002", opening("network pypi.org")
     people = {"allowed_users": [OWNER, other], "admin_users": [OWNER]}
-    house.add_platform("telegram", {**house.telegram.settings, **people})
-    house.model.say(asked, "Finished.", asked, "Asked again.")
-    async with house.serve():
-        await house.telegram.say("do it")
-        await house.wait_for_messages(1)
-        await house.telegram.say("/approve session")
-        await house.until(lambda: "Finished." in [one.text for one in house.telegram.list_messages()])
-        (grant,) = await house.store.grants.list()
-        await house.telegram.say("/sandbox")
-        shown = (await house.wait_for_messages(3))[-1].text
+    harness.add_platform("telegram", {**harness.telegram.settings, **people})
+    harness.model.say(asked, "Finished.", asked, "Asked again.")
+    async with harness.serve():
+        await harness.telegram.say("do it")
+        await harness.wait_for_messages(1)
+        await harness.telegram.say("/approve session")
+        await harness.until(lambda: "Finished." in [one.text for one in harness.telegram.list_messages()])
+        (grant,) = await harness.store.grants.list()
+        await harness.telegram.say("/sandbox")
+        shown = (await harness.wait_for_messages(3))[-1].text
         assert f"{grant.id[:8]}: reach the Python package index" in shown
-        await house.telegram.say("/sandbox", user=other)
-        theirs = (await house.wait_for_messages(1, user=other))[-1].text
+        await harness.telegram.say("/sandbox", user=other)
+        theirs = (await harness.wait_for_messages(1, user=other))[-1].text
         assert "Nothing else was allowed." in theirs
-        await house.telegram.say(f"/sandbox revoke {grant.id[:8]}", user=other)
-        assert "No permission of yours" in (await house.wait_for_messages(2, user=other))[-1].text
-        await house.telegram.say(f"/sandbox revoke {grant.id[:8]}")
-        assert "You will be asked again." in (await house.wait_for_messages(4))[-1].text
-        assert not await house.store.grants.list()
-        await house.telegram.say("do it again")
-        assert (await house.wait_for_messages(5))[-1].buttons
-        await house.telegram.say("/deny use the cache")
-        await house.until(lambda: "Asked again." in [one.text for one in house.telegram.list_messages()])
-        assert any(one.text.endswith("Denied. Instead: use the cache") for one in house.telegram.list_messages())
-        assert "Do this instead: use the cache" in result(house)
+        await harness.telegram.say(f"/sandbox revoke {grant.id[:8]}", user=other)
+        assert "No permission of yours" in (await harness.wait_for_messages(2, user=other))[-1].text
+        await harness.telegram.say(f"/sandbox revoke {grant.id[:8]}")
+        assert "You will be asked again." in (await harness.wait_for_messages(4))[-1].text
+        assert not await harness.store.grants.list()
+        await harness.telegram.say("do it again")
+        assert (await harness.wait_for_messages(5))[-1].buttons
+        await harness.telegram.say("/deny use the cache")
+        await harness.until(lambda: "Asked again." in [one.text for one in harness.telegram.list_messages()])
+        assert any(one.text.endswith("Denied. Instead: use the cache") for one in harness.telegram.list_messages())
+        assert "Do this instead: use the cache" in result(harness)

@@ -18,32 +18,32 @@ CANARY = "canary-Ht5"
 
 
 @pytest.mark.parametrize("name", ["discord", "slack"])
-async def test_what_is_deleted_while_it_waits_reaches_no_model(house: Harness, name: str) -> None:
-    house.model.say(SLOW, "Third.")
+async def test_what_is_deleted_while_it_waits_reaches_no_model(harness: Harness, name: str) -> None:
+    harness.model.say(SLOW, "Third.")
     async with DiscordServer() if name == "discord" else SlackServer() as service:
-        house.config["gateway"]["platforms"].clear()
+        harness.config["gateway"]["platforms"].clear()
         allowed = OWNER if name == "discord" else f"U{OWNER}"
-        house.add_platform(name, {**service.settings, "allowed_users": [allowed]})
-        async with house.serve():
+        harness.add_platform(name, {**service.settings, "allowed_users": [allowed]})
+        async with harness.serve():
             await service.say("one")
-            await asyncio.to_thread(house.model.wait_for_requests, 1)
+            await asyncio.to_thread(harness.model.wait_for_requests, 1)
             second = await service.say(CANARY)
             await service.say("three")
             await service.remove(second)
-            await house.until(lambda: [one.text for one in service.list_messages()] == ["First.", "Third."])
-    assert CANARY not in str([request.json for request in house.model.requests])
+            await harness.until(lambda: [one.text for one in service.list_messages()] == ["First.", "Third."])
+    assert CANARY not in str([request.json for request in harness.model.requests])
 
 
-async def test_what_was_begun_is_not_stopped_by_deleting_it(house: Harness) -> None:
-    house.model.say(SLOW)
+async def test_what_was_begun_is_not_stopped_by_deleting_it(harness: Harness) -> None:
+    harness.model.say(SLOW)
     async with DiscordServer() as service:
-        house.config["gateway"]["platforms"].clear()
-        house.add_platform("discord", {**service.settings, "allowed_users": [OWNER]})
-        async with house.serve():
+        harness.config["gateway"]["platforms"].clear()
+        harness.add_platform("discord", {**service.settings, "allowed_users": [OWNER]})
+        async with harness.serve():
             first = await service.say("one")
-            await asyncio.to_thread(house.model.wait_for_requests, 1)
+            await asyncio.to_thread(harness.model.wait_for_requests, 1)
             await service.remove(first)
-            await house.until(lambda: [one.text for one in service.list_messages()] == ["First."])
+            await harness.until(lambda: [one.text for one in service.list_messages()] == ["First."])
 
 
 ORIGINS: Mapping[str, tuple[Mapping[str, Any], str]] = {
@@ -55,37 +55,37 @@ ORIGINS: Mapping[str, tuple[Mapping[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
-async def test_what_is_passed_on_is_told_to_the_model_as_its_authors(house: Harness, origin: str) -> None:
+async def test_what_is_passed_on_is_told_to_the_model_as_its_authors(harness: Harness, origin: str) -> None:
     told, author = ORIGINS[origin]
-    house.model.say("Read.")
-    async with house.serve():
-        await house.telegram.post({"text": "pay me\nnow", "forward_origin": {**told, "date": 1}})
-        await house.wait_for_messages(1)
-    (said,) = user_texts(house.model)
+    harness.model.say("Read.")
+    async with harness.serve():
+        await harness.telegram.post({"text": "pay me\nnow", "forward_origin": {**told, "date": 1}})
+        await harness.wait_for_messages(1)
+    (said,) = user_texts(harness.model)
     assert f"[Forwarded{author}: pay me\n> now]" in said
     assert "In reply to" not in said
 
 
-async def test_a_quotation_names_whose_it_is(house: Harness) -> None:
-    house.config["gateway"]["platforms"]["telegram"]["allowed_chats"] = ["-4002"]
-    house.model.say("It is.")
-    async with house.serve():
-        first = await house.telegram.say("we meet at 5", chat="-4002", user="1002", name="Bob")
-        await house.telegram.say("@talaria_bot is that right?", chat="-4002", reply_to=first)
-        await house.wait_for_messages(1, chat="-4002")
-    (said,) = user_texts(house.model)
+async def test_a_quotation_names_whose_it_is(harness: Harness) -> None:
+    harness.config["gateway"]["platforms"]["telegram"]["allowed_chats"] = ["-4002"]
+    harness.model.say("It is.")
+    async with harness.serve():
+        first = await harness.telegram.say("we meet at 5", chat="-4002", user="1002", name="Bob")
+        await harness.telegram.say("@talaria_bot is that right?", chat="-4002", reply_to=first)
+        await harness.wait_for_messages(1, chat="-4002")
+    (said,) = user_texts(harness.model)
     assert "[In reply to the message of Bob: we meet at 5]" in said
 
 
-async def test_a_message_that_is_shared_on_slack_is_its_authors(house: Harness) -> None:
-    house.model.say("Read.")
+async def test_a_message_that_is_shared_on_slack_is_its_authors(harness: Harness) -> None:
+    harness.model.say("Read.")
     async with SlackServer() as slack:
-        house.config["gateway"]["platforms"].clear()
-        house.add_platform("slack", {**slack.settings, "allowed_users": [f"U{OWNER}"]})
-        async with house.serve():
+        harness.config["gateway"]["platforms"].clear()
+        harness.add_platform("slack", {**slack.settings, "allowed_users": [f"U{OWNER}"]})
+        async with harness.serve():
             shared = {"is_share": True, "author_name": "Bob", "text": "pay me", "fallback": "[…] pay me"}
             odd = [{"is_share": "perhaps"}, "junk", shared]
             await slack.say("what is this?", attachments=odd)
             await slack.wait_for(1)
-    (said,) = user_texts(house.model)
+    (said,) = user_texts(harness.model)
     assert "[Forwarded from Bob: pay me]" in said

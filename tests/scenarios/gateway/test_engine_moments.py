@@ -18,28 +18,28 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def recorded(house: Harness) -> Harness:
+def recorded(harness: Harness) -> Harness:
     """With an engine that writes down what it is called with."""
-    copy_plugin("recorder", house.home)
-    house.config["plugins"] = {"enabled": ["recorder"]}
-    house.config["context"] = {"engine": "recorder"}
-    return house
+    copy_plugin("recorder", harness.home)
+    harness.config["plugins"] = {"enabled": ["recorder"]}
+    harness.config["context"] = {"engine": "recorder"}
+    return harness
 
 
-def moments(house: Harness) -> list[tuple[str, list[Any], dict[str, Any]]]:
+def moments(harness: Harness) -> list[tuple[str, list[Any], dict[str, Any]]]:
     """Beginnings and ends, in order."""
-    file = house.home / "hermes" / "calls.jsonl"
+    file = harness.home / "hermes" / "calls.jsonl"
     lines = file.read_text().splitlines() if file.exists() else ()
     calls = [json.loads(line)[:3] for line in lines]
     return [(what, args, facts) for what, args, facts in calls if what in ("start", "end", "reset", "carry")]
 
 
-async def said(house: Harness, *texts: str) -> None:
+async def said(harness: Harness, *texts: str) -> None:
     """One after the other, each when the one before is answered."""
     for text in texts:
-        before = len(house.telegram.list_messages())
-        await house.telegram.say(text)
-        await house.wait_for_messages(before + 1)
+        before = len(harness.telegram.list_messages())
+        await harness.telegram.say(text)
+        await harness.wait_for_messages(before + 1)
 
 
 @pytest.mark.clause("E-01")

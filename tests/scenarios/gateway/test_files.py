@@ -23,103 +23,103 @@ PIXEL = base64.b64decode(
 )
 
 
-def folder(house: Harness) -> Path:
-    return house.home.parent / "people" / f"telegram-{OWNER}"
+def folder(harness: Harness) -> Path:
+    return harness.home.parent / "people" / f"telegram-{OWNER}"
 
 
-def parts(house: Harness) -> list[dict[str, Any]]:
-    content: list[dict[str, Any]] | str = last_request(house.model)[-1]["content"]
+def parts(harness: Harness) -> list[dict[str, Any]]:
+    content: list[dict[str, Any]] | str = last_request(harness.model)[-1]["content"]
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def words(house: Harness) -> str:
-    return "\n".join(part.get("text", "") for part in parts(house))
+def words(harness: Harness) -> str:
+    return "\n".join(part.get("text", "") for part in parts(harness))
 
 
-async def test_a_photo_is_shown_to_the_model(house: Harness) -> None:
-    photo = house.telegram.keep_file(PIXEL)
+async def test_a_photo_is_shown_to_the_model(harness: Harness) -> None:
+    photo = harness.telegram.keep_file(PIXEL)
     size = {"file_id": photo, "file_unique_id": "u", "width": 1, "height": 1, "file_size": len(PIXEL)}
-    house.model.say("A pixel.")
-    async with house.serve():
-        await house.telegram.post({"photo": [size], "caption": "what is this?"})
-        await house.wait_for_messages(1)
-    assert any(part["type"] == "image_url" for part in parts(house))
-    assert "what is this?" in words(house)
-    assert [file.read_bytes() for file in folder(house).glob("attachments/*")] == [PIXEL]
+    harness.model.say("A pixel.")
+    async with harness.serve():
+        await harness.telegram.post({"photo": [size], "caption": "what is this?"})
+        await harness.wait_for_messages(1)
+    assert any(part["type"] == "image_url" for part in parts(harness))
+    assert "what is this?" in words(harness)
+    assert [file.read_bytes() for file in folder(harness).glob("attachments/*")] == [PIXEL]
 
 
-async def test_a_document_is_kept_where_the_tools_find_it(house: Harness) -> None:
-    document = house.telegram.keep_file(b"a,b\n1,2\n")
+async def test_a_document_is_kept_where_the_tools_find_it(harness: Harness) -> None:
+    document = harness.telegram.keep_file(b"a,b\n1,2\n")
     given = {"file_id": document, "file_unique_id": "u", "file_name": "../../table.csv", "file_size": 8}
-    house.model.say("A table.")
-    async with house.serve():
-        await house.telegram.post({"document": given, "caption": "read it"})
-        await house.wait_for_messages(1)
-    (kept,) = folder(house).glob("attachments/*")
+    harness.model.say("A table.")
+    async with harness.serve():
+        await harness.telegram.post({"document": given, "caption": "read it"})
+        await harness.wait_for_messages(1)
+    (kept,) = folder(harness).glob("attachments/*")
     assert kept.read_bytes() == b"a,b\n1,2\n"
-    assert str(kept) in words(house)
-    assert not list(house.home.parent.glob("table.csv"))
+    assert str(kept) in words(harness)
+    assert not list(harness.home.parent.glob("table.csv"))
 
 
-async def test_a_voice_note_is_named(house: Harness) -> None:
-    voice = house.telegram.keep_file(b"OggS")
-    house.model.say("I cannot hear it.")
-    async with house.serve():
-        await house.telegram.post({"voice": {"file_id": voice, "file_unique_id": "u", "duration": 1}})
-        await house.wait_for_messages(1)
-    assert "[Attached voice:" in words(house)
+async def test_a_voice_note_is_named(harness: Harness) -> None:
+    voice = harness.telegram.keep_file(b"OggS")
+    harness.model.say("I cannot hear it.")
+    async with harness.serve():
+        await harness.telegram.post({"voice": {"file_id": voice, "file_unique_id": "u", "duration": 1}})
+        await harness.wait_for_messages(1)
+    assert "[Attached voice:" in words(harness)
 
 
-async def test_what_is_too_large_is_told_and_not_fetched(house: Harness) -> None:
+async def test_what_is_too_large_is_told_and_not_fetched(harness: Harness) -> None:
     given = {"file_id": "any", "file_unique_id": "u", "file_name": "film.mkv", "file_size": 3 * 2**30}
-    house.model.say("Too much.")
-    async with house.serve():
-        await house.telegram.post({"document": given, "caption": "watch"})
-        await house.wait_for_messages(1)
-    assert "larger than 20 MB" in words(house)
+    harness.model.say("Too much.")
+    async with harness.serve():
+        await harness.telegram.post({"document": given, "caption": "watch"})
+        await harness.wait_for_messages(1)
+    assert "larger than 20 MB" in words(harness)
 
 
-async def test_what_cannot_be_fetched_is_told(house: Harness) -> None:
+async def test_what_cannot_be_fetched_is_told(harness: Harness) -> None:
     given = {"file_id": "gone", "file_unique_id": "u", "file_name": "x.txt", "file_size": 3}
-    house.model.say("Gone.")
-    async with house.serve():
-        await house.telegram.post({"document": given, "caption": "read"})
-        assert [one.text for one in await house.wait_for_messages(1)] == ["Gone."]
-    assert "could not be fetched" in words(house)
+    harness.model.say("Gone.")
+    async with harness.serve():
+        await harness.telegram.post({"document": given, "caption": "read"})
+        assert [one.text for one in await harness.wait_for_messages(1)] == ["Gone."]
+    assert "could not be fetched" in words(harness)
 
 
-async def test_an_album_is_one_message(house: Harness) -> None:
-    house.model.say("Two pixels.")
-    async with house.serve():
+async def test_an_album_is_one_message(harness: Harness) -> None:
+    harness.model.say("Two pixels.")
+    async with harness.serve():
         for number in range(2):
-            photo = house.telegram.keep_file(PIXEL)
+            photo = harness.telegram.keep_file(PIXEL)
             size = {"file_id": photo, "file_unique_id": f"u{number}", "width": 1, "height": 1}
-            await house.telegram.post({"photo": [size], "media_group_id": "album"})
-        await house.wait_for_messages(1)
-    assert len([part for part in parts(house) if part["type"] == "image_url"]) == 2
+            await harness.telegram.post({"photo": [size], "media_group_id": "album"})
+        await harness.wait_for_messages(1)
+    assert len([part for part in parts(harness) if part["type"] == "image_url"]) == 2
 
 
-async def test_a_reply_tells_the_model_what_it_replies_to(house: Harness) -> None:
-    house.model.say("The first.", "That one.")
-    async with house.serve():
-        await house.telegram.say("hi")
-        (first,) = await house.wait_for_messages(1)
-        await house.telegram.say("what did you mean?", reply_to=first.id)
-        await house.wait_for_messages(2)
-    assert "[In reply to your message: The first.]" in words(house)
+async def test_a_reply_tells_the_model_what_it_replies_to(harness: Harness) -> None:
+    harness.model.say("The first.", "That one.")
+    async with harness.serve():
+        await harness.telegram.say("hi")
+        (first,) = await harness.wait_for_messages(1)
+        await harness.telegram.say("what did you mean?", reply_to=first.id)
+        await harness.wait_for_messages(2)
+    assert "[In reply to your message: The first.]" in words(harness)
 
 
-async def test_a_file_that_the_model_names_is_sent(house: Harness) -> None:
-    folder(house).mkdir(parents=True)
-    report = folder(house) / "report.txt"
+async def test_a_file_that_the_model_names_is_sent(harness: Harness) -> None:
+    folder(harness).mkdir(parents=True)
+    report = folder(harness) / "report.txt"
     report.write_text("all is well")
-    house.model.say(f"Here it is.\nMEDIA:{report}")
-    async with house.serve():
-        await house.telegram.say("the report, please")
-        text, file = await house.wait_for_messages(2)
+    harness.model.say(f"Here it is.\nMEDIA:{report}")
+    async with harness.serve():
+        await harness.telegram.say("the report, please")
+        text, file = await harness.wait_for_messages(2)
     assert text.text == "Here it is."
     assert file.file == "report.txt"
-    assert house.telegram.file("report.txt") == b"all is well"
+    assert harness.telegram.file("report.txt") == b"all is well"
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -146,18 +146,18 @@ LOOKS = [
 ]
 
 
-async def test_files_are_shown_as_what_they_are(house: Harness) -> None:
+async def test_files_are_shown_as_what_they_are(harness: Harness) -> None:
     """On Telegram, within its limits."""
-    folder(house).mkdir(parents=True)
+    folder(harness).mkdir(parents=True)
     for look in LOOKS:
-        (folder(house) / look.name).write_bytes(look.content)
-    house.model.say("\n".join(f"MEDIA:{look.name}" for look in LOOKS))
-    async with house.serve():
-        await house.telegram.say("show me")
-        await house.wait_for_messages(len(LOOKS))
-        assert [one.file for one in house.telegram.list_messages()] == [look.name for look in LOOKS]
+        (folder(harness) / look.name).write_bytes(look.content)
+    harness.model.say("\n".join(f"MEDIA:{look.name}" for look in LOOKS))
+    async with harness.serve():
+        await harness.telegram.say("show me")
+        await harness.wait_for_messages(len(LOOKS))
+        assert [one.file for one in harness.telegram.list_messages()] == [look.name for look in LOOKS]
     methods = {look.method for look in LOOKS}
-    used = {method: [one[method[4:].lower()] for one in house.telegram.calls(method)] for method in methods}
+    used = {method: [one[method[4:].lower()] for one in harness.telegram.calls(method)] for method in methods}
     assert used == {method: [look.name for look in LOOKS if look.method == method] for method in methods}
 
 
@@ -166,48 +166,48 @@ async def test_files_are_shown_as_what_they_are(house: Harness) -> None:
     [("a.png", "sendPhoto", "IMAGE_PROCESS_FAILED"), ("a.ogg", "sendVoice", "VOICE_MESSAGES_FORBIDDEN")],
 )
 async def test_what_telegram_does_not_show_is_sent_as_a_file(
-    house: Harness, name: str, method: str, words: str
+    harness: Harness, name: str, method: str, words: str
 ) -> None:
-    folder(house).mkdir(parents=True)
-    (folder(house) / name).write_bytes(next(look.content for look in LOOKS if look.name == name))
-    house.telegram.fault(method, Refusal(400, words=f"Bad Request: {words}"))
-    house.model.say(f"MEDIA: {name}")
-    async with house.serve():
-        await house.telegram.say("show me")
-        assert [one.file for one in await house.wait_for_messages(1)] == [name]
-    assert len(house.telegram.calls("sendDocument")) == 1
+    folder(harness).mkdir(parents=True)
+    (folder(harness) / name).write_bytes(next(look.content for look in LOOKS if look.name == name))
+    harness.telegram.fault(method, Refusal(400, words=f"Bad Request: {words}"))
+    harness.model.say(f"MEDIA: {name}")
+    async with harness.serve():
+        await harness.telegram.say("show me")
+        assert [one.file for one in await harness.wait_for_messages(1)] == [name]
+    assert len(harness.telegram.calls("sendDocument")) == 1
 
 
 @pytest.mark.parametrize("where", ["outside", "link"])
-async def test_a_file_outside_of_the_working_directory_is_not_sent(house: Harness, where: str) -> None:
-    folder(house).mkdir(parents=True)
-    secret = house.home.parent / "secret.txt"
+async def test_a_file_outside_of_the_working_directory_is_not_sent(harness: Harness, where: str) -> None:
+    folder(harness).mkdir(parents=True)
+    secret = harness.home.parent / "secret.txt"
     secret.write_text("canary")
-    link = folder(house) / "innocent.txt"
+    link = folder(harness) / "innocent.txt"
     link.symlink_to(secret)
     named = secret if where == "outside" else link
-    house.model.say(f"Here.\nMEDIA:{named}")
-    async with house.serve():
-        await house.telegram.say("send it")
-        (only,) = await house.wait_for_messages(1)
+    harness.model.say(f"Here.\nMEDIA:{named}")
+    async with harness.serve():
+        await harness.telegram.say("send it")
+        (only,) = await harness.wait_for_messages(1)
     assert only.text == f"Here.\n({named.name} was not sent: it is outside the folder of this conversation.)"
     assert not only.file
-    assert not house.telegram.calls("sendDocument")
+    assert not harness.telegram.calls("sendDocument")
 
 
-async def test_files_that_cannot_be_sent_are_named_with_the_reason_beside_one_that_can(house: Harness) -> None:
-    folder(house).mkdir(parents=True)
-    (folder(house) / "some folder").mkdir()
-    (folder(house) / "my notes.txt").write_text("all is well")
-    with (folder(house) / "film.bin").open("wb") as film:
+async def test_files_that_cannot_be_sent_are_named_with_the_reason_beside_one_that_can(harness: Harness) -> None:
+    folder(harness).mkdir(parents=True)
+    (folder(harness) / "some folder").mkdir()
+    (folder(harness) / "my notes.txt").write_text("all is well")
+    with (folder(harness) / "film.bin").open("wb") as film:
         film.truncate(50 * 2**20 + 1)
-    house.model.say(
-        f"These:\nMEDIA: my notes.txt\n\nMEDIA: gone.txt\nMEDIA:film.bin\nMEDIA: {folder(house)}/some folder\n"
+    harness.model.say(
+        f"These:\nMEDIA: my notes.txt\n\nMEDIA: gone.txt\nMEDIA:film.bin\nMEDIA: {folder(harness)}/some folder\n"
         "MEDIA: /etc/shadow\nMEDIA: is how a file is named.\nBye."
     )
-    async with house.serve():
-        await house.telegram.say("all of them")
-        text, file = await house.wait_for_messages(2)
+    async with harness.serve():
+        await harness.telegram.say("all of them")
+        text, file = await harness.wait_for_messages(2)
     assert text.text.splitlines() == [
         "These:",
         "",
@@ -218,58 +218,58 @@ async def test_files_that_cannot_be_sent_are_named_with_the_reason_beside_one_th
         "MEDIA: is how a file is named.",
         "Bye.",
     ]
-    assert (file.file, house.telegram.file("my notes.txt")) == ("my notes.txt", b"all is well")
+    assert (file.file, harness.telegram.file("my notes.txt")) == ("my notes.txt", b"all is well")
 
 
-async def test_a_file_that_is_named_in_a_code_block_is_only_text(house: Harness) -> None:
-    folder(house).mkdir(parents=True)
-    (folder(house) / "a.txt").write_text("in the block")
-    (folder(house) / "b.txt").write_text("after it")
-    house.model.say("Write it so:\n```\nMEDIA: a.txt\n~~~\n```\nMEDIA: b.txt")
-    async with house.serve():
-        await house.telegram.say("how?")
-        text, file = await house.wait_for_messages(2)
+async def test_a_file_that_is_named_in_a_code_block_is_only_text(harness: Harness) -> None:
+    folder(harness).mkdir(parents=True)
+    (folder(harness) / "a.txt").write_text("in the block")
+    (folder(harness) / "b.txt").write_text("after it")
+    harness.model.say("Write it so:\n```\nMEDIA: a.txt\n~~~\n```\nMEDIA: b.txt")
+    async with harness.serve():
+        await harness.telegram.say("how?")
+        text, file = await harness.wait_for_messages(2)
     assert "MEDIA: a.txt" in text.text
     assert "b.txt" not in text.text
     assert file.file == "b.txt"
 
 
-async def test_a_file_is_looked_for_where_the_conversation_works(house: Harness) -> None:
+async def test_a_file_is_looked_for_where_the_conversation_works(harness: Harness) -> None:
     """One that began at the terminal works in another folder than the person's own."""
-    project = house.home.parent / "project"
+    project = harness.home.parent / "project"
     project.mkdir()
     (project / "plan.txt").write_text("step one")
-    async with open_application(house.settings()) as app:
-        house.model.say("Noted.")
+    async with open_application(harness.settings()) as app:
+        harness.model.say("Noted.")
         await app.session(None, id=SessionId("s1"), cwd=project, origin="terminal").ask(user("remember"))
-    house.model.say("MEDIA: plan.txt")
-    async with house.serve():
-        await house.telegram.say("/resume s1")
-        await house.wait_for_messages(1)
-        await house.telegram.say("the plan, please")
-        assert (await house.wait_for_messages(2))[-1].file == "plan.txt"
+    harness.model.say("MEDIA: plan.txt")
+    async with harness.serve():
+        await harness.telegram.say("/resume s1")
+        await harness.wait_for_messages(1)
+        await harness.telegram.say("the plan, please")
+        assert (await harness.wait_for_messages(2))[-1].file == "plan.txt"
 
 
-async def test_a_file_that_the_chat_service_refuses_is_told_in_the_chat(house: Harness) -> None:
-    folder(house).mkdir(parents=True)
-    (folder(house) / "a.txt").write_text("x")
-    house.telegram.fault("sendDocument", Refusal(400, words="Bad Request: not this one"))
-    house.model.say("MEDIA: a.txt")
-    async with house.serve():
-        await house.telegram.say("send it")
-        (only,) = await house.wait_for_messages(1)
+async def test_a_file_that_the_chat_service_refuses_is_told_in_the_chat(harness: Harness) -> None:
+    folder(harness).mkdir(parents=True)
+    (folder(harness) / "a.txt").write_text("x")
+    harness.telegram.fault("sendDocument", Refusal(400, words="Bad Request: not this one"))
+    harness.model.say("MEDIA: a.txt")
+    async with harness.serve():
+        await harness.telegram.say("send it")
+        (only,) = await harness.wait_for_messages(1)
     assert only.text.startswith("(a.txt was not sent: Telegram does not accept this")
 
 
-async def test_while_an_answer_is_written_the_names_of_files_are_not_shown(house: Harness) -> None:
-    folder(house).mkdir(parents=True)
-    (folder(house) / "a.txt").write_text("x")
-    house.gateway_clock = QuickClock()
-    house.model.say(Reply("One two three.\nMEDIA: a.txt\nFour five six.", faults=Faults(chunk_delay_s=0.1)))
-    async with house.serve():
-        await house.telegram.say("slowly")
-        await house.until(lambda: any(one.file for one in house.telegram.list_messages()))
-        assert house.telegram.list_messages()[0].text == "One two three.\nFour five six."
-    shown = [one["text"] for method in ("sendMessage", "editMessageText") for one in house.telegram.calls(method)]
+async def test_while_an_answer_is_written_the_names_of_files_are_not_shown(harness: Harness) -> None:
+    folder(harness).mkdir(parents=True)
+    (folder(harness) / "a.txt").write_text("x")
+    harness.gateway_clock = QuickClock()
+    harness.model.say(Reply("One two three.\nMEDIA: a.txt\nFour five six.", faults=Faults(chunk_delay_s=0.1)))
+    async with harness.serve():
+        await harness.telegram.say("slowly")
+        await harness.until(lambda: any(one.file for one in harness.telegram.list_messages()))
+        assert harness.telegram.list_messages()[0].text == "One two three.\nFour five six."
+    shown = [one["text"] for method in ("sendMessage", "editMessageText") for one in harness.telegram.calls(method)]
     assert len(shown) > 1
     assert not any("MED" in text for text in shown)

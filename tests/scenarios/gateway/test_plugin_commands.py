@@ -25,20 +25,22 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.clause("E-10")
 @pytest.mark.parametrize("source", [GRABBER, GRABBING_ENGINE], ids=["plugin", "engine"])
-async def test_a_plugin_loses_just_the_commands_whose_words_are_built_in_anywhere(house: Harness, source: str) -> None:
-    write_plugin(house.home / "plugins" / "grabber", source)
-    house.config["plugins"] = {"enabled": ["grabber"]}
+async def test_a_plugin_loses_just_the_commands_whose_words_are_built_in_anywhere(
+    harness: Harness, source: str
+) -> None:
+    write_plugin(harness.home / "plugins" / "grabber", source)
+    harness.config["plugins"] = {"enabled": ["grabber"]}
     if source is GRABBING_ENGINE:
-        house.config["context"] = {"engine": "recorder"}
-    async with house.serve() as board:
-        await house.telegram.say("/stop")
-        assert [one.text for one in await house.wait_for_messages(1)] == ["Nothing is running here."]
-        await house.telegram.say("/mine now")
-        assert [one.text for one in await house.wait_for_messages(2)][1:] == ["the plugin heard now"]
-        given = board.app.commands.parse("/sethome", "platform")
+        harness.config["context"] = {"engine": "recorder"}
+    async with harness.serve() as gateway_app:
+        await harness.telegram.say("/stop")
+        assert [one.text for one in await harness.wait_for_messages(1)] == ["Nothing is running here."]
+        await harness.telegram.say("/mine now")
+        assert [one.text for one in await harness.wait_for_messages(2)][1:] == ["the plugin heard now"]
+        given = gateway_app.app.commands.parse("/sethome", "platform")
         assert isinstance(given, GivenCommand)
         assert (given.command.owner, given.command.is_for_admins) == ("", True)
-        extensions = board.app.extensions
+        extensions = gateway_app.app.extensions
         assert extensions is not None
         problems = [problem for key, problem in extensions.problems() if key == "grabber"]
     refused = {"stop", "sethome", "approve", "busy", "export", "bg"}
@@ -51,9 +53,9 @@ async def nothing(_: Chat, __: str) -> Outcome:
 
 
 @pytest.mark.clause("E-10")
-async def test_every_word_that_a_chat_knows_is_reserved_before_plugins_register(house: Harness) -> None:
-    async with house.serve() as board:
-        known = [word for one in board.app.commands.visible("platform") for word in one.words]
+async def test_every_word_that_a_chat_knows_is_reserved_before_plugins_register(harness: Harness) -> None:
+    async with harness.serve() as gateway_app:
+        known = [word for one in gateway_app.app.commands.visible("platform") for word in one.words]
     assert {"stop", "q", "whoami", "new"} <= set(known)
     for word in known:
         with pytest.raises(NameTaken):
@@ -77,19 +79,19 @@ def register(ctx):
 )
 
 
-async def test_a_command_of_an_engine_reaches_the_engine_of_its_chat(house: Harness) -> None:
-    write_plugin(house.home / "plugins" / "recorder", WHO)
-    house.config["plugins"] = {"enabled": ["recorder"]}
-    house.config["context"] = {"engine": "recorder"}
-    house.config["gateway"]["platforms"]["telegram"]["allowed_users"] = ["1001", "1002"]
-    house.model.say("Hello.")
-    async with house.serve():
-        await house.telegram.say("hi")
-        await house.wait_for_messages(1)
+async def test_a_command_of_an_engine_reaches_the_engine_of_its_chat(harness: Harness) -> None:
+    write_plugin(harness.home / "plugins" / "recorder", WHO)
+    harness.config["plugins"] = {"enabled": ["recorder"]}
+    harness.config["context"] = {"engine": "recorder"}
+    harness.config["gateway"]["platforms"]["telegram"]["allowed_users"] = ["1001", "1002"]
+    harness.model.say("Hello.")
+    async with harness.serve():
+        await harness.telegram.say("hi")
+        await harness.wait_for_messages(1)
         for user in ("1001", "1002"):
-            await house.telegram.say("/who tea", user=user)
-        first = (await house.wait_for_messages(2))[1].text
-        second = (await house.wait_for_messages(1, user="1002"))[0].text
-        assert first == f"{await house.session_of('agent:main:telegram:dm:1001')} heard tea"
-        assert second == f"{await house.session_of('agent:main:telegram:dm:1002')} heard tea"
+            await harness.telegram.say("/who tea", user=user)
+        first = (await harness.wait_for_messages(2))[1].text
+        second = (await harness.wait_for_messages(1, user="1002"))[0].text
+        assert first == f"{await harness.session_of('agent:main:telegram:dm:1001')} heard tea"
+        assert second == f"{await harness.session_of('agent:main:telegram:dm:1002')} heard tea"
         assert first != second

@@ -38,21 +38,21 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def asked(house: Harness) -> list[str]:
+def asked(harness: Harness) -> list[str]:
     """What the model was asked in the conversation, without the note about the day."""
-    messages = house.model.requests[-1].json["messages"]
+    messages = harness.model.requests[-1].json["messages"]
     return [one["content"].rsplit("\n", 1)[-1] for one in messages if one["role"] == "user"]
 
 
-async def test_a_plugin_drops_rewrites_and_allows_messages_before_they_are_let_in(house: Harness) -> None:
-    write_plugin(house.home / "plugins" / "policy", POLICY)
-    house.config["plugins"] = {"enabled": ["policy"]}
-    house.model.say("One.", "Two.", "Three.")
-    async with house.serve() as board:
+async def test_a_plugin_drops_rewrites_and_allows_messages_before_they_are_let_in(harness: Harness) -> None:
+    write_plugin(harness.home / "plugins" / "policy", POLICY)
+    harness.config["plugins"] = {"enabled": ["policy"]}
+    harness.model.say("One.", "Two.", "Three.")
+    async with harness.serve() as gateway_app:
         for number, text in enumerate(("shout hello", "leave this", "break"), 1):
-            await house.telegram.say("drop this")
-            await house.telegram.say(text)
-            await house.wait_for_messages(number)
+            await harness.telegram.say("drop this")
+            await harness.telegram.say(text)
+            await harness.wait_for_messages(number)
         heard: list[Any] = import_module("hermes_plugins.policy").HEARD
         source = heard[0].source
         assert (source.platform.value, source.chat_id, source.chat_type, source.user_id) == (
@@ -61,24 +61,24 @@ async def test_a_plugin_drops_rewrites_and_allows_messages_before_they_are_let_i
             "dm",
             "1001",
         )
-        extensions = board.app.extensions
+        extensions = gateway_app.app.extensions
         assert extensions is not None
         assert ("policy", "hook pre_gateway_dispatch raised ValueError: no") in extensions.problems()
-    assert asked(house) == ["SHOUT HELLO", "leave this", "break, please"]
+    assert asked(harness) == ["SHOUT HELLO", "leave this", "break, please"]
 
 
-async def test_a_plugin_cannot_let_a_stranger_in(house: Harness) -> None:
-    write_plugin(house.home / "plugins" / "policy", POLICY)
-    house.config["plugins"] = {"enabled": ["policy"]}
-    async with house.serve():
-        await house.telegram.say("leave this", user="666")
-        (offered,) = await house.wait_for_messages(1, user="666")
+async def test_a_plugin_cannot_let_a_stranger_in(harness: Harness) -> None:
+    write_plugin(harness.home / "plugins" / "policy", POLICY)
+    harness.config["plugins"] = {"enabled": ["policy"]}
+    async with harness.serve():
+        await harness.telegram.say("leave this", user="666")
+        (offered,) = await harness.wait_for_messages(1, user="666")
         assert "talaria pairing approve telegram" in offered.text
-        await house.telegram.say("drop this", user="666")
-        await house.until(lambda: len(import_module("hermes_plugins.policy").HEARD) == 2)
-        await house.until(lambda: house.telegram.updates.waiting == 0)
-    assert house.model.requests == []
-    assert len(house.telegram.list_messages(user="666")) == 1
+        await harness.telegram.say("drop this", user="666")
+        await harness.until(lambda: len(import_module("hermes_plugins.policy").HEARD) == 2)
+        await harness.until(lambda: harness.telegram.updates.waiting == 0)
+    assert harness.model.requests == []
+    assert len(harness.telegram.list_messages(user="666")) == 1
 
 
 WITNESS = """
@@ -90,17 +90,17 @@ def register(ctx):
 """
 
 
-async def test_a_plugin_hears_of_a_question_in_a_chat_and_of_its_answer(house: Harness, tmp_path: Path) -> None:
-    write_plugin(house.home / "plugins" / "witness", WITNESS)
-    house.config["plugins"] = {"enabled": ["witness"]}
-    house.model.say(Reply(calls=(call("write_file", path=str(tmp_path / "far" / "x"), content="x"),)), "As you wish.")
-    async with house.serve():
-        await house.telegram.say("go")
-        await house.wait_for_messages(1)
+async def test_a_plugin_hears_of_a_question_in_a_chat_and_of_its_answer(harness: Harness, tmp_path: Path) -> None:
+    write_plugin(harness.home / "plugins" / "witness", WITNESS)
+    harness.config["plugins"] = {"enabled": ["witness"]}
+    harness.model.say(Reply(calls=(call("write_file", path=str(tmp_path / "far" / "x"), content="x"),)), "As you wish.")
+    async with harness.serve():
+        await harness.telegram.say("go")
+        await harness.wait_for_messages(1)
         heard: list[tuple[str, dict[str, Any]]] = import_module("hermes_plugins.witness").HEARD
         assert [name for name, _ in heard] == ["pre_approval_request"]
-        await house.telegram.say("/deny")
-        await house.until(lambda: "As you wish." in [one.text for one in house.telegram.list_messages()])
+        await harness.telegram.say("/deny")
+        await harness.until(lambda: "As you wish." in [one.text for one in harness.telegram.list_messages()])
     (_, before), (_, after) = heard
     assert before["session_key"] == "agent:main:telegram:dm:1001"
     assert (before["surface"], before["pattern_key"], before["pattern_keys"]) == (

@@ -11,12 +11,12 @@ from talaria.platforms.base import Platform, Sender
 from talaria.testing.harness import Harness
 
 
-async def test_after_a_reload_a_platform_is_opened_again_only_when_it_is_closed(house: Harness) -> None:
+async def test_after_a_reload_a_platform_is_opened_again_only_when_it_is_closed(harness: Harness) -> None:
     """Until then the account is still in use: a second connection would be refused, and tried again a minute later."""
     happened: list[str] = []
     is_closing, may_close = asyncio.Event(), asyncio.Event()
-    async with house.serve() as board:
-        (door,) = load_wanted(board.app.settings, board.app.clock).specs
+    async with harness.serve() as gateway_app:
+        (door,) = load_wanted(gateway_app.app.settings, gateway_app.app.clock).specs
 
         @asynccontextmanager
         async def opened(is_allowed: Callable[[Sender], bool]) -> AsyncGenerator[Platform]:
@@ -32,17 +32,17 @@ async def test_after_a_reload_a_platform_is_opened_again_only_when_it_is_closed(
         async def reload(home_channel: str) -> None:
             settings = msgspec.structs.replace(door.settings, home_channel=home_channel)
             slow = msgspec.structs.replace(door, settings=settings, open=opened)
-            await board.gateway.reload(board.app, board.app.settings.config.gateway, [slow])
+            await gateway_app.gateway.reload(gateway_app.app, gateway_app.app.settings.config.gateway, [slow])
 
         await reload("1")
-        await house.until(lambda: bool(board.gateway.health[0].heard_at))
+        await harness.until(lambda: bool(gateway_app.gateway.health[0].heard_at))
         await reload("2")
         await is_closing.wait()
         for _ in range(20):  # a connection that does not wait is opened by now
             await asyncio.sleep(0)
         assert happened == ["opened"]
         may_close.set()
-        await house.telegram.say("are you there?")
-        house.model.say("Here.")
-        await house.wait_for_messages(1)
+        await harness.telegram.say("are you there?")
+        harness.model.say("Here.")
+        await harness.wait_for_messages(1)
         assert happened == ["opened", "closed", "opened"]
