@@ -365,13 +365,13 @@ class _Follower:
         self.is_cut_off = False
         """It was too slow: it has to begin again at once."""
         self.is_at_rest = True
-        """Nobody runs the session."""
+        """Nobody has the session."""
 
     async def join(self, frames: Runner) -> AsyncGenerator[Watched]:
         """What was settled meanwhile; then what the process that runs the session tells, as long as it does."""
         first = None if isinstance(frames, str) else await frames.next()
         self.is_cut_off = isinstance(first, FellBehind)
-        self.is_at_rest = frames == "nobody" or isinstance(first, Ended)
+        self.is_at_rest = frames == "nobody"  # a process that still has the session may go on without a commit
         if isinstance(first, Joined) and not isinstance(frames, str):
             return self._follow(first, frames)
         return self._tell_settled()
