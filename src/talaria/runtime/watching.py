@@ -150,10 +150,7 @@ class Broadcast:
                 self._is_turn_live = True
                 self._keep(live)
             case RouteSwitched(_, model, _, window, compact_at):  # is settled; who comes later need only know the model
-                now = {"model": model, "window": window, "compact_at": compact_at}
-                self._kept = [
-                    _with_changes(one, now) if isinstance(one.event, TurnBegan) else one for one in self._kept
-                ]
+                self._kept = [_with_model(one, model, window, compact_at) for one in self._kept]
             case QuestionClosed(question):
                 self._forget(lambda one: isinstance(one, QuestionAsked) and one.id == question)
                 self._keep(live)
@@ -229,8 +226,12 @@ def _call_of(event: Event) -> CallId | None:
             return None
 
 
-def _with_changes(live: Live, changes: dict[str, object]) -> Live:
-    return msgspec.structs.replace(live, event=msgspec.structs.replace(live.event, **changes))
+def _with_model(live: Live, model: str, window: int | None, compact_at: int | None) -> Live:
+    match live.event:
+        case TurnBegan(session, turn):
+            return msgspec.structs.replace(live, event=TurnBegan(session, turn, model, window, compact_at))
+        case _:
+            return live
 
 
 def join_texts(kept: Sequence[Live]) -> list[Live]:
