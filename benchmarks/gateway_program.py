@@ -99,7 +99,7 @@ def _arrival(chat: str, id: str, text: str) -> Arrival:
 async def main(url: str, folder: Path, who: str) -> None:
     config = Config(model=ModelConfig(provider="custom", default="test", base_url=url, api_key=Secret(_KEY)))
     redactor = Redactor([_KEY])
-    gateway_log.keep(folder, redactor, is_shown=False)
+    gateway_log.set_up(folder, redactor, is_shown=False)
     settings = GatewaySettings(workspace=str(folder.parent / "project"), max_live_sessions=1024)
     platform = LinePlatform()
 

@@ -64,6 +64,7 @@ ELSEWHERE = {
         "config/secrets",
         "gateway/claims",
         "gateway/gateway_status",
+        "runtime/live_socket",
         "app/gateway_app",
         "app/listed_servers",
         "platforms/matrix/matrix_client",

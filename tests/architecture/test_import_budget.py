@@ -57,10 +57,11 @@ def test_version_loads_nothing_of_weight(tmp_path: Path) -> None:
         (["sessions", "list"], {"aiohttp", "yaml", "ruamel", "readline", "prompt_toolkit", "rich"}),
         (["-m", "demo", "-q", "hello"], {"aiohttp", "yaml", "ruamel", "readline", "prompt_toolkit", "rich"}),
         (["-h"], {"asyncio", "msgspec", "aiohttp", "apsw", "yaml"}),
+        (["usage"], {"aiohttp", "yaml", "ruamel"}),
         (["config", "path"], {"aiohttp", "yaml", "ruamel"}),
         (["config", "set", "agent.max_turns", "3"], {"aiohttp"}),
     ],
-    ids=["sessions", "demo", "help", "config path", "config set"],
+    ids=["sessions", "demo", "help", "usage", "config path", "config set"],
 )
 def test_command_does_not_load_what_it_does_not_need(tmp_path: Path, arguments: list[str], unwanted: set[str]) -> None:
     assert not packages(loaded(run(*arguments), tmp_path)) & unwanted

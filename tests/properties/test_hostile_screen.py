@@ -42,8 +42,8 @@ from talaria.core.events import (
 )
 from talaria.core.ids import CallId
 from talaria.core.messages import Outcome, ToolResult
+from talaria.core.questions import Question
 from talaria.testing.manual_clock import ManualClock
-from talaria.tools.person import Question
 
 ROWS = 12
 SEQUENCES = [

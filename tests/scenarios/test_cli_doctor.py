@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from talaria.cli.health.check_models import clock
-from talaria.cli.health.checks import space
+from talaria.cli.health.check_models import check_clock
+from talaria.cli.health.checks import check_space
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Faults, Reply
 
@@ -134,7 +134,7 @@ def test_home_that_cannot_be_one_is_told(talaria: Talaria, tmp_path: Path) -> No
     ("free_bytes", "verdict"), [(49_999_999, "fail"), (50_000_000, "warn"), (499_999_999, "warn"), (500_000_000, "ok")]
 )
 def test_little_room_is_told(free_bytes: int, verdict: str) -> None:
-    told = space(free_bytes, Path("/here"))
+    told = check_space(free_bytes, Path("/here"))
     assert (told.verdict, bool(told.remedy)) == (verdict, verdict != "ok")
 
 
@@ -300,7 +300,7 @@ def test_clock_is_held_against_the_date_of_an_answer(talaria: Talaria, home: Pat
 def test_a_minute_off_is_near_enough_and_without_a_date_the_year_must_do(
     now: float, told: str | None, verdict: str
 ) -> None:
-    finding = clock(now, told, "there")
+    finding = check_clock(now, told, "there")
     assert (finding.verdict, bool(finding.remedy)) == (verdict, verdict != "ok")
 
 

@@ -184,7 +184,7 @@ async def test_a_platform_that_is_not_connected_is_told(office: Office) -> None:
     ("arguments", "says"),
     [
         (["telegrm:1", "x"], "There is no platform 'telegrm'; did you mean telegram?"),
-        (["pigeon:1", "x"], "There is no platform 'pigeon'; known are discord, matrix, slack, telegram, webhook."),
+        (["pigeon:1", "x"], "no platform 'pigeon'; known platforms: discord, matrix, slack, telegram, webhook."),
         (["discord:1", "x"], "Discord is not set up."),
         (["telegram:1"], "There is nothing to send: give the text, or pipe it in."),
         (["telegram:1", "x", "--file", "nowhere.txt"], "Cannot send nowhere.txt: it does not exist."),

@@ -292,6 +292,6 @@ def test_tools_are_listed_by_toolset(talaria: Talaria) -> None:
 
 def test_a_model_of_an_unknown_provider_is_told_with_those_that_are_known(talaria: Talaria) -> None:
     ended = talaria("-m", "demo", input="/model foo:bar\n/model opnai:gpt-5\n/model\n")
-    assert "There is no provider 'foo' (in 'foo:bar'); known are: openrouter, anthropic," in ended.stderr
+    assert "There is no provider 'foo' (in 'foo:bar'); known providers: openrouter, anthropic," in ended.stderr
     assert "There is no provider 'opnai' (in 'opnai:gpt-5'); did you mean 'openai'" in ended.stderr
     assert ended.stderr.endswith("The model in use is demo:demo.\n")

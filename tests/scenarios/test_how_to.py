@@ -15,7 +15,12 @@ from talaria.config.selection import ModelChoice, choose, endpoint
 from talaria.core.secret import Secret
 from talaria.testing import ModelServer, Reply, call
 from talaria.testing.servers.scripted_replies import ReplyUsage
-from talaria.tools.sandbox_permissions import Permission, PermissionKind, network_permission
+from talaria.tools.sandbox_permissions import (
+    Permission,
+    PermissionKind,
+    make_unsandboxed_permission,
+    network_permission,
+)
 
 TALARIA = (sys.executable, "-m", "talaria.cli.main")
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
@@ -175,15 +180,30 @@ def test_the_context_engine_of_the_how_to_works(tmp_path: Path) -> None:
 def test_the_questions_of_the_how_to_are_those_that_people_are_asked() -> None:
     text = (HOW_TO / REPOSITORY).read_text("utf-8")
     asked = dict(
-        re.findall(r"^\| `((?:network|write|port|publish) \S+|unsandboxed)` \| (.*\?) \|$", text, re.MULTILINE)
+        re.findall(r"^\| `((?:network|write|port|socket|publish) \S+|unsandboxed)` \| (.*\?) \|$", text, re.MULTILINE)
     )
-    assert len(asked) == 5
+    assert len(asked) == 6
     for need, question in asked.items():
         kind, _, what = need.partition(" ")
         permission = (
             network_permission(what) if kind == "network" else Permission(cast("PermissionKind", kind), (what,))
         )
         assert question in (permission.question, permission.question.replace("Let commands run", "Run this command"))
+
+
+def test_the_commands_of_the_how_to_are_those_that_a_yes_for_longer_is_offered_for() -> None:
+    text = " ".join((HOW_TO / REPOSITORY).read_text("utf-8").split())
+    listed = text.partition("that run nothing else: ")[2].partition(". You are only offered")
+    commands = [
+        f"{group.split()[0]} {subcommand}"
+        for group in (re.sub("`([^`]*)`", r"\1", one).strip() for one in listed[0].split(";"))
+        for subcommand in re.sub(",| and ", " ", group).split()[1:]
+    ]
+    assert len(commands) == 15
+    assert all(make_unsandboxed_permission(f"{command} x").may_last for command in commands)
+    others = re.findall("`([^`]*)`", listed[2].partition("everything else, such as ")[2].partition(", or ")[0])
+    assert len(others) == 5
+    assert not any(make_unsandboxed_permission(f"{command} x").may_last for command in others)
 
 
 def test_the_settings_of_a_project_in_the_how_to_reach_its_commands(tmp_path: Path) -> None:

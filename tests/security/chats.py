@@ -133,7 +133,7 @@ def logged(home: Path, redactor: Redactor) -> Generator[None]:
     before, level, our_level = root.handlers[:], root.level, ours.level
     root.handlers = []
     try:
-        gateway_log.keep(home, redactor, is_shown=False)
+        gateway_log.set_up(home, redactor, is_shown=False)
         ours.setLevel(logging.DEBUG)
         yield
     finally:

@@ -15,9 +15,9 @@ from talaria.app.build import Application, open_application
 from talaria.app.settings import read_settings
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
+from talaria.core.questions import Answer, Question
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call
-from talaria.tools.person import Answer, Question
 
 __all__ = ["commands", "environment", "home", "server", "talaria"]
 

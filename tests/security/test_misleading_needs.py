@@ -19,6 +19,7 @@ from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.screen_interface import ScreenPerson
 from talaria.core.clock import SystemClock
 from talaria.core.ids import SessionId
+from talaria.core.questions import Answer, Instead, Question
 from talaria.gateway.chat_person import ChatPerson, Questions
 from talaria.gateway.envelope import Principal, read_body
 from talaria.gateway.replies import Replies
@@ -26,7 +27,6 @@ from talaria.platforms.base import Address, Capabilities
 from talaria.store.base import Store
 from talaria.testing.patience import PATIENCE_S
 from talaria.tools.gate import MAX_REFUSALS
-from talaria.tools.person import Answer, Instead, Question
 
 __all__ = ["desktop", "store"]
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from talaria.core.aio import complete, in_thread
+from talaria.core.aio import UncancellableFuture, complete, in_thread
 
 name: contextvars.ContextVar[str] = contextvars.ContextVar("name")
 
@@ -102,3 +102,38 @@ async def test_a_task_that_such_work_starts_is_not_protected_with_it() -> None:
 
     await complete(outer())
     assert done == ["all of it"]
+
+
+async def test_an_uncancellable_future_is_waited_for_and_then_the_cancellation_goes_on() -> None:
+    done: UncancellableFuture[str] = UncancellableFuture()
+    waiting = asyncio.create_task(complete(done))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    waiting.cancel()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    done.set_result("all of it")
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_the_failure_of_an_uncancellable_future_says_more_than_a_cancellation() -> None:
+    done: UncancellableFuture[str] = UncancellableFuture()
+    waiting = asyncio.create_task(complete(done))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.sleep(0)
+    done.set_exception(OSError("full"))
+    with pytest.raises(OSError, match="full"):
+        await waiting
+
+
+async def test_a_time_limit_around_an_uncancellable_future_ends_after_it() -> None:
+    done: UncancellableFuture[str] = UncancellableFuture()
+    asyncio.get_running_loop().call_later(0.02, done.set_result, "all of it")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await complete(done)
+    assert done.result() == "all of it"
+    assert await complete(done) == "all of it"

@@ -27,8 +27,8 @@ class Cap(msgspec.Struct, frozen=True):
     tokens: int | None = None
     cost_usd: float | None = None
 
-    def __bool__(self) -> bool:
-        return self.tokens is not None or self.cost_usd is not None
+
+NO_CAP = Cap()
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -36,21 +36,21 @@ class Limits(msgspec.Struct, frozen=True):
     max_seconds: float | None = None
     max_wait_s: float = 900.0
     """How long a turn may wait for failures to pass."""
-    turn: Cap = Cap()
-    session: Cap = Cap()
-    day: Cap = Cap()
-    person: Cap = Cap()
+    turn: Cap = NO_CAP
+    session: Cap = NO_CAP
+    day: Cap = NO_CAP
+    person: Cap = NO_CAP
     """For one person in one day."""
 
     @property
     def are_set(self) -> bool:
         """There is some cap, so no answer may be longer than what was reserved for it."""
-        return bool(self.turn) or self.are_shared
+        return self.turn != NO_CAP or self.are_shared
 
     @property
     def are_shared(self) -> bool:
         """Other turns count, too, so the store has to be asked."""
-        return bool(self.session or self.day or self.person)
+        return self.session != NO_CAP or self.day != NO_CAP or self.person != NO_CAP
 
 
 class PlannedCall(msgspec.Struct, frozen=True):

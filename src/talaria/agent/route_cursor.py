@@ -6,6 +6,8 @@ It ends with the turn. What should outlive it (until when an endpoint wants a pa
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from talaria.agent.retry import AttemptState
 from talaria.core.errors import FailureKind, ProviderFailure, Repair
 from talaria.core.secret import Secret
@@ -22,8 +24,7 @@ _LIMITS_OF_KEYS: frozenset[FailureKind] = frozenset({"rate_limit", "billing"})
 _LIMITS: frozenset[FailureKind] = frozenset({"rate_limit", "billing", "upstream_rate_limit"})
 
 
-@dataclass(slots=True)
-class _EndpointAttempt:
+class _EndpointAttempt(msgspec.Struct):
     """What happened at the endpoint in use."""
 
     repairs: frozenset[Repair]

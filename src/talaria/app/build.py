@@ -4,8 +4,11 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from talaria.agent.budget import Cap, Limits
 from talaria.app.connections import Connections, local_choice
@@ -13,7 +16,7 @@ from talaria.app.listed_servers import ListedServers, find_servers
 from talaria.app.settings import Settings
 from talaria.config import routes
 from talaria.config.project_settings import read_project_settings
-from talaria.config.schema import CapConfig, Config
+from talaria.config.schema import CapConfig
 from talaria.config.secrets import find_secrets
 from talaria.config.selection import DEMO, ModelChoice, choose, endpoint
 from talaria.context.base import ContextKeeper
@@ -62,7 +65,7 @@ def open_store(home: Path, clock: Clock | None = None) -> SqliteStore:
     return SqliteStore(home, clock or SystemClock())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Application:
     settings: Settings
     store: Store
@@ -172,8 +175,23 @@ class Application:
         )
 
     def turn_options(self, max_rounds: int | None = None) -> TurnOptions:
-        config = self.settings.config
-        return TurnOptions(limits(config, max_rounds), config.agent.api_max_retries, config.model.reasoning_effort)
+        config, limits = self.settings.config, self.limits
+        if max_rounds:
+            limits = msgspec.structs.replace(limits, max_rounds=max_rounds)
+        return TurnOptions(limits, config.agent.api_max_retries, config.model.reasoning_effort)
+
+    @cached_property
+    def limits(self) -> Limits:
+        agent, given = self.settings.config.agent, self.settings.config.limits
+        return Limits(
+            max_rounds=agent.max_turns,
+            max_seconds=given.turn.seconds,
+            max_wait_s=agent.max_wait_s,
+            turn=_cap(given.turn),
+            session=_cap(given.session),
+            day=_cap(given.day),
+            person=_cap(given.person),
+        )
 
     def live_session(
         self,
@@ -246,23 +264,10 @@ class Application:
             self.store.spending,
             self.owner,
             self.clock,
-            limits(config),
+            self.limits,
             config.agent.api_max_retries,
             self.settings.redactor,
         )
-
-
-def limits(config: Config, max_rounds: int | None = None) -> Limits:
-    given = config.limits
-    return Limits(
-        max_rounds=max_rounds or config.agent.max_turns,
-        max_seconds=given.turn.seconds,
-        max_wait_s=config.agent.max_wait_s,
-        turn=_cap(given.turn),
-        session=_cap(given.session),
-        day=_cap(given.day),
-        person=_cap(given.person),
-    )
 
 
 def _cap(config: CapConfig) -> Cap:

@@ -42,7 +42,7 @@ def load_wanted(
     }
     specs: list[PlatformSpec] = []
     problems = {
-        name: f"There is no platform {name}; the platforms are: {', '.join((*known, *theirs))}."
+        name: f"There is no platform {name}; known platforms: {', '.join((*known, *theirs))}."
         for name in given.keys() - known.keys() - theirs.keys()
     }
     for name, platform in wanted.items():

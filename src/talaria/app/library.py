@@ -85,9 +85,7 @@ class Agent:
         """The turn's events as they happen; the last one is `TurnDone`. Leaving early interrupts the turn."""
         events: asyncio.Queue[Event | None] = asyncio.Queue()
         asking = self._turn(lambda live: live.ask(user(text), events.put_nowait))
-        turn = asyncio.create_task(
-            asking, name="library turn"
-        )  # holds the lock itself, so a forgotten stream blocks nothing
+        turn = asyncio.create_task(asking, name="library turn")  # it has the lock: a forgotten stream blocks nothing
         turn.add_done_callback(lambda _: events.put_nowait(None))
         try:
             while (event := await events.get()) is not None:

@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,7 @@ from talaria.core.secret import Secret
 DOCTOR = "`talaria doctor` says what to do."
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Settings:
     home: Path
     config: Config
@@ -32,7 +33,7 @@ class Settings:
     problems: tuple[Problem, ...] = ()
     """What is wrong with them, if they were read leniently."""
 
-    @property
+    @cached_property
     def shape(self) -> str:
         """A digest of the settings that shape a conversation, besides its route. If it changes, a live session
         must be replaced."""

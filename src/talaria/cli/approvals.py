@@ -33,7 +33,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
         say("There are no standing approvals.")
 
 
-@command.command("revoke", help="Ask again. In running conversations this applies from the next command on.")
+@command.command("revoke", help="Revoke approvals: you are asked again, also in running conversations.")
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
 @click.pass_context
 def revoke(ctx: click.Context, ids: tuple[str, ...]) -> None:

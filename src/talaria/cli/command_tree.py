@@ -22,6 +22,7 @@ _COMMANDS = {
     "chat": ("chat_command", "Talk to the model (the default)."),
     "setup": ("first_run.setup", "Find or choose a model, try it, and make it the default."),
     "model": ("model", "List and try models, and choose the default."),
+    "attach": ("attach", "Watch a conversation that runs in another process; steer and stop it."),
     "sessions": ("sessions.session_commands", "List, show, search, export and edit conversations."),
     "rollback": ("rollback_command", "Put files back as they were before a turn changed them."),
     "usage": ("usage", "Show what model calls have used and cost."),

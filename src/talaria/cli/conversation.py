@@ -21,8 +21,8 @@ from talaria.cli.tool_outcomes import is_unasked
 from talaria.core.aio import complete, in_thread
 from talaria.core.entries import Recorded
 from talaria.core.errors import BadInput, TalariaError, UnknownSession
-from talaria.core.events import Event, ToolEnded
-from talaria.core.ids import SessionId
+from talaria.core.events import Event, ToolEnded, TurnBegan
+from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Image, Text, User, user
 from talaria.runtime.chat import Chat, Reason
 from talaria.runtime.commands import Ask, Leave, ParsedLine, Say, run_command
@@ -105,6 +105,9 @@ class Conversation(Chat):
         self._images: list[Image] = []
         """For the person's next message."""
         self._row = row
+        self.shown_seq = 0
+        """The last entry that the interface has shown, of a conversation that was resumed."""
+        self._own_turns: set[TurnId] = set()
         self._live = self._new_session(row)
         if app.extensions is not None:
             app.extensions.services.inject_into = self._inject
@@ -181,12 +184,16 @@ class Conversation(Chat):
         return await self._run_turn(lambda show: self._live.ask(message, show))
 
     async def finish_interrupted(self) -> int:
-        """Finish what a crash or a kill left open in the resumed conversation."""
-        if self._row is None:
+        """Finish what a crash or a kill left open in the resumed conversation, unless another process is at it."""
+        if self._row is None or await self.app.store.journal.holder(self._row.id) not in (None, self.app.owner):
             return exits.DONE
         if self._row.open_turn is not None:
             self._ui.say("The last turn was interrupted; finishing it.")
         return await self._run_turn(self._live.resume)
+
+    def runs_itself(self, turn: TurnId) -> bool:
+        """Whether this is, or was, a turn of this process."""
+        return self._live.is_busy or turn in self._own_turns
 
     def interrupt(self) -> bool:
         """Returns False if no turn is running."""
@@ -199,6 +206,8 @@ class Conversation(Chat):
 
         def show(event: Event) -> None:
             nonlocal has_refused
+            if isinstance(event, TurnBegan):
+                self._own_turns.add(event.turn)
             has_refused = has_refused or (isinstance(event, ToolEnded) and is_unasked(event.result))
             observe(event)
 
@@ -244,13 +253,14 @@ class Conversation(Chat):
     async def switch_to(self, row: Session | None, reason: Reason) -> None:
         live = self._new_session(row)
         await complete(self._live.leave_for(live, carry_over=reason == "branch"))
-        self._row, self._live = row, live
+        self._row, self._live, self.shown_seq = row, live, 0
         self._ui.on_switch(reason)
 
     async def recap(self) -> str:
         """Empty if the interface could repaint the conversation."""
         row = await self.read_row()
         entries = await read_latest_turns(self.app.store.journal, self.session)
+        self.shown_seq = entries[-1].seq if entries else 0
         return "" if await self._ui.repaint(row, entries) else await super().recap()
 
     async def use_model(self, name: str) -> None:

@@ -20,6 +20,7 @@ from talaria.compat.hermes_home.takeover import Ours, import_files, locate
 from talaria.config import paths
 from talaria.core.clock import SystemClock
 from talaria.core.errors import TalariaError
+from talaria.tools.diffs import replace_surrogates
 from talaria.tools.registry import Toolbox
 
 LINE_COLUMNS = 100
@@ -36,7 +37,8 @@ command = click.Group("import", help="Import your data from another program.")
 
 
 @command.command(
-    "hermes", help="Import settings, conversations, memories and skills from PATH ($HERMES_HOME, or ~/.hermes)."
+    "hermes",
+    help="Import settings, conversations, memories and skills. PATH is $HERMES_HOME or ~/.hermes by default.",
 )
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Say what would happen, and change nothing.")
@@ -58,9 +60,9 @@ def hermes(ctx: click.Context, path: Path | None, is_dry_run: bool, with_keys: b
     if as_json:
         documents: dict[str, list[dict[str, str]]] = {verdict: [] for verdict in _HEADINGS}
         for item in items:
-            reason = {"reason": _replace_bytes(item.reason)} if item.reason else {}
-            documents[item.verdict].append({"kind": item.kind, "name": _replace_bytes(item.name), **reason})
-        places = {"from": _replace_bytes(str(root)), "home": _replace_bytes(str(home))}
+            reason = {"reason": replace_surrogates(item.reason)} if item.reason else {}
+            documents[item.verdict].append({"kind": item.kind, "name": replace_surrogates(item.name), **reason})
+        places = {"from": replace_surrogates(str(root)), "home": replace_surrogates(str(home))}
         print_json({"ok": failure is None, "dry_run": is_dry_run, **places, **documents})
     else:
         for verdict, headings in _HEADINGS.items():
@@ -96,8 +98,3 @@ def _format_items(items: Sequence[Item]) -> Iterator[str]:
         )
         if reason:
             yield f"    → {reason}"
-
-
-def _replace_bytes(text: str) -> str:
-    """File names may contain bytes that are not text."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

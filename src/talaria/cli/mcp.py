@@ -30,6 +30,7 @@ from talaria.tools.mcp.server_entries import SandboxNeeds, ServerEntry
 from talaria.tools.mcp.servers import open_servers
 
 ABOUT_CHARS = 90
+OUTSIDE = "outside the sandbox, with all your permissions"
 
 
 class ServerRow(msgspec.Struct, frozen=True):
@@ -67,7 +68,7 @@ def _needs_options(function: Callable[..., None]) -> Callable[..., None]:
 command = ListingGroup("mcp", help="List, add and try MCP servers: programs that provide tools.")
 
 
-@command.command("list", help="List all servers, and how many tools each last had.")
+@command.command("list", help="List all servers, and how many tools each had last.")
 @json_option
 @click.pass_context
 def list_servers(ctx: click.Context, as_json: bool) -> None:
@@ -108,7 +109,7 @@ def test(ctx: click.Context, name: str, as_json: bool) -> None:
     if trial.refused and not as_json and sys.stdin.isatty() and name in settings.config.all_mcp_servers:
         say(f"{name} tried to reach {', '.join(trial.refused)}, which the sandbox refused.")
         if click.confirm("Allow?", default=False, err=True):
-            _give(settings, name, network=trial.refused)
+            _grant(settings, name, network=trial.refused)
             settings = context.settings(ctx)
             began = time.monotonic()
             trial = asyncio.run(try_server(settings, name, _find_server(settings, name)))
@@ -170,14 +171,14 @@ def trust(ctx: click.Context, yes: bool) -> None:
     show("Agreed. If the file changes, you will be asked again.")
 
 
-@command.command("add", help="Add a server to config.yaml: a COMMAND with its arguments, or --url.")
+@command.command("add", help="Add a server to config.yaml. Give a COMMAND with its arguments, or --url.")
 @click.argument("name")
 @click.argument("command_line", metavar="[-- COMMAND [ARGUMENT]...]", nargs=-1)
 @click.option("--url", help="Its address, if it is reached over HTTP.")
 @click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="A variable for its process; stored in .env.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="An HTTP header; stored in .env.")
 @_needs_options
-@click.option("--no-sandbox", "is_outside", is_flag=True, help="Run it outside the sandbox, with all your rights.")
+@click.option("--no-sandbox", "is_outside", is_flag=True, help=f"Run it {OUTSIDE}.")
 @click.pass_context
 def add(
     ctx: click.Context,
@@ -205,8 +206,8 @@ def add(
     if not url:
         if needs == SandboxNeeds() and not is_outside and sys.stdin.isatty():
             say("It will run in the sandbox: it can read this folder, but reach and change only what you list now.")
-            hosts = click.prompt("Hosts it must reach (* for any)", default="", show_default=False, err=True)
-            folders = click.prompt("Folders it may change", default="", show_default=False, err=True)
+            hosts = click.prompt("Hosts it must reach (*: any, Enter: none)", default="", show_default=False, err=True)
+            folders = click.prompt("Folders it may change (Enter: none)", default="", show_default=False, err=True)
             needs = SandboxNeeds(network=tuple(hosts.split()), write=_absolute(shlex.split(folders)))
         # relative paths in the command mean the folder where it was added
         entry = {"command": command_line[0], "args": list(command_line[1:]), "cwd": str(Path.cwd())}
@@ -223,14 +224,14 @@ def add(
             entry.setdefault(key, {})[variable] = value
     edit.set_value(settings.home, f"mcp_servers.{name}", msgspec.json.encode(entry).decode())
     if not url:
-        show(f"{name} runs {'outside the sandbox, with all your rights' if is_outside else _format_sandbox(needs)}.")
+        show(f"{name} runs {OUTSIDE if is_outside else _format_sandbox(needs)}.")
     show(runnable(f"Added {name}. Try it: talaria mcp test {name}"))
 
 
-@command.command("sandbox", help="Run a server in the sandbox, and add to what it may reach, read and change there.")
+@command.command("sandbox", help="Run a server in the sandbox. The options add to what it may reach, read and change.")
 @click.argument("name")
 @_needs_options
-@click.option("--off", "is_outside", is_flag=True, help="Run it outside the sandbox, with all your rights.")
+@click.option("--off", "is_outside", is_flag=True, help=f"Run it {OUTSIDE}.")
 @click.pass_context
 def sandbox(
     ctx: click.Context,
@@ -245,13 +246,13 @@ def sandbox(
         raise BadInput("Use --off alone: a server outside the sandbox can reach, read and change whatever you can.")
     if is_outside:
         edit.set_value(settings.home, f"{_setting(settings, name)}.sandbox", "false")
-        show(f"{name} runs outside the sandbox, with all your rights.")
+        show(f"{name} runs {OUTSIDE}.")
         return
-    needs = _give(settings, name, network, _absolute(read), _absolute(write))
+    needs = _grant(settings, name, network, _absolute(read), _absolute(write))
     show(runnable(f"{name} runs {_format_sandbox(needs)}. Try it: talaria mcp test {name}"))
 
 
-def _give(
+def _grant(
     settings: Settings, name: str, network: Sequence[str], read: Sequence[str] = (), write: Sequence[str] = ()
 ) -> SandboxNeeds:
     """Adds to what config.yaml grants a server."""

@@ -22,17 +22,14 @@ from talaria.config.edit import set_value
 from talaria.config.selection import DEMO, ModelChoice, as_default, choose, endpoint, is_streaming
 from talaria.core.clock import SystemClock
 from talaria.core.errors import Disconnected, MissingCredential, ProviderFailure, Repair, RequestRejected
-from talaria.core.ids import SessionId
 from talaria.core.messages import NO_USAGE, Assistant, Usage, user
 from talaria.providers.base import ModelRequest, Provider
 from talaria.providers.demo import ENDPOINT as DEMO_ENDPOINT
 from talaria.providers.message_history import History
 from talaria.providers.upstream import Upstream
-from talaria.runtime.accounts import dollars
+from talaria.runtime.accounts import TRIALS, dollars
 from talaria.store.base import Spent
 
-TRIALS = SessionId("model-try")
-"""Trials are counted as spent under this id, which no conversation has."""
 _PERSON = "local"
 A_FEW_TOKENS = 16
 """Some endpoints refuse a lower limit, over any wire."""

@@ -28,11 +28,11 @@ from talaria.core.entries import Recorded
 from talaria.core.errors import BadInput, TalariaError
 from talaria.core.events import Event
 from talaria.core.messages import Text, User
+from talaria.core.questions import Answer, Instead, Question, measure
 from talaria.runtime.chat import Reason
 from talaria.runtime.lease import Observer
 from talaria.runtime.turn_runner import Report
 from talaria.store.base import Session
-from talaria.tools.person import Answer, Instead, Question, measure
 
 ANSWERS: dict[str, Answer] = {
     **dict.fromkeys(("", "n", "no"), "no"),

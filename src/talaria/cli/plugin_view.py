@@ -22,7 +22,8 @@ from talaria.cli.notices import complain
 from talaria.core.aio import in_thread
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput
-from talaria.core.plugin_calls import BackgroundLoop, PluginError, as_text, call_or_await, contain
+from talaria.core.plugin_calls import BackgroundLoop, PluginError, call_or_await, contain
+from talaria.core.text import as_text
 from talaria.plugins.discovery import ENGINES, FoundPlugin, discover, find_shared_names, own_names, places
 from talaria.plugins.plugin_host import Choice, Plugin, engine_choices, memory_choices
 from talaria.plugins.registered import PluginCli, engine_name, memory_name
@@ -42,7 +43,7 @@ class PluginRow(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def open_settled(settings: Settings) -> AsyncGenerator[Extensions]:
+async def open_plugins(settings: Settings) -> AsyncGenerator[Extensions]:
     """Load plugins as a conversation would."""
     config, environment, clock, commands = settings.config, settings.environment, SystemClock(), builtin_commands()
     async with open_extensions(settings.home, config, environment, Path.cwd(), clock, commands) as extensions:
@@ -50,26 +51,26 @@ async def open_settled(settings: Settings) -> AsyncGenerator[Extensions]:
         yield extensions
 
 
-def look_at(settings: Settings, look: Callable[[Extensions], T]) -> T:
+def inspect_plugins(settings: Settings, look: Callable[[Extensions], T]) -> T:
     async def run() -> T:
-        async with open_settled(settings) as extensions:
+        async with open_plugins(settings) as extensions:
             return look(extensions)
 
     return asyncio.run(run())
 
 
-def all_found(settings: Settings) -> dict[str, FoundPlugin]:
+def find_plugins(settings: Settings) -> dict[str, FoundPlugin]:
     config = settings.config.plugins
     return discover(places(settings.home, Path.cwd(), settings.environment, with_project=config.project))
 
 
-def keys_called(name: str, names: Mapping[str, FoundPlugin]) -> list[str]:
+def find_keys(name: str, names: Mapping[str, FoundPlugin]) -> list[str]:
     """The plugin with this key or, if there is none, all plugins that have this name."""
     return [name] if name in names else [key for key, one in names.items() if name in one.names]
 
 
-def only_key(name: str, found: Mapping[str, FoundPlugin]) -> str:
-    match keys_called(name, found):
+def find_key(name: str, found: Mapping[str, FoundPlugin]) -> str:
+    match find_keys(name, found):
         case [key]:
             return key
         case []:
@@ -78,14 +79,14 @@ def only_key(name: str, found: Mapping[str, FoundPlugin]) -> str:
             raise BadInput(f"Several plugins are called {name}; choose one: {', '.join(several)}.")
 
 
-def names_of(one: FoundPlugin, found: Mapping[str, FoundPlugin]) -> set[str]:
+def enabling_names(one: FoundPlugin, found: Mapping[str, FoundPlugin]) -> set[str]:
     """The names by which it may be enabled."""
     return set(own_names(one, find_shared_names(found)))
 
 
 def find_plugin(extensions: Extensions, name: str) -> Plugin:
     plugins = extensions.host.plugins
-    return plugins[only_key(name, {key: plugin.found for key, plugin in plugins.items()})]
+    return plugins[find_key(name, {key: plugin.found for key, plugin in plugins.items()})]
 
 
 def rows(extensions: Extensions) -> Iterator[PluginRow]:
@@ -149,7 +150,7 @@ def command(name: str, help: str) -> click.Command:  # noqa: A002
 
 
 async def _find_and_run(name: str, arguments: tuple[str, ...], settings: Settings) -> int:
-    async with open_settled(settings) as extensions:
+    async with open_plugins(settings) as extensions:
         plugin = extensions.host.plugins.get(extensions.brought.cli.get(name, ""))
         found = None if plugin is None else next((one for one in plugin.registered.cli if one.name == name), None)
         if plugin is None or found is None:

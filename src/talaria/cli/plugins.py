@@ -16,14 +16,14 @@ from talaria.cli.notices import Progress, say, show
 from talaria.cli.plugin_view import (
     Kind,
     about,
-    all_found,
     choices,
+    enabling_names,
+    find_key,
+    find_keys,
     find_plugin,
-    keys_called,
-    look_at,
-    names_of,
+    find_plugins,
+    inspect_plugins,
     next_steps,
-    only_key,
     rows,
 )
 from talaria.cli.safe import brief
@@ -60,7 +60,7 @@ def command(ctx: click.Context) -> None:
 @click.pass_context
 def list_plugins(ctx: click.Context, as_json: bool) -> None:
     settings = context.lenient_settings(ctx)
-    listed, offered = look_at(settings, lambda extensions: (list(rows(extensions)), choices(extensions)))
+    listed, offered = inspect_plugins(settings, lambda extensions: (list(rows(extensions)), choices(extensions)))
     if as_json:
         print_json({"plugins": listed, "choices": offered})
         return
@@ -81,11 +81,11 @@ def list_plugins(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def info(ctx: click.Context, name: str) -> None:
     settings = context.lenient_settings(ctx)
-    show(*look_at(settings, lambda extensions: list(about(find_plugin(extensions, name)))))
+    show(*inspect_plugins(settings, lambda extensions: list(about(find_plugin(extensions, name)))))
 
 
 @command.command(
-    "install", help="Copy a plugin from a folder or a Git repository into the home, without enabling it yet."
+    "install", help="Copy a plugin into the home, from a folder or a Git repository. It is not enabled yet."
 )
 @click.argument("source", metavar="PATH|GIT-URL")
 @click.option("--force", is_flag=True, help="Replace the plugin if it is already installed.")
@@ -111,7 +111,7 @@ def install(ctx: click.Context, source: str, force: bool, is_enabling: bool) -> 
         show(runnable(f"Check its code, then run: talaria plugins enable {shlex.quote(manifest.name)}"))
 
 
-@command.command("enable", help="Agree to a plugin as it is now, so that its code is loaded from now on.")
+@command.command("enable", help="Agree to a plugin as it is now. From then on, its code is loaded.")
 @click.argument("name")
 @click.pass_context
 def enable(ctx: click.Context, name: str) -> None:
@@ -137,11 +137,13 @@ def enable(ctx: click.Context, name: str) -> None:
         raise BadInput(f"Plugin {found.key} cannot be enabled: it cannot be read: {fault}.") from fault
     consent.write(file, {**before, found.key: PluginConsent(content)})
     if found.key not in enabled:
-        edit.set_value(settings.home, "plugins.enabled", _flow([*enabled, found.key]))
-    plugin = look_at(read_settings_leniently(settings.home), lambda extensions: extensions.host.plugins[found.key])
+        edit.set_value(settings.home, "plugins.enabled", _as_yaml_list([*enabled, found.key]))
+    plugin = inspect_plugins(
+        read_settings_leniently(settings.home), lambda extensions: extensions.host.plugins[found.key]
+    )
     if plugin.status == "failed":
         consent.write(file, before)
-        edit.set_value(settings.home, "plugins.enabled", _flow(enabled))
+        edit.set_value(settings.home, "plugins.enabled", _as_yaml_list(enabled))
         raise BadInput(f"Plugin {found.key} is not enabled: it {plugin.problems[0]}.")
     show(f"Enabled {found.key}.")
     show(*map(runnable, next_steps(plugin)))
@@ -161,13 +163,13 @@ def _check_editable(settings: Settings, name: str) -> None:
 def disable(ctx: click.Context, name: str) -> None:
     settings = context.lenient_settings(ctx)
     _check_editable(settings, name)
-    enabled, found = settings.config.plugins.enabled, all_found(settings)
-    keys = keys_called(name, found)
+    enabled, found = settings.config.plugins.enabled, find_plugins(settings)
+    keys = find_keys(name, found)
     key = keys[0] if len(keys) == 1 else name  # it may no longer be installed
-    names = names_of(found[key], found) if key in found else {name}
+    names = enabling_names(found[key], found) if key in found else {name}
     if not names & set(enabled):
         raise BadInput(f"Plugin {name} is not enabled.")
-    edit.set_value(settings.home, "plugins.enabled", _flow(one for one in enabled if one not in names))
+    edit.set_value(settings.home, "plugins.enabled", _as_yaml_list(one for one in enabled if one not in names))
     file = paths.consents_file(settings.home)
     agreed = consent.read(file)
     known = agreed.pop(key, PluginConsent(""))
@@ -191,7 +193,7 @@ def remove(ctx: click.Context, name: str) -> None:
         found = found.replaces
     if found.folder is None or not found.folder.is_relative_to(settings.home / "plugins"):
         raise BadInput(f"Plugin {found.key} is not in {settings.home / 'plugins'}; remove it where it is installed.")
-    if names_of(found, all_found(settings)) & set(settings.config.plugins.enabled):
+    if enabling_names(found, find_plugins(settings)) & set(settings.config.plugins.enabled):
         ctx.invoke(disable, name=found.key)
     if found.folder.is_symlink():
         found.folder.unlink()
@@ -206,7 +208,7 @@ def remove(ctx: click.Context, name: str) -> None:
 @click.pass_context
 def choose(ctx: click.Context, kind: Kind, name: str | None = None) -> None:
     settings = context.lenient_settings(ctx)
-    offered, before = look_at(settings, choices)[kind], _read_chosen(settings, kind)
+    offered, before = inspect_plugins(settings, choices)[kind], _read_chosen(settings, kind)
     picked = name if name is not None else _pick(kind, offered, before)
     if picked is None or picked == before:
         return
@@ -214,7 +216,7 @@ def choose(ctx: click.Context, kind: Kind, name: str | None = None) -> None:
         known = ", ".join(known for known, _ in offered) or "none"
         raise BadInput(f"There is no {_TITLE[kind].lower()} {picked!r}; choose one of: {known}.")
     _choose(settings, kind, picked)
-    missing = look_at(read_settings_leniently(settings.home), lambda extensions: extensions.missing(kind))
+    missing = inspect_plugins(read_settings_leniently(settings.home), lambda extensions: extensions.missing(kind))
     if missing:
         _choose(settings, kind, before)
         raise BadInput(f"{_TITLE[kind]} {picked} cannot be used: {missing}")
@@ -250,9 +252,9 @@ def _read_chosen(settings: Settings, kind: Kind) -> str:
 
 
 def _find_plugin(settings: Settings, name: str) -> FoundPlugin:
-    found = all_found(settings)
-    return found[only_key(name, found)]
+    found = find_plugins(settings)
+    return found[find_key(name, found)]
 
 
-def _flow(names: Iterable[str]) -> str:
+def _as_yaml_list(names: Iterable[str]) -> str:
     return json.dumps(list(names), ensure_ascii=False)

@@ -21,7 +21,7 @@ _MAX_DIGITS = 9
 @click.command("rollback")
 @click.argument("session", required=False)
 @click.argument("number", required=False)
-@click.option("--list", "is_listing", is_flag=True, help="Only list the checkpoints, as without a NUMBER.")
+@click.option("--list", "is_listing", is_flag=True, help="Only list the checkpoints: the default without NUMBER.")
 @click.option("--diff", "is_comparing", is_flag=True, help="Only show what has changed since.")
 @click.option("--all", "everything", is_flag=True, help="Also put back files that somebody else has changed since.")
 @json_option

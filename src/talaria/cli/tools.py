@@ -81,11 +81,11 @@ async def _load_plugin_tools(settings: Settings, clock: Clock) -> tuple[list[Too
     """The tools of plugins, the built-in ones they replace, and why some cannot be used now."""
     if not settings.config.wants_plugins:
         return [], set(), {}
-    from talaria.cli.plugin_view import open_settled  # noqa: PLC0415  (only loaded if plugins are wanted)
+    from talaria.cli.plugin_view import open_plugins  # noqa: PLC0415  (only loaded if plugins are wanted)
     from talaria.plugins.contributions import select_usable  # noqa: PLC0415
     from talaria.plugins.session_hooks import skill_tool  # noqa: PLC0415
 
-    async with open_settled(settings) as extensions:
+    async with open_plugins(settings) as extensions:
         brought = extensions.brought
         usable_names = {tool.spec.name for tool in await select_usable(brought.tools, clock)}
         unusable = {
@@ -143,14 +143,14 @@ def _format_problem(problem: str) -> str:
     return f"  ! {problem}" if problem else ""
 
 
-@command.command("enable", help="Let the model use tools, or whole toolsets; `all` means everything.")
+@command.command("enable", help="Let the model use tools, or whole toolsets. `all` means everything.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.pass_context
 def enable(ctx: click.Context, names: tuple[str, ...]) -> None:
     _switch_all(ctx, names, on=True)
 
 
-@command.command("disable", help="Do not let the model use tools, or whole toolsets; `all` means everything.")
+@command.command("disable", help="Keep the model from using tools or toolsets. `all` means everything.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.pass_context
 def disable(ctx: click.Context, names: tuple[str, ...]) -> None:

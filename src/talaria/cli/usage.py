@@ -8,11 +8,10 @@ import msgspec
 
 from talaria.cli.command_output import json_option, print_json
 from talaria.cli.context import home, with_store
-from talaria.cli.model import TRIALS
 from talaria.cli.notices import say, show
 from talaria.cli.safe import brief, printable
 from talaria.core.ids import SessionId
-from talaria.runtime.accounts import cache_share, calls, dollars, midnight, total
+from talaria.runtime.accounts import TRIALS, cache_share, calls, dollars, midnight, total
 from talaria.store.base import Store, UsageKey, UsageRow
 
 SCREEN_COLUMNS = 80

@@ -100,7 +100,7 @@ def check_colon(named: str, provider: str | None, config: Config, environment: M
 def _unknown_provider(name: str, where: str, config: Config) -> BadConfig:
     known = [*catalog(), *config.providers, DEMO]
     near = [repr(one) for one in get_close_matches(name, known, 3)]
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known are: {', '.join(known)}."
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known providers: {', '.join(known)}."
     return BadConfig(f"There is no provider {name!r} ({where}); {hint}")
 
 

@@ -15,6 +15,14 @@ IDLE_S = 10.0
 """How long a thread waits for its next work."""
 
 
+class UncancellableFuture(asyncio.Future[T]):
+    """A future for `complete` that is not cancelled with whoever waits for it, so it can be waited for directly."""
+
+    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002  (as in `asyncio.Future`)
+        """False: the task that waits is cancelled as soon as this is done."""
+        return False
+
+
 _shielded: "set[asyncio.Future[Any]]" = set()
 
 
@@ -27,6 +35,12 @@ async def complete(work: Awaitable[T]) -> T:
     """
     if asyncio.current_task() in _shielded:
         return await work
+    if isinstance(work, UncancellableFuture):
+        try:
+            return await work
+        except asyncio.CancelledError:
+            work.result()  # raises its failure, if it has failed
+            raise
     task = asyncio.ensure_future(work)
     _shielded.add(task)
     cancelled: asyncio.CancelledError | None = None

@@ -5,6 +5,7 @@ import msgspec
 from talaria.core.entries import TurnOutcome
 from talaria.core.ids import CallId, SessionId, TurnId
 from talaria.core.messages import Assistant, ToolResult, Usage
+from talaria.core.questions import ModelQuestion, Question
 
 
 class TurnBegan(msgspec.Struct, frozen=True, tag="turn_began"):
@@ -68,33 +69,16 @@ class RoundEnded(msgspec.Struct, frozen=True, tag="round"):
     message: Assistant
 
 
-class AnswerChoice(msgspec.Struct, frozen=True, omit_defaults=True):
-    answer: str
-    scope: str = ""
-    """How long a yes holds, and what it covers: continues a sentence after "yes"."""
-
-
 class QuestionAsked(msgspec.Struct, frozen=True, tag="question"):
     """The turn waits for an answer of a person."""
 
-    id: str
-    tool: str
-    title: str
-    text: str
-    """All of it: what would be done, in our words and the model's."""
-    reason: str
-    """Why the person is asked."""
-    model_words: str
-    """Why the model wants it."""
-    choices: tuple[AnswerChoice, ...]
-    takes_words: bool = False
-    """The person may also answer in their own words."""
+    question: Question | ModelQuestion
 
 
 class QuestionClosed(msgspec.Struct, frozen=True, tag="question_closed"):
     id: str
     outcome: str
-    """What was answered, in a sentence."""
+    """What was answered, in a few words."""
     by: str = ""
     """Who answered; empty: nobody."""
     surface: str = ""
@@ -102,7 +86,7 @@ class QuestionClosed(msgspec.Struct, frozen=True, tag="question_closed"):
 
     @property
     def sentence(self) -> str:
-        return f"{self.outcome} ({self.by}, {self.surface})" if self.by else self.outcome
+        return f"{self.outcome} (answered by {self.by}, {self.surface})" if self.by else self.outcome
 
 
 class TurnDone(msgspec.Struct, frozen=True, tag="turn_done"):

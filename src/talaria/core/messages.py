@@ -91,7 +91,7 @@ class User(msgspec.Struct, frozen=True, tag="user", omit_defaults=True):
 
     @property
     def text(self) -> str:
-        return "\n".join(part.text for part in self.parts if isinstance(part, Text))
+        return "\n".join([part.text for part in self.parts if isinstance(part, Text)])
 
 
 class Assistant(msgspec.Struct, frozen=True, tag="assistant", omit_defaults=True):
@@ -103,7 +103,7 @@ class Assistant(msgspec.Struct, frozen=True, tag="assistant", omit_defaults=True
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.parts if isinstance(part, Text))
+        return "".join([part.text for part in self.parts if isinstance(part, Text)])
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
+from talaria.core.text import as_text
 
 T = TypeVar("T")
 
@@ -173,11 +174,6 @@ def plugin_error(fault: BaseException) -> PluginError:
     except Exception:  # noqa: BLE001  (somebody's `__str__`)
         said = "(no message)"
     return PluginError(f"raised {type(fault).__name__}: {said}")
-
-
-def as_text(value: object) -> str:
-    """`str()` of a foreign object, as text that can be encoded. This may run foreign code."""
-    return str.encode(str(value), "utf-8", "replace").decode()
 
 
 class BackgroundLoop:

@@ -132,7 +132,15 @@ class Redactor:
         """A message, entry, event or the like, with all of its text redacted. Images stay; a seal that contains a
         secret is dropped."""
         finder = self._finder
-        return value if finder is None or _is_clean(value, finder) else self._redact(value)
+        if finder is None:
+            return value
+        try:
+            packed = _pack(value)
+        except (TypeError, ValueError):  # it holds what cannot be packed
+            return self._redact(value)
+        # All of its text at a glance: as it is packed, no piece of it is written in another way.
+        is_clean = not _may_be_split(value) and not finder.spans(packed.translate(None, b"\r\n"))
+        return value if is_clean else self._redact(value)
 
     @property
     def _finder(self) -> "SecretFinder | None":
@@ -190,21 +198,12 @@ class Redactor:
         return msgspec.structs.replace(answer, parts=tuple(parts))
 
 
-def _is_clean(value: object, finder: "SecretFinder") -> bool:
-    """A quick look at all of its text, which packing leaves unchanged. False: look closer."""
-    try:
-        packed = _pack(value)
-    except (TypeError, ValueError):  # it holds what cannot be packed
-        return False
-    return not _may_be_split(value) and not finder.spans(packed.translate(None, b"\r\n"))
-
-
 def _may_be_split(value: object) -> bool:
     """Whether it contains an answer of several texts."""
     held = getattr(value, "message", getattr(value, "messages", value))
     if isinstance(held, tuple):
         return any(map(_may_be_split, cast("tuple[object, ...]", held)))
-    return isinstance(held, Assistant) and sum(isinstance(part, Text) for part in held.parts) > 1
+    return isinstance(held, Assistant) and len([part for part in held.parts if isinstance(part, Text)]) > 1
 
 
 class MaskedText(msgspec.Struct, frozen=True):
@@ -262,4 +261,4 @@ class ByteStream:
     def end(self) -> bytes:
         """The rest."""
         held, self._held = self._held, b""
-        return held if self._finder is None else self._finder.redact(held)
+        return self._finder.redact(held) if held and self._finder is not None else held

@@ -1,10 +1,17 @@
-"""Text that is shown literally, in markdown or to a person who must decide about it; and sizes (512M, 75%, 4 GiB)."""
+"""Text that is shown literally, in markdown or to a person who must decide; text of foreign objects; sizes (512M, 75%),
+and times."""
 
 import re
+import time
 from itertools import groupby
 
 MAX_BLANK_LINES = 2
 _BLANKS = re.compile(r"[ \t]{60,}")
+
+
+def as_text(value: object) -> str:
+    """`str()` of a foreign object, as text that can be encoded. This may run foreign code."""
+    return str.encode(str(value), "utf-8", "replace").decode()
 
 
 def fence(text: str) -> str:
@@ -49,3 +56,8 @@ def show_size(size_bytes: int) -> str:
         if size_bytes >= 1 << shift:
             return f"{round(size_bytes / (1 << shift), 1):g} {unit}"
     return f"{size_bytes} bytes"
+
+
+def show_time(at: float) -> str:
+    """2026-11-19 20:05, in the local time zone."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

@@ -112,15 +112,17 @@ class Root:
         with self._parent(name) as (parent, last):
             return os.fdopen(open_in(parent, last), "rb")
 
-    def handle(self, name: str) -> int:
-        """A descriptor that only refers to a file or folder, and cannot read it. Linux only."""
+    def handle(self, name: str, *, is_socket: bool = False) -> int:
+        """A descriptor that only refers to a file or folder, or else to a socket, and cannot read it. Linux only."""
         with self._parent(name) as (parent, last):
             descriptor = os.open(last, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
         mode = os.fstat(descriptor).st_mode
-        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        if stat.S_ISSOCK(mode) if is_socket else stat.S_ISREG(mode) or stat.S_ISDIR(mode):
             return descriptor
         os.close(descriptor)
-        raise OSError(errno.ELOOP if stat.S_ISLNK(mode) else errno.EINVAL, _LINK if stat.S_ISLNK(mode) else _NO_FILE)
+        if stat.S_ISLNK(mode):
+            raise OSError(errno.ELOOP, _LINK)
+        raise OSError(errno.EINVAL, "it is not a socket" if is_socket else _NO_FILE)
 
     def read(self, name: str, limit_bytes: int) -> bytes:
         """At most the first `limit_bytes` of the file."""

@@ -84,6 +84,13 @@ class Rules(msgspec.Struct, frozen=True):
             settings.require_mention,
         )
 
+    def lists(self, sender: Sender) -> bool:
+        """The settings let them in, without a pairing."""
+        return self.is_open or sender.id in self.users or sender.id in self.admins
+
+
+NO_RULES = Rules()
+
 
 class Gatekeeper:
     def __init__(self, access: Access, rules: Mapping[str, Rules]) -> None:
@@ -103,13 +110,13 @@ class Gatekeeper:
         principal = self._principal(item)
         if item.kind == "dm":
             return principal or "stranger"
-        requires_mention = self._rules_of(item.where.platform).requires_mention
+        requires_mention = self._rules.get(item.where.platform, NO_RULES).requires_mention
         is_meant = isinstance(item, Press) or item.is_addressed or not requires_mention
         return principal if principal is not None and is_meant else "ignored"
 
     def admins(self, platform: str) -> frozenset[str]:
         """Ids of people who may do all that the person at the terminal may."""
-        return self._rules_of(platform).admins
+        return self._rules.get(platform, NO_RULES).admins
 
     def has_rules(self, platform: str) -> bool:
         """Otherwise the platform is not set up, and who may write there is unknown."""
@@ -122,21 +129,14 @@ class Gatekeeper:
 
     def may_write_directly(self, platform: str, sender: Sender) -> bool:
         """In direct messages, which is all that a pairing allows."""
-        return self._is_listed(platform, sender) or (platform, sender.id) in self._members
-
-    def _rules_of(self, platform: str) -> Rules:
-        return self._rules.get(platform, Rules())
-
-    def _is_listed(self, platform: str, sender: Sender) -> bool:
-        rules = self._rules_of(platform)
-        return rules.is_open or sender.id in rules.users or sender.id in rules.admins
+        return self._rules.get(platform, NO_RULES).lists(sender) or (platform, sender.id) in self._members
 
     def _principal(self, item: Arrival | Press) -> Principal | None:
         """The sender, if they may write there."""
         platform, sender = item.where.platform, item.sender
-        rules = self._rules_of(platform)
+        rules = self._rules.get(platform, NO_RULES)
         if item.kind == "dm":
             is_let_in = self.may_write_directly(platform, sender)
         else:
-            is_let_in = self._is_listed(platform, sender) and item.where.chat in rules.chats
+            is_let_in = rules.lists(sender) and item.where.chat in rules.chats
         return Principal(platform, sender.id, sender.name, sender.id in rules.admins) if is_let_in else None

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId, new_session_id
+from talaria.core.questions import Answer
 from talaria.gateway.conversations import Conversations
 from talaria.gateway.envelope import Mail, Received, read_received
 from talaria.gateway.gateway_state import GatewayState
@@ -12,9 +13,9 @@ from talaria.runtime.commands import GATEWAY_COMMANDS, Ask, Command, Outcome, Sa
 from talaria.runtime.lease import Observer
 from talaria.runtime.session import LiveSession, ignore
 from talaria.runtime.turn_runner import RunningTurn
+from talaria.runtime.turn_signals import SignalSender
 from talaria.store.base import Session
 from talaria.store.chat_ports import BusyMode, Inbound
-from talaria.tools.person import Answer
 
 URGENT = frozenset({"stop", "approve", "deny", "status", "steer", "busy", "whoami", "help", "start", "sandbox"})
 """Done at once, even while a turn runs."""
@@ -137,7 +138,10 @@ class Control:
         note = f"{dropped} waiting message{' was' if dropped == 1 else 's were'} dropped." if dropped else ""
         live, running = self._pool.find(session), self._find_running(session)
         if live is None or running is None:
-            return Say(f"Nothing is running here. {note}".rstrip())
+            if not await self._is_run_elsewhere(session):
+                return Say(f"Nothing is running here. {note}".rstrip())
+            await self._sender(chat).stop(session)
+            return Say(f"Stopped at the terminal. {note}".rstrip())
         self._state.stopped[running.turn.id] = note
         running.interrupt()
         return None if live.config.conversation == key else Say(f"Stopped. {note}".rstrip())
@@ -152,12 +156,26 @@ class Control:
     async def _steer(self, chat: Chat, text: str) -> Outcome:
         if not text:
             raise BadInput("/steer needs a message.")
-        person = _platform_chat(chat).received.principal.person
+        principal = _platform_chat(chat).received.principal
+        person = principal.person
         if (running := self._find_running(chat.session)) is None:
-            return Ask(text)
+            if not principal.is_admin or not await self._is_run_elsewhere(chat.session):
+                return Ask(text)
+            await self._sender(chat).steer(chat.session, text)
+            return Say("The model will read it in its next round, at the terminal.")
         if running.asker != person:  # it sees and may do what is theirs
             raise BadInput("The running turn is somebody else's. Send a message: it waits for a turn of your own.")
         return Say("The model will read it in its next round.") if running.steer(text) else Ask(text)
+
+    async def _is_run_elsewhere(self, session: SessionId) -> bool:
+        return await self._store.journal.holder(session) not in (None, self._state.host.owner)
+
+    def _sender(self, chat: Chat) -> SignalSender:
+        """For a turn that another process runs."""
+        principal, host = _platform_chat(chat).received.principal, self._state.host
+        return SignalSender(
+            host.store, host.links.changes, host.links.folder, by=principal.person, surface=principal.platform
+        )
 
     async def _busy(self, chat: Chat, word: str) -> Outcome:
         if word not in _MODES:

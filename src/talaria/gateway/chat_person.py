@@ -14,6 +14,7 @@ from talaria.core.aio import complete, in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import Denied
 from talaria.core.ids import SessionId
+from talaria.core.questions import ANSWERS, Answer, Instead, Question, measure
 from talaria.core.text import without_blank_runs
 from talaria.gateway.envelope import OutgoingBody, Principal, encode_body, read_body
 from talaria.gateway.replies import EXPIRES_AFTER_S, Replies
@@ -21,7 +22,6 @@ from talaria.platforms.base import Address, Button
 from talaria.runtime.placement import park
 from talaria.store.base import Store
 from talaria.store.chat_ports import Outbox, Outgoing
-from talaria.tools.person import ANSWERS, Answer, Instead, Question, measure
 
 _LABELS: dict[Answer, str] = {
     "once": "Allow once",

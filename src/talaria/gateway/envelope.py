@@ -50,7 +50,8 @@ def parse_address(platform: str, given: str) -> Address:
 
 def _join(*parts: str) -> str:
     """Escapes a colon inside a part, so that no chat can pass for another."""
-    return ":".join(["agent", *(quote(part, safe="!#@$+=,/ -") for part in parts if part)])
+    escaped = [one if one.isascii() and one.isalnum() else quote(one, safe="!#@$+=,/ -") for one in parts if one]
+    return ":".join(["agent", *escaped])
 
 
 def folder_name(platform: str, whose: str) -> str:
@@ -143,8 +144,10 @@ class OutgoingBody(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def outbound(self, where: Address, key: str) -> Outbound:
         text = f"{MARK}\n\n{self.text}".strip() if self.is_marked else self.text
-        path = Path(self.file or self.file_name)
-        file = File(path, self.file_name or path.name, self.mime) if self.has_file else None
+        file: File | None = None
+        if self.has_file:
+            path = Path(self.file or self.file_name)
+            file = File(path, self.file_name or path.name, self.mime)
         key = key if self.replaces is None else f"{key}:anew"
         return Outbound(where, text, key, self.reply_to, self.buttons, file)
 

@@ -137,9 +137,7 @@ class GatewayState:
     """What all parts of the gateway share."""
 
     def __init__(self, host: CommandHost, settings: GatewaySettings, specs: Sequence[PlatformSpec]) -> None:
-        self.host = host
-        self.settings = settings
-        self.specs = {spec.name: spec for spec in specs}
+        self._adopt(host, settings, specs)
         self.links = PlatformLinks(host.clock, host.store.inbox)
         self.pool = SessionPool(host.clock, cap=settings.max_live_sessions, idle_s=settings.live_session_idle_s)
         self.questions = Questions()
@@ -149,18 +147,19 @@ class GatewayState:
         """Turns that a person is stopping, and what else to say when they end."""
 
     def reload(self, host: CommandHost, settings: GatewaySettings, specs: Sequence[PlatformSpec]) -> None:
-        self.host, self.settings, self.specs = host, settings, {spec.name: spec for spec in specs}
+        self._adopt(host, settings, specs)
         self.gatekeeper.set_rules(self._rules())
         self.pool.set_bounds(cap=settings.max_live_sessions, idle_s=settings.live_session_idle_s)
 
+    def _adopt(self, host: CommandHost, settings: GatewaySettings, specs: Sequence[PlatformSpec]) -> None:
+        self.host = host
+        self.settings = settings
+        self.specs = {spec.name: spec for spec in specs}
+        profile = host.home.name if host.home.parent.name == "profiles" else MAIN
+        self.key_rules = KeyRules(profile, settings.group_sessions_per_user, settings.thread_sessions_per_user)
+
     def _rules(self) -> Mapping[str, Rules]:
         return {name: Rules.of(spec.settings) for name, spec in self.specs.items()}
-
-    @property
-    def key_rules(self) -> KeyRules:
-        home = self.host.home
-        profile = home.name if home.parent.name == "profiles" else MAIN
-        return KeyRules(profile, self.settings.group_sessions_per_user, self.settings.thread_sessions_per_user)
 
     async def home_channel(self, platform: str) -> Address | None:
         """The chat that /sethome chose, or else the one in the settings."""

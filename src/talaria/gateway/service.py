@@ -26,7 +26,7 @@ from talaria.gateway.retention import DAY_S, delete_old_files
 from talaria.runtime.chat import CommandHost
 from talaria.runtime.placement import LocalPlacement
 
-LOOK_S = 0.15
+LOOK_S = 0.25
 """How often to look for what other processes wrote."""
 HELD_S = 5.0
 FIRST_SWEEP_S = 60.0

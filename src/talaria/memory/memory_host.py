@@ -11,7 +11,8 @@ from typing import Any
 from talaria.core.ids import SessionId
 from talaria.core.message_dicts import to_dicts
 from talaria.core.messages import Message
-from talaria.core.plugin_calls import HostedPlugin, PluginError, as_text
+from talaria.core.plugin_calls import HostedPlugin, PluginError
+from talaria.core.text import as_text
 from talaria.memory.base import MemoryProvider
 from talaria.tools.base import Run, Tool
 from talaria.tools.function import Handler, encode_result, make_schema_tools

@@ -37,20 +37,19 @@ class ConnectionPool:
         self._in_use = 0
         self._is_retired = False
 
-    @asynccontextmanager
-    async def lease(self) -> AsyncGenerator[aiohttp.ClientSession]:
-        """The session to send with; it stays open for as long as the lease."""
+    async def __aenter__(self) -> aiohttp.ClientSession:
+        """The session to send with; it stays open until `__aexit__`."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
             )
         self._in_use += 1
-        try:
-            yield self._session
-        finally:
-            self._in_use -= 1
-            if self._is_retired and not self._in_use:
-                await self.close()
+        return self._session
+
+    async def __aexit__(self, *_: object) -> None:
+        self._in_use -= 1
+        if self._is_retired and not self._in_use:
+            await self.close()
 
     async def retire(self) -> None:
         """Take no more requests; those under way still finish."""
@@ -146,7 +145,7 @@ class HttpClient:
         context: ssl.SSLContext | bool = True
         if url.startswith("https:") or (pool.proxy or "").startswith("https:"):  # a server on this machine needs none
             context = self._tls = self._tls or await in_thread(tls.make_tls_context)
-        async with pool.lease() as session, StallWatch(self._clock, timeouts.total_s) as watch:
+        async with pool as session, StallWatch(self._clock, timeouts.total_s) as watch:
             try:
                 async with watch.limit(timeouts.first_byte_s):
                     response = await session.request(

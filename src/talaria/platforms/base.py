@@ -28,7 +28,9 @@ class Address(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         parts = (self.platform, self.chat, self.thread) if self.thread else (self.platform, self.chat)
-        return ":".join(part if part.isascii() and part.isalnum() else quote(part, safe="!#@$+=,/ ") for part in parts)
+        return ":".join(
+            [part if part.isascii() and part.isalnum() else quote(part, safe="!#@$+=,/ ") for part in parts]
+        )
 
     @classmethod
     def parse(cls, text: str) -> "Address":

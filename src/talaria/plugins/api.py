@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from talaria.context.engine import ContextEngine
-from talaria.core.plugin_calls import as_text
+from talaria.core.text import as_text
 from talaria.memory.base import MemoryProvider
 from talaria.plugins.discovery import PluginManifest
 from talaria.plugins.registered import (

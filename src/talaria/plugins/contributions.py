@@ -13,7 +13,8 @@ from talaria.context.engine import HostedEngine
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.core.errors import OperatorError, UserFacing
-from talaria.core.plugin_calls import PluginError, as_text, call_or_await, contain, run_within, select_keywords
+from talaria.core.plugin_calls import PluginError, call_or_await, contain, run_within, select_keywords
+from talaria.core.text import as_text
 from talaria.plugins.discovery import ENGINES
 from talaria.plugins.plugin_host import Plugin, PluginHost
 from talaria.plugins.registered import (

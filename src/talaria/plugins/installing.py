@@ -86,7 +86,7 @@ def _clone(source: str, folder: Path) -> None:
             env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
         )
     except subprocess.TimeoutExpired as fault:
-        raise OperatorError(f"{source} did not arrive within {CLONE_S} seconds.") from fault
+        raise OperatorError(f"{source} could not be cloned within {CLONE_S} seconds.") from fault
     if done.returncode:
         said = done.stderr.strip().splitlines()
         raise OperatorError(f"{source} cannot be fetched: {said[-1] if said else 'Git gives no reason'}.")

@@ -21,7 +21,8 @@ from talaria.core.entries import TurnOutcome
 from talaria.core.ids import SessionId
 from talaria.core.message_dicts import to_dicts
 from talaria.core.messages import Assistant, Message, ToolCall, ToolResult
-from talaria.core.plugin_calls import BackgroundLoop, PluginError, as_text, call_or_await, run_within, select_keywords
+from talaria.core.plugin_calls import BackgroundLoop, PluginError, call_or_await, run_within, select_keywords
+from talaria.core.text import as_text
 from talaria.plugins.registered import Problems
 from talaria.providers.base import Endpoint
 from talaria.tools.output import HEAD_BYTES, NOTICE_BYTES, TAIL_BYTES

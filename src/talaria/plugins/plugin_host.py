@@ -266,7 +266,7 @@ class PluginHost:
             if plugin.status == "changed":
                 self.notices.append(
                     f"Plugin {plugin.key} {plugin.problems[0]}; it is not loaded. "
-                    f"Look at it, then: talaria plugins enable {shlex.quote(plugin.key)}"
+                    f"Check its code, then run: talaria plugins enable {shlex.quote(plugin.key)}"
                 )
             elif plugin.status == "failed" and plugin.names & self._wanted.enabled:
                 self.notices.append(f"Plugin {plugin.key} is not loaded: it {plugin.problems[0]}.")

@@ -8,7 +8,8 @@ from typing import Any
 
 from talaria.context.engine import ContextEngine
 from talaria.core.messages import ToolSpec
-from talaria.core.plugin_calls import PluginError, as_text, contain
+from talaria.core.plugin_calls import PluginError, contain
+from talaria.core.text import as_text
 from talaria.memory.base import MemoryProvider
 from talaria.providers.base import WireName
 

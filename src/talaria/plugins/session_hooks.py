@@ -28,7 +28,7 @@ def skill_tool(skills: Mapping[str, PluginSkill]) -> Tool:
     def skill_view(name: Annotated[str, "as listed, `plugin:name`"]) -> str:
         skill = skills.get(name)
         if skill is None:
-            raise BadArguments(f"There is no skill {name!r}. There are: {', '.join(skills)}.")
+            raise BadArguments(f"There is no skill {name!r}; known skills: {', '.join(skills)}.")
         text = read_text(skill.path, MAX_BYTES)
         if text is None:
             raise ToolFailed(f"The file of skill {name} cannot be read.")
@@ -120,7 +120,7 @@ class ApprovalHooks:
 
     async def _fire(self, name: str, what: ApprovalRequest, **more: Any) -> None:
         if self._table.callbacks.get(name):
-            told = {
+            facts = {
                 "command": what.command,
                 "description": what.reason,
                 "pattern_key": what.call.name,
@@ -129,4 +129,4 @@ class ApprovalHooks:
                 "tool_call_id": what.call.id,
                 "turn_id": what.turn,
             }
-            await self._table.invoke(name, **self._facts, **told, **more)
+            await self._table.invoke(name, **self._facts, **facts, **more)

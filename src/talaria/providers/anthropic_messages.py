@@ -124,7 +124,8 @@ class _Growing:
 
 class MessagesDecoder:
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+        self._origin = endpoint.origin
+        self._label = endpoint.label
         self._blocks: dict[int, _Growing] = {}
         self._stop_reason: str | None = None
         self._usage: Usage | None = None
@@ -133,7 +134,7 @@ class MessagesDecoder:
     def feed(self, data: bytes) -> Iterable[Delta]:
         if data.strip() == b"[DONE]":  # some endpoints of other vendors add it
             return
-        event = decode_message(_EVENTS, data, self._endpoint.label)
+        event = decode_message(_EVENTS, data, self._label)
         match event.type:
             case "message_start" if event.message is not None:
                 self._count(event.message.usage)
@@ -150,7 +151,7 @@ class MessagesDecoder:
                 pass
 
     def take_message(self, body: bytes) -> None:
-        message = decode_message(_MESSAGES, body, self._endpoint.label)
+        message = decode_message(_MESSAGES, body, self._label)
         for index, block in enumerate(message.content or ()):
             list(self._open(index, block))
         self._stop_reason = message.stop_reason
@@ -184,7 +185,7 @@ class MessagesDecoder:
         stop = _STOPS.get(self._stop_reason or "", "end")
         if stop == "end" and any(isinstance(part, ToolCall) for part in parts):
             stop = "calls"
-        return Assistant(parts, stop, self._usage, self._endpoint.origin)
+        return Assistant(parts, stop, self._usage, self._origin)
 
     def _part(self, growing: _Growing) -> AssistantPart | None:
         block, text = growing.block, "".join(growing.pieces)

@@ -181,7 +181,7 @@ _SCHEMA_CHARS = 400
 
 
 def prompt_tokens(request: ModelRequest) -> int:
-    described = sum(len(tool.description) + _SCHEMA_CHARS for tool in request.tools)
+    described = sum([len(tool.description) for tool in request.tools]) + _SCHEMA_CHARS * len(request.tools)
     return request.history.tokens(len(request.system) + described)
 
 

@@ -17,11 +17,8 @@ from talaria.core.secret import Secret
 from talaria.net.client import MAX_ERROR_BODY_BYTES, EventSplitter, HttpClient, Response
 from talaria.net.web_settings import Timeouts
 from talaria.providers import provider_failures
-from talaria.providers.anthropic_messages import AnthropicMessages
 from talaria.providers.base import Decoder, Delta, Endpoint, ModelRequest, Wire, WireName, is_large
 from talaria.providers.catalog import catalog
-from talaria.providers.openai_chat import OpenAIChat
-from talaria.providers.openai_responses import OpenAIResponses
 from talaria.providers.provider_failures import redact_secrets
 from talaria.providers.wire_parts import parse_model_list
 
@@ -182,12 +179,19 @@ def _merge_deltas(deltas: Iterable[Delta]) -> Iterator[Delta]:
 
 
 def wire_for(name: WireName) -> Wire:
+    """Loads only this one, to start quickly."""
     match name:
         case "openai_chat":
+            from talaria.providers.openai_chat import OpenAIChat  # noqa: PLC0415
+
             return OpenAIChat()
         case "openai_responses":
+            from talaria.providers.openai_responses import OpenAIResponses  # noqa: PLC0415
+
             return OpenAIResponses()
         case "anthropic_messages":
+            from talaria.providers.anthropic_messages import AnthropicMessages  # noqa: PLC0415
+
             return AnthropicMessages()
         case _:
             assert_never(name)

@@ -64,8 +64,8 @@ class History:
 
     def append(self, message: Message) -> None:
         self._take(message)
-        if isinstance(message, Assistant) and message.usage is not None and message.usage.total:
-            self._counted = (message.usage.total, self._tokens)
+        if isinstance(message, Assistant) and message.usage is not None and (counted := message.usage.total):
+            self._counted = (counted, self._tokens)
             self._is_counted = True
 
     def _take(self, message: Message) -> None:

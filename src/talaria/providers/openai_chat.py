@@ -1,7 +1,6 @@
 """The OpenAI chat-completions wire, which most endpoints speak."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any
 
@@ -262,8 +261,7 @@ _CHUNKS = msgspec.json.Decoder(_Chunk, strict=False)
 _USAGES = msgspec.json.Decoder(_Usage, strict=False)
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(msgspec.Struct):
     index: int
     id: str
     name: str
@@ -272,7 +270,8 @@ class _Call:
 
 class ChatDecoder:
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+        self._origin = endpoint.origin
+        self._label = endpoint.label
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._details: list[dict[str, Any]] = []
@@ -289,8 +288,9 @@ class ChatDecoder:
         if data.strip() == b"[DONE]":
             self.is_complete = True
             return
-        chunk = decode_message(_CHUNKS, data, self._endpoint.label)
-        self._usage = decode_leniently(_USAGES, chunk.usage) or self._usage
+        chunk = decode_message(_CHUNKS, data, self._label)
+        if chunk.usage is not ABSENT:
+            self._usage = decode_leniently(_USAGES, chunk.usage) or self._usage
         for choice in (chunk.choices or ())[:1]:
             piece = choice.delta or choice.message
             if piece is not None:
@@ -352,4 +352,4 @@ class ChatDecoder:
         if said is not None:
             details = said.prompt_tokens_details, said.completion_tokens_details
             usage = openai.count_usage(said.prompt_tokens, said.completion_tokens, *details)
-        return Assistant(tuple(parts), stop, usage, self._endpoint.origin)
+        return Assistant(tuple(parts), stop, usage, self._origin)

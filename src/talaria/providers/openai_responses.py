@@ -113,7 +113,8 @@ class ResponsesDecoder:
     reported whole."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+        self._origin = endpoint.origin
+        self._label = endpoint.label
         self._items: dict[int, _Reported] = {}
         self._grown: dict[int, list[str]] = {}
         self._whole: set[int] = set()
@@ -124,7 +125,7 @@ class ResponsesDecoder:
     def feed(self, data: bytes) -> Iterable[Delta]:
         if data.strip() == b"[DONE]":
             return
-        event = decode_message(_EVENTS, data, self._endpoint.label)
+        event = decode_message(_EVENTS, data, self._label)
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta" if event.delta:
                 yield TextDelta(self._grow(event, event.delta))
@@ -143,12 +144,12 @@ class ResponsesDecoder:
                 self.take_response(event.response, has_failed=event.type == "response.failed")
             case "error":
                 error = _encode({"code": event.code, "message": event.message or ""})
-                raise provider_failures.from_stream_error(self._endpoint.label, error)
+                raise provider_failures.from_stream_error(self._label, error)
             case _:
                 pass
 
     def _report(self, index: int, raw: msgspec.Raw, *, is_whole: bool) -> None:
-        self._items[index] = _Reported(decode(_ITEMS, raw, self._endpoint.label), raw.copy(), is_whole)
+        self._items[index] = _Reported(decode(_ITEMS, raw, self._label), raw.copy(), is_whole)
 
     def _grow(self, event: _Event, words: str) -> str:
         self._grown.setdefault(event.output_index, []).append(words)
@@ -156,9 +157,9 @@ class ResponsesDecoder:
 
     def take_response(self, data: bytes | msgspec.Raw, *, has_failed: bool = False) -> None:
         """The whole response: the last event of a stream, or a document."""
-        response = decode_message(_RESPONSES, data, self._endpoint.label)
+        response = decode_message(_RESPONSES, data, self._label)
         if has_failed or response.status == "failed":
-            raise provider_failures.from_stream_error(self._endpoint.label, b"{}")
+            raise provider_failures.from_stream_error(self._label, b"{}")
         self._response = response
         for index, raw in enumerate(() if self._items else response.output or ()):
             self._report(index, raw, is_whole=True)
@@ -172,7 +173,7 @@ class ResponsesDecoder:
         if said is not None:
             details = said.input_tokens_details, said.output_tokens_details
             usage = openai.count_usage(said.input_tokens, said.output_tokens, *details)
-        return Assistant(parts, self._stop(parts), usage, self._endpoint.origin)
+        return Assistant(parts, self._stop(parts), usage, self._origin)
 
     def _part(self, index: int) -> AssistantPart | None:
         item, raw, is_whole = self._items[index]

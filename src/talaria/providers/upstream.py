@@ -13,9 +13,10 @@ import random
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import assert_never
+
+import msgspec
 
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
@@ -69,11 +70,10 @@ Mint = Callable[[], Awaitable[Secret]]
 """Makes a key: at first use, and anew when the last one is not taken any more."""
 
 
-@dataclass(slots=True)
-class _State:
-    resting_until: dict[str, float] = field(default_factory=dict[str, float])
+class _State(msgspec.Struct):
+    resting_until: dict[str, float] = {}
     """By model: one model's limit is not another's. Under "" what concerns them all."""
-    guessed: set[str] = field(default_factory=set[str])
+    guessed: set[str] = set()
     """Models whose limit named no time: how long the key rests for them is our own rule."""
     uses: int = 0
 
@@ -209,18 +209,20 @@ class Upstream:
         self._repairs: dict[str, frozenset[Repair]] = {}
 
     def provider(self, endpoint: Endpoint) -> Provider:
-        if endpoint not in self._providers:
-            self._providers[endpoint] = self._connect(endpoint)
-        return self._providers[endpoint]
+        provider = self._providers.get(endpoint)
+        if provider is None:
+            provider = self._providers[endpoint] = self._connect(endpoint)
+        return provider
 
     def keys(self, endpoint: Endpoint) -> KeyPool:
         """One pool per provider, address and set of keys: a key never leaves the endpoint it was
         given for."""
         place = (endpoint.provider, endpoint.base_url, endpoint.keys, endpoint.key_command)
-        if place not in self._pools:
+        pool = self._pools.get(place)
+        if pool is None:
             mint = partial(key_from, endpoint.key_command) if endpoint.key_command else None
-            self._pools[place] = KeyPool(endpoint.keys, endpoint.rotation, self._clock, mint)
-        return self._pools[place]
+            pool = self._pools[place] = KeyPool(endpoint.keys, endpoint.rotation, self._clock, mint)
+        return pool
 
     def cool_down(self, endpoint: Endpoint, seconds: float) -> None:
         """It has just refused for a limit: auxiliary calls go elsewhere for a while. Turns ask it

@@ -8,6 +8,9 @@ from talaria.core.ids import SessionId
 from talaria.core.messages import NO_USAGE, Usage
 from talaria.store.base import Spending, UsageRow
 
+TRIALS = SessionId("model-try")
+"""Trials of models are counted under this id, which no conversation has."""
+
 
 async def summary(spending: Spending, session: SessionId, now: float) -> str:
     """One conversation and today, a line each."""

@@ -1,6 +1,5 @@
 """The slash commands that every surface has: what each does, beside how help describes it."""
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -10,6 +9,7 @@ from talaria.core.entries import Effort, MessageAdded
 from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId, new_session_id
 from talaria.core.messages import Assistant, Message, User
+from talaria.core.text import show_time
 from talaria.runtime.accounts import summary
 from talaria.runtime.auxiliary import title_for
 from talaria.runtime.commands import (
@@ -24,7 +24,6 @@ from talaria.runtime.commands import (
     Run,
     Say,
 )
-from talaria.runtime.rollback import describe_differences, describe_undone, parse_number, roll_back
 from talaria.runtime.sandbox_report import describe_grant, describe_sandbox, place_of, revoke_grant
 from talaria.runtime.transcript import without_undone
 from talaria.store.base import Session
@@ -87,6 +86,8 @@ async def _undo(chat: "Chat", _: str) -> Outcome:
     recorder = chat.live.services.resources.recorder
     if recorder is None or turn is None:
         return Say(f"Undone: {_short(asked)}")
+    from talaria.runtime.rollback import describe_undone  # noqa: PLC0415  (not loaded at start)
+
     files = await in_thread(lambda: describe_undone(recorder.checkpoints(chat.session), turn))
     return Say("\n".join(filter(None, (f"Undone: {_short(asked)}", files))))
 
@@ -107,6 +108,8 @@ async def _retry(chat: "Chat", _: str) -> Outcome:
 )
 async def _rollback(chat: "Chat", argument: str) -> Outcome:
     """`all`: also files that somebody else has changed since."""
+    from talaria.runtime.rollback import parse_number, roll_back  # noqa: PLC0415  (not loaded at start)
+
     word, _, rest = argument.partition(" ")
     if rest.strip() not in ("", "all"):
         raise BadInput(f"{_short(rest)!r} is not an option here: use /rollback N, or /rollback N all.")
@@ -145,6 +148,8 @@ async def _sandbox(chat: "Chat", argument: str) -> Outcome:
 
 @_command("diff", "what files changed since the latest checkpoint, or since N", args_hint="[N]")
 async def _diff(chat: "Chat", argument: str) -> Outcome:
+    from talaria.runtime.rollback import describe_differences, parse_number  # noqa: PLC0415  (not loaded at start)
+
     number, checkpoints, redactor = parse_number(argument), _checkpoints(chat), chat.live.services.redactor
     return Say(await in_thread(lambda: describe_differences(checkpoints, number, redactor)))
 
@@ -296,10 +301,9 @@ def _checkpoints(chat: "Chat") -> "Checkpoints":
 def _list_rows(rows: Sequence[Session], in_use: SessionId) -> str:
     lines: list[str] = []
     for row in rows:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated_at))
         name = _short(row.title or row.preview or "(empty)")
         mark = " (this one)" if row.id == in_use else " (interrupted)" if row.open_turn else ""
-        lines.append(f"{row.id}  {when}  {row.message_count:>4}  {name}{mark}")
+        lines.append(f"{row.id}  {show_time(row.updated_at)}  {row.message_count:>4}  {name}{mark}")
     return "\n".join(lines) or "There are no conversations yet."
 
 

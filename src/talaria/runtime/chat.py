@@ -13,6 +13,7 @@ from talaria.runtime.auxiliary import Auxiliary
 from talaria.runtime.builtin_commands import format_recap
 from talaria.runtime.commands import Commands, Surface, help_text
 from talaria.runtime.lease import Observer
+from talaria.runtime.process import ProcessLinks
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import SessionConfig, TurnOptions
 from talaria.runtime.transcript import read_latest_turns
@@ -37,6 +38,8 @@ class CommandHost(Protocol):
     def owner(self) -> OwnerId: ...
     @property
     def clock(self) -> Clock: ...
+    @property
+    def links(self) -> ProcessLinks: ...
     @property
     def commands(self) -> Commands: ...
     @property

@@ -269,9 +269,9 @@ class Recorder:
         self._apply(writes)
 
     def _apply(self, writes: Sequence[Write]) -> None:
+        now = self._clock.now()
         for write in writes:
             if isinstance(write, Entry):
-                now = self._clock.now()
                 self._transcript.add(write, now)
                 self.broadcast.settle(Recorded(self._transcript.last_seq, now, write))
         self._settle(writes)

@@ -57,7 +57,7 @@ class Joined(msgspec.Struct, frozen=True, tag="joined"):
     """Live events that were told already, and are not settled."""
 
 
-class Ended(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True):
+class Released(msgspec.Struct, frozen=True, tag="released", omit_defaults=True):
     """The process does not run the session any more."""
 
     left_open: bool = False
@@ -68,7 +68,7 @@ class FellBehind(msgspec.Struct, frozen=True, tag="fell_behind"):
     """You read too slowly, and have missed something. Begin again."""
 
 
-Frame = Joined | Settled | Live | Ended | FellBehind
+Frame = Joined | Settled | Live | Released | FellBehind
 
 
 class WatchRequest(msgspec.Struct, frozen=True, tag="watch"):
@@ -154,7 +154,9 @@ class LiveSocket:
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            match _decode_request(await reader.readline()):
+            if not (line := await reader.readline()):  # somebody has only looked whether we are here
+                return
+            match _decode_request(line):
                 case WatchRequest(session):
                     await self._tell(session, reader, writer)
                 case _:
@@ -178,7 +180,7 @@ class LiveSocket:
         while (frame := await frames.next()) is not None:
             writer.write(_encode(frame) + b"\n")
             await writer.drain()
-            if isinstance(frame, Ended | FellBehind):
+            if isinstance(frame, Released | FellBehind):
                 return
 
 

@@ -9,8 +9,8 @@ import msgspec
 from talaria.core.clock import Clock
 from talaria.core.ids import OwnerId
 from talaria.providers.upstream import Upstream
-from talaria.runtime.signals import SignalReader
 from talaria.runtime.store_changes import StoreChanges
+from talaria.runtime.turn_signals import SignalReader
 from talaria.runtime.watching import Watching
 from talaria.store.base import Store
 

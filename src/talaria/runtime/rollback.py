@@ -1,6 +1,5 @@
 """The texts of `/rollback`, `/diff` and `/undo`: what turns changed in files, and how to put that back."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TypeVar
 from talaria.core.errors import BadInput, StoreUnavailable
 from talaria.core.messages import FileChange
 from talaria.core.redaction import Redactor
+from talaria.core.text import show_time
 from talaria.tools.diffs import replace_surrogates
 from talaria.tools.undo.checkpoints import Checkpoint, Checkpoints, RestoreReport, RestoreResult
 
@@ -91,8 +91,7 @@ def read_checkpoints(work: Callable[[], T]) -> T:
 
 def list_checkpoints(found: Sequence[Checkpoint]) -> Iterator[str]:
     for one in found[:LISTED]:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.at))
-        yield f"{one.number:>4}  {when}  {_names(one)}{f'  ({one.why})' if one.why else ''}"
+        yield f"{one.number:>4}  {show_time(one.at)}  {_names(one)}{f'  ({one.why})' if one.why else ''}"
     if len(found) > LISTED:
         yield f"[and {len(found) - LISTED} older ones]"
 

@@ -116,7 +116,7 @@ class SessionServices:
             named_paths=tuple(map(Path, transcript.named)),
             has_private_data=transcript.has_private_data,
         )
-        return Executor(self.toolbox, self._gate, scope, self.resources.recorder)
+        return Executor(self.toolbox, self._gate, scope, lambda: self.resources.recorder)
 
     def take_news(self, history: History) -> Sequence[str]:
         """What no message tells the model yet."""

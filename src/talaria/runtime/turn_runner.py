@@ -27,9 +27,9 @@ from talaria.providers.message_history import History
 from talaria.providers.upstream import Upstream
 from talaria.runtime import prompt
 from talaria.runtime.lease import Observer, Recorder, SessionState
-from talaria.runtime.questions import SharedPerson, TurnQuestions
 from talaria.runtime.session_config import Asker, TurnMail, TurnOptions, TurnResult
 from talaria.runtime.session_services import SessionServices
+from talaria.runtime.turn_questions import SharedPerson, TurnQuestions
 from talaria.runtime.watching import Watching
 from talaria.store.base import (
     Amount,
@@ -274,6 +274,10 @@ class RunningTurn:
         also: tuple[Write, ...] = () if signal is None else (SignalObeyed(signal),)
         return turn.steer(text, also if mail is None else (*also, InboxTaken(turn.id, (mail,)), InboxDone((mail,))))
 
+    def notify(self, text: str) -> None:
+        """Tell everybody who watches."""
+        self._recorder.notify(text)
+
     def interrupt(self) -> bool:
         """Stop; the report says so. False if it has ended."""
         self._recorder.hurry()
@@ -348,10 +352,10 @@ class RunningTurn:
         turn = self.turn
         try:
             answer = await work(executor)
-            text = answer.text
+            text = written = answer.text
             with suppress(asyncio.CancelledError):  # it is complete: a person who stops now will not wait for hooks
-                text = await turn.hooks.revise(turn.context, answer.text)
-            if text != answer.text:
+                text = await turn.hooks.revise(turn.context, written)
+            if text != written:
                 text = turn.redactor.text(text)
                 self._recorder.emit(AnswerRestarted("A plugin changed the answer."))
                 self._recorder.emit(TextDelta(text))
@@ -359,7 +363,7 @@ class RunningTurn:
                 answer = msgspec.structs.replace(answer, parts=(*others, Text(text)))
             await self._commit(
                 [MessageAdded(answer), TurnEnded(turn.id, "completed", turn.budget.usage)],
-                TurnResult(turn.id, "completed", answer.text),
+                TurnResult(turn.id, "completed", text),
                 [self._lease.releasing_write] if turn.hooks.is_empty else [],
             )
         except asyncio.CancelledError:
@@ -372,7 +376,7 @@ class RunningTurn:
             log.exception("turn %s of session %s broke", turn.id, self._session)
             await self._close("failed", fault)
             raise
-        return self._report("completed", answer.text)
+        return self._report("completed", text)
 
     async def _commit(self, writes: Sequence[Write], result: TurnResult, last: Sequence[Write] = ()) -> None:
         """The turn's last commit: its end, its cost, the replies to its mail."""

@@ -35,13 +35,13 @@ from talaria.core.events import (
 from talaria.core.ids import CallId, Epoch, OwnerId, SessionId
 from talaria.core.messages import Assistant, ToolResult
 from talaria.runtime.live_socket import (
-    Ended,
     FellBehind,
     Frame,
     FrameSource,
     Joined,
     Live,
     LiveSocket,
+    Released,
     Settled,
     watch_remotely,
 )
@@ -93,7 +93,7 @@ class Position(msgspec.Struct, frozen=True):
 START = Position()
 
 
-class Subscription:
+class WatchQueue:
     """The frames for one watcher, in order. They wait here, up to a number."""
 
     def __init__(self, first: Frame, settled_calls: Collection[CallId] = (), max_queued: int = 1) -> None:
@@ -138,10 +138,10 @@ class Broadcast:
         """Of the running turn."""
         self._is_turn_live = False
         """A turn is told live, and has not ended."""
-        self._subscriptions: set[Subscription] = set()
+        self._subscriptions: set[WatchQueue] = set()
 
     def end(self) -> None:
-        self._tell(Ended(left_open=self._is_turn_live))
+        self._tell(Released(left_open=self._is_turn_live))
 
     def emit(self, event: Event) -> None:
         live = Live(self.epoch, next(self._numbers), event)
@@ -152,7 +152,7 @@ class Broadcast:
             case RouteSwitched(_, model, _, window, compact_at):  # is settled; who comes later need only know the model
                 self._kept = [_with_model(one, model, window, compact_at) for one in self._kept]
             case QuestionClosed(question):
-                self._forget(lambda one: isinstance(one, QuestionAsked) and one.id == question)
+                self._forget(lambda one: isinstance(one, QuestionAsked) and one.question.id == question)
                 self._keep(live)
             case ToolOutput(call) if call not in self._settled_calls:
                 self._forget(lambda one: isinstance(one, ToolOutput) and one.call == call)  # only the latest counts
@@ -188,14 +188,14 @@ class Broadcast:
                 was_live = False
         self._tell(Settled(recorded, was_live))
 
-    def subscribe(self) -> Subscription:
+    def subscribe(self) -> WatchQueue:
         """From what is not settled at this moment, on."""
         joined = Joined(self._seq, self.epoch, self._since, tuple(join_texts(self._kept)))
-        subscription = Subscription(joined, frozenset(self._settled_calls), self._limits.queued)
+        subscription = WatchQueue(joined, frozenset(self._settled_calls), self._limits.queued)
         self._subscriptions.add(subscription)
         return subscription
 
-    def unsubscribe(self, subscription: Subscription) -> None:
+    def unsubscribe(self, subscription: WatchQueue) -> None:
         self._subscriptions.discard(subscription)
 
     def _tell(self, frame: Frame) -> None:
@@ -343,10 +343,10 @@ class Watching:
         return await stack.enter_async_context(watch_remotely(self._folder, holder, session)) or "unreachable"
 
     @contextmanager
-    def _subscribe(self, session: SessionId) -> Generator[Subscription]:
+    def _subscribe(self, session: SessionId) -> Generator[WatchQueue]:
         broadcast = self._broadcasts.get(session)
         if broadcast is None:  # it was there when somebody asked for the way here
-            yield Subscription(Ended())
+            yield WatchQueue(Released())
             return
         subscription = broadcast.subscribe()
         try:
@@ -401,7 +401,7 @@ class _Follower:
                         yield settled
                 case Live() as live:
                     yield live
-                case Ended(left_open):
+                case Released(left_open):
                     if left_open and self.position.number:
                         yield Restarted()
                     self.position = Position(self.position.seq)

@@ -39,7 +39,7 @@ def text(entry: Entry) -> str:
 
 def separate_words(words: str) -> str:
     """Scripts without spaces between words are indexed character by character, and found as phrases."""
-    return re.sub(_SCRIPTS_WITHOUT_SPACES, r" \1 ", words)
+    return words if words.isascii() else re.sub(_SCRIPTS_WITHOUT_SPACES, r" \1 ", words)
 
 
 def search_words(query: str) -> list[str]:

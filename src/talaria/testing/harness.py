@@ -1,6 +1,6 @@
-"""Talaria put together as in production, in a folder of a test: real settings, model and chat servers on loopback.
+"""Talaria put together as in production, in a test's folder: real settings, model and chat servers on loopback.
 
-The store is in memory and time is moved by sleeping, unless a test asks for the disk or the real clock.
+The store is in memory and sleeping advances the time, unless a test asks for the disk or the real clock.
 """
 
 import asyncio
@@ -81,9 +81,9 @@ class Harness:
         self._starts_model = model_server is None and "model" not in config
         self.open_store = store
         self.gateway: GatewayApp | None = None
-        """As `serve` has opened it."""
+        """The one that `serve` opened."""
         self.silent_platform = ""
-        """One that is connected before anything is heard from it."""
+        """The name of a platform that counts as connected before anything is heard from it."""
         self._stack = AsyncExitStack()
         self._app: Application | None = None
         self._live: LiveSession | None = None
@@ -227,12 +227,12 @@ class Harness:
                 await asyncio.sleep(0.01)
 
     async def wait_for_messages(self, count: int, *, user: str = OWNER, chat: str = "") -> list[SeenMessage]:
-        """What the bot has sent to a Telegram chat, once there are so many messages."""
+        """What the bot has sent to a Telegram chat, once there are `count` messages."""
         async with asyncio.timeout(PATIENCE_S):
             return list(await self.telegram.wait_for(count, user=user, chat=chat))
 
     async def session_of(self, key: str) -> SessionId:
-        """Which session the chat with this key is about."""
+        """The session of the chat with this key."""
         chat = await self.store.chats.get(key)
         if chat is None:
             raise LookupError(f"No chat has the key {key}.")

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,12 +39,18 @@ class PreparedCall(msgspec.Struct, frozen=True):
 
 
 class Executor:
-    def __init__(self, toolbox: Toolbox, gate: Gate, scope: Scope, recorder: "ChangeRecorder | None" = None) -> None:
-        """`recorder`: makes changes to files undoable."""
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        gate: Gate,
+        scope: Scope,
+        find_recorder: "Callable[[], ChangeRecorder | None]" = lambda: None,
+    ) -> None:
+        """`find_recorder`: what makes changes to files undoable; asked for once a call may change some."""
         self._toolbox = toolbox
         self._gate = gate
         self._scope = scope
-        self._recorder = recorder
+        self._find_recorder = find_recorder
         self._is_resolved = False
         self._admitted: dict[CallId, str] = {}
         """Digests of calls that the gate has admitted and that have not run yet."""
@@ -122,9 +128,9 @@ class Executor:
         return msgspec.structs.replace(result, is_private=True) if is_private else result
 
     async def _run_recorded(self, prepared: PreparedCall, run: Run) -> ToolResult:
-        recorder = self._recorder
         touched = _find_touched_files(prepared.invocation)
-        if recorder is None or touched == ():
+        recorder = self._find_recorder() if touched != () else None
+        if recorder is None:
             return await self._run_to_result(prepared, run)
         loop, live = asyncio.get_running_loop(), run.live
 
@@ -145,23 +151,21 @@ class Executor:
         try:
             result = await self._run_to_result(prepared, run)
         except asyncio.CancelledError:
-            await self._end_recording(began)
+            await self._end_recording(recorder, began)
             raise
-        recorded = await self._end_recording(began)
+        recorded = await self._end_recording(recorder, began)
         if recorded.note:
             result = msgspec.structs.replace(result, text=f"{result.text}\n{recorded.note}")
         if result.changes:  # reported by the tool itself
             return result
         return msgspec.structs.replace(result, changes=recorded.changes, more_changes=recorded.more)
 
-    async def _end_recording(self, recording: "Recording") -> "RecordedChanges":
-        from talaria.tools.undo.change_recorder import RecordedChanges  # noqa: PLC0415  (loaded by now)
-
-        if self._recorder is None:
-            return RecordedChanges()
+    async def _end_recording(self, recorder: "ChangeRecorder", recording: "Recording") -> "RecordedChanges":
         try:
-            return await self._recorder.end(self._scope, recording)
+            return await recorder.end(self._scope, recording)
         except (OSError, TalariaError) as fault:
+            from talaria.tools.undo.change_recorder import RecordedChanges  # noqa: PLC0415  (loaded by now)
+
             log.warning("what was changed in %s could not be compared: %s", self._scope.cwd, fault)
             return RecordedChanges(note=f"[What this changed cannot be undone yet: {fault}]")
 

@@ -13,7 +13,6 @@ import os
 import stat
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
@@ -101,8 +100,7 @@ _BOM = b"\xef\xbb\xbf"
 _SNIFFED_BYTES = 8192
 
 
-@dataclass(frozen=True, slots=True)
-class TextFile:
+class TextFile(msgspec.Struct, frozen=True):
     body: str
     """If all lines end with CRLF, they end with LF here; otherwise unchanged."""
     has_bom: bool = False
@@ -115,7 +113,7 @@ class TextFile:
     def like(self, before: "TextFile") -> "TextFile":
         """With the byte order mark of `before`, and its line ends unless this text has its own."""
         has_crlf = self.has_crlf or (before.has_crlf and "\r" not in self.body)
-        return replace(self, has_bom=self.has_bom or before.has_bom, has_crlf=has_crlf)
+        return msgspec.structs.replace(self, has_bom=self.has_bom or before.has_bom, has_crlf=has_crlf)
 
 
 def decode_text(content: bytes) -> TextFile:
@@ -176,11 +174,10 @@ MAX_SHOWN_BYTES = 32_000
 _CHUNK_BYTES = 64 << 10
 
 
-@dataclass(slots=True)
-class LineWindow:
+class LineWindow(msgspec.Struct):
     start: int
     most: int
-    shown: list[str] = field(default_factory=list[str])
+    shown: list[str] = []
     ended: int = 0
     """The number of complete lines so far."""
     _line: str = ""

@@ -101,9 +101,9 @@ class FolderEvents:
                     watch, mask, _, size = _EVENT.unpack_from(data, at)
                     at += _EVENT.size + size
                     if mask & _LOST:
-                        notified = {one for names in self._watched.values() for one in names}
-                        for one in notified:
+                        for one in {one for names in self._watched.values() for one in names}:
                             one.is_complete = False
+                            notified.add(one)
                     elif mask & _GONE:
                         self._watched.pop(watch, None)
                     else:

@@ -15,7 +15,6 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, Unpack, cast, get_args, get_origin, get_type_hints, overload
 
@@ -23,7 +22,7 @@ import msgspec
 
 from talaria.core.aio import in_thread
 from talaria.core.messages import Outcome, ToolSpec
-from talaria.core.plugin_calls import as_text
+from talaria.core.text import as_text
 from talaria.tools.base import (
     EXCLUSIVE,
     NOTHING,
@@ -197,8 +196,7 @@ def parse_schema(schema: object) -> ToolSpec:
         raise BadSchema(f"the parameters of {name} are not JSON: {fault}") from fault
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaTool:
+class SchemaTool(msgspec.Struct, frozen=True):
     spec: ToolSpec
     handler: Handler
     after_crash: AfterCrash = "once"
@@ -212,8 +210,7 @@ class SchemaTool:
         return SchemaInvocation(self.handler, given, self.effect, self.claim)
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaInvocation:
+class SchemaInvocation(msgspec.Struct, frozen=True):
     handler: Handler
     arguments: dict[str, Any]
     effect: Effect

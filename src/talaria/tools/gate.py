@@ -16,6 +16,7 @@ from talaria.core.clock import Clock
 from talaria.core.errors import Denied
 from talaria.core.ids import OwnerId, SessionId, TurnId, new_approval_id, new_grant_id
 from talaria.core.messages import ToolCall
+from talaria.core.questions import Answer, Instead, Question
 from talaria.store.permission_ports import Approvals, Grant, Grants, NewApproval
 from talaria.tools.base import (
     ApprovalObserver,
@@ -27,7 +28,7 @@ from talaria.tools.base import (
     decode_arguments,
     digest,
 )
-from talaria.tools.person import ARGUMENTS, MAX_INSTEAD_CHARS, Answer, Instead, Person, Proposal, Question, pretty_json
+from talaria.tools.person import ARGUMENTS, MAX_INSTEAD_CHARS, Person, Proposal, pretty_json
 from talaria.tools.policy import EVERYTHING_BELOW, Policy, PolicyRequest, Verdict
 from talaria.tools.sandbox_permissions import EVERYWHERE, SANDBOX, PermissionKind, is_granted, select_grants
 from talaria.tools.shell_words import find_risk

@@ -201,7 +201,7 @@ class Policy:
         if request.is_tainted or request.has_private_data:
             reasons.append("so a yes holds only this once")
         elif not permission.may_last and permission.kind == "unsandboxed":
-            reasons.append("it is not one plain program with a subcommand, so a yes covers only this exact command")
+            reasons.append("others that begin like it could run anything, so a yes covers only this exact command")
         is_risky = permission.kind == "unsandboxed" and (request.is_tainted or is_beside or deletion is not None)
         may_be_granted = not is_risky and not (request.has_private_data and leaves)
         longest: GrantDuration = "once" if is_for_once else "always"

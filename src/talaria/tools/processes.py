@@ -3,7 +3,8 @@
 import asyncio
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import Outcome
@@ -21,8 +22,7 @@ SIGNAL_BASE = 128
 """Added to the number of the signal that ended a command."""
 
 
-@dataclass(slots=True, eq=False)
-class BackgroundProcess:
+class BackgroundProcess(msgspec.Struct, eq=False):
     id: str
     command: SandboxCommand
     started: RunningCommand

@@ -6,7 +6,7 @@ changes to files that other programs obey, after it has ended."""
 import asyncio
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -178,13 +178,25 @@ class CommandConsent:
             if permission.is_missing:
                 await in_thread(partial(_make_folder, Path(permission.what[0])))
         self.allowed = tuple([permission for permission in needs if not await self._is_granted(permission)])
+        async with workspace.opening:
+            await self._open_allowed(workspace)
+
+    async def close_sandbox(self, workspace: "Workspace") -> None:
+        """After the command has ended: close what only it was allowed, if something else is running that could use it.
+        Otherwise, and if that cannot be done, the next command closes it."""
+        if self.allowed and workspace.has_running:
+            with suppress(ToolFailed):
+                async with workspace.opening:
+                    await self._open_allowed(workspace)
+
+    async def _open_allowed(self, workspace: "Workspace") -> None:
         tools = self._run.tools
         writes, ports, sockets, published = [
             [*((await tools.list_grants(kind)) if tools is not None else ()), *workspace.consent.list_allowed(kind)]
             for kind in ("write", "port", "socket", "publish")
         ]
         if workspace.level != "strict":  # a yes from a time at the strict level must not keep commands from running
-            ports, sockets = workspace.consent.list_allowed("port"), []
+            ports, sockets = [workspace.consent.list_allowed(kind) for kind in ("port", "socket")]
         await workspace.share(await in_thread(lambda: _existing_places(writes)))
         numbers = (*workspace.settings.ports, *(int(port) for (port,) in ports))
         await workspace.open_ports(

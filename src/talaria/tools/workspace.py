@@ -46,7 +46,7 @@ _STOPPED = (
     "command starts a new shell."
 )
 
-NO_PORTS = "Only at the strict level do commands have a network of their own, in which a port can be opened"
+NO_PORTS = "Ports and sockets can be opened only at the strict level"
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +83,8 @@ class Workspace:
         egress.consent = self.consent.allow_host
         self._broker: CredentialBroker | None = None
         self._news: deque[str] = deque(maxlen=MAX_NEWS)
+        self.opening = asyncio.Lock()
+        """Held from looking up what is allowed until exactly that is open, and to close what is revoked."""
         self._lock = asyncio.Lock()
         self._resources = AsyncExitStack()
         self._host: ToolHost | None = None
@@ -203,6 +205,10 @@ class Workspace:
 
     async def revoke(self, permission: Permission) -> str:
         """Close at once what the person has revoked. Returns what keeps it open for now; empty: nothing."""
+        async with self.opening:
+            return await self._close(permission)
+
+    async def _close(self, permission: Permission) -> str:
         what = permission.what[0]
         ports = self.ports
         if permission.kind == "publish" and ports is not None:

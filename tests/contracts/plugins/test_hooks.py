@@ -13,6 +13,7 @@ from talaria.core.entries import MessageAdded, TurnStarted
 from talaria.core.events import AnswerRestarted, TextDelta, ToolEnded
 from talaria.core.ids import TurnId
 from talaria.core.messages import Assistant, ToolResult, user
+from talaria.core.questions import Answer, Question
 from talaria.platforms.base import Address, Arrival, Sender
 from talaria.plugins.plugin_hooks import FIRED, VALID_HOOKS
 from talaria.runtime.session import LiveSession
@@ -20,7 +21,6 @@ from talaria.testing.harness import Harness
 from talaria.testing.manual_clock import ManualClock
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Failure, Reply, ReplyUsage, call
-from talaria.tools.person import Answer, Question
 
 LISTENER = (
     NOTES

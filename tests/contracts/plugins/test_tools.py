@@ -260,7 +260,7 @@ async def test_what_a_plugin_calls_is_prepared_off_the_event_loop(tmp_path: Path
     async def nothing(arguments: dict[str, Any], run: Run) -> str:
         return "done"
 
-    class Looking(SchemaTool):
+    class Looking(SchemaTool, frozen=True):
         def prepare(self, arguments: str, scope: Scope) -> SchemaInvocation:
             seen.append(threading.current_thread())
             return super().prepare(arguments, scope)

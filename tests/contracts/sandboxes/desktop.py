@@ -10,6 +10,7 @@ from typing import Any
 from talaria.core.clock import SystemClock
 from talaria.core.ids import CallId, OwnerId, SessionId
 from talaria.core.messages import ToolCall, ToolResult
+from talaria.core.questions import Answer, Instead, Question
 from talaria.store.base import Store
 from talaria.testing.patience import PATIENCE_S
 from talaria.tools.base import Claim, Scope
@@ -17,7 +18,7 @@ from talaria.tools.builtin.code import code_tools
 from talaria.tools.builtin.terminal import terminal_tools
 from talaria.tools.executor import Executor
 from talaria.tools.gate import PolicyGate
-from talaria.tools.person import Answer, Instead, Person, Question
+from talaria.tools.person import Person
 from talaria.tools.policy import ApprovalSettings, Policy
 from talaria.tools.protected import Protected
 from talaria.tools.registry import Toolbox

@@ -1,7 +1,9 @@
 """Commands use the person's logins and keys, and never hold them."""
 
 import asyncio
+import os
 import re
+import signal
 import subprocess
 from base64 import b64encode
 from collections.abc import Callable
@@ -12,9 +14,9 @@ from tests.contracts.sandboxes.desktop import Ada, Desktop, git, make
 from tests.contracts.sandboxes.git_server import LOGIN, GitServer
 from tests.contracts.sandboxes.github_server import TOKEN, GitHubServer
 
+from talaria.core.questions import Answer, Instead, Question
 from talaria.testing.patience import PATIENCE_S
 from talaria.tools.base import Claim
-from talaria.tools.person import Answer, Instead, Question
 
 SECRET = LOGIN.partition(":")[2]
 
@@ -145,6 +147,25 @@ async def test_a_login_that_is_not_taken_is_told(desktop: Desktop, server: GitSe
     (tmp_path / "person/.git-credentials").write_text(f"https://ada:old@{server.address.removeprefix('https://')}\n")
     result = await desktop.run("git fetch -q", Ada("once"))
     assert "the server did not accept the login" in result.text
+
+
+async def test_a_helper_that_leaves_a_process_behind_gives_its_login_at_once(
+    desktop: Desktop, server: GitServer, tmp_path: Path
+) -> None:
+    user, _, password = LOGIN.partition(":")
+    helper = tmp_path / "person/helper"
+    helper.write_text(
+        f"#!/bin/sh\n[ $1 = get ] || exit 0\nsleep 600 >/dev/null & echo $! > {helper}.pid\n"
+        f"echo username={user}; echo password={password}\n"
+    )
+    helper.chmod(0o700)
+    git(desktop.folder, "config", "--global", "credential.helper", str(helper))
+    try:
+        result = await desktop.run("git fetch -q origin", Ada("once"))
+        assert "[exit code 0]" in result.text
+        assert "has no login" not in result.text
+    finally:
+        os.kill(int(Path(f"{helper}.pid").read_text()), signal.SIGKILL)
 
 
 async def test_a_large_push_goes_through_in_pieces(desktop: Desktop, server: GitServer) -> None:

@@ -11,9 +11,9 @@ from tests.contracts.sandboxes.desktop import Ada, Desktop, git, until
 from tests.contracts.sandboxes.git_server import LOGIN, GitServer
 from tests.contracts.sandboxes.github_server import TOKEN, GitHubServer
 
+from talaria.core.questions import Answer, Instead, Question
 from talaria.store.base import Store
 from talaria.testing.patience import PATIENCE_S
-from talaria.tools.person import Answer, Instead, Question
 
 PROXY = '--proxy "http://git:talaria@${TALARIA_PROXY#http://}" --noproxy "" --path-as-is -k -s'
 BROKER = """

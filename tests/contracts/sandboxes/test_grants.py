@@ -1,6 +1,7 @@
 """Each grant opens exactly what it says, as long as it says, whatever commands try with it."""
 
 import asyncio
+import gc
 import shlex
 import socket
 import subprocess
@@ -13,7 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.contracts.sandboxes.conftest import Alone, calling
-from tests.contracts.sandboxes.desktop import Ada, Desktop, until
+from tests.contracts.sandboxes.desktop import Ada, Desktop, make, until
+from tests.descriptors import count_descriptors, descriptors_fall_to
 
 from talaria.core.clock import SystemClock
 from talaria.core.ids import SessionId
@@ -134,6 +136,28 @@ async def test_a_port_is_closed_when_its_grant_is_revoked_and_connections_end(
     later = await desktop.run(f"exec 5<>/dev/tcp/127.0.0.1/{port} && echo in", None)
     assert "refused" in later.text
     await until((work / "ended").exists)
+
+
+@pytest.mark.parametrize("moment", range(12, 60, 6))
+async def test_an_interruption_while_something_is_opened_leaves_nothing_open(
+    desktop: Desktop, service: socket.socket, person: Path, moment: int
+) -> None:
+    database = person / "db.sock"
+    port = service.getsockname()[1]
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(database))
+        listener.listen()
+        needs = [f"port {port}", f"socket {database}", "publish 8127"]
+        await desktop.run("true", None)  # the sandbox has begun, and no port was opened yet
+        before = count_descriptors()
+        running = asyncio.create_task(desktop.run("sleep 1000", Ada("once", "once", "once"), needs=needs))
+        await asyncio.sleep(moment / 1000)  # somewhere in the middle of it
+        running.cancel()
+        await asyncio.wait([running])
+        told = await desktop.run(f"exec 5<>/dev/tcp/127.0.0.1/{port} && echo open", None)
+        assert "open" not in told.text.splitlines()
+        await descriptors_fall_to(before + 1)  # to the program that opens ports, which lasts
+        gc.collect()  # what was forgotten in its place is reported now
 
 
 async def test_a_port_is_not_opened_by_an_earlier_yes_once_private_data_was_read(
@@ -347,6 +371,24 @@ async def test_a_yes_from_before_reaches_no_repository_on_this_machine_by_anothe
     await desktop.run(words, None, needs=["unsandboxed"])
     assert not (person / "caught").exists()
     await desktop.run("git push ./evil.git HEAD:refs/heads/other", Ada("once"), needs=["unsandboxed"])
+    assert (person / "caught").exists(), "a yes to exactly this is a yes: so the attempt can succeed"
+
+
+async def test_a_rebase_that_commands_have_begun_is_not_continued_outside_by_a_yes_from_before(
+    desktop: Desktop, person: Path
+) -> None:
+    """Its list of steps is a file of theirs, and a step can be any command."""
+    make(desktop.folder / "work")
+    ada = Ada("once")
+    await desktop.run("git rebase main", ada, needs=["unsandboxed"])
+    assert ada.asked[0].offered == ("no", "once")
+    commit = "git -c user.name=a -c user.email=a@b -c commit.gpgsign=false commit -qam"
+    conflict = f"echo 2 > file; {commit} 2; git switch -qc topic HEAD~1; echo 3 > file; {commit} 3; git rebase main"
+    steps = f"echo 'exec touch {person}/caught' >> .git/rebase-merge/git-rebase-todo"
+    assert "[exit code 0]" in (await desktop.run(f"{conflict}; {steps} && git checkout -q --ours file", None)).text
+    assert (await desktop.run("git rebase --skip", None, needs=["unsandboxed"])).is_error
+    assert not (person / "caught").exists()
+    await desktop.run("git rebase --skip", Ada("once"), needs=["unsandboxed"])
     assert (person / "caught").exists(), "a yes to exactly this is a yes: so the attempt can succeed"
 
 

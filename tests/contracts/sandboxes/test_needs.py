@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.contracts.sandboxes.desktop import Ada, Desktop, until
 
+from talaria.core.questions import Instead
 from talaria.store.base import Store
 from talaria.tools.base import PRIVATE, Claim
-from talaria.tools.person import Instead
 from talaria.tools.sandbox import landlocked
 
 

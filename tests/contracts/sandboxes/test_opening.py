@@ -8,9 +8,9 @@ import pytest
 from tests.contracts.sandboxes.desktop import Ada, Desktop
 
 from talaria.core.clock import SystemClock
+from talaria.core.questions import Answer, Instead, Question
 from talaria.store.base import Store
 from talaria.tools.base import PRIVATE, Claim
-from talaria.tools.person import Answer, Instead, Question
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 from talaria.tools.workspaces import Workspaces
 

@@ -133,3 +133,13 @@ def test_what_is_done_to_a_process_in_one_answer_is_done_in_order(
     given = [{"action": "write", "id": "p1", "text": "x"}, {"action": action, "id": "p1"}]
     first, second = (process.prepare(json.dumps(one), scope) for one in given)
     assert first.effect.clashes(second.effect)
+
+
+async def test_a_process_that_is_killed_as_it_starts_ends_alone(use: Use, line: int) -> None:
+    """The order may come before its minder listens for it."""
+    await use("terminal", command="exec 9>line; echo up >&9; read x", background=True)
+    assert heard(line) == b"up\n"
+    for number in range(2, 7):
+        await use("terminal", command="exec sleep 1000", background=True)
+        assert (await use("process", action="kill", id=f"p{number}")).text == f"[p{number} has ended: exit code 137]"
+    assert "p1  running" in (await use("process", action="list")).text

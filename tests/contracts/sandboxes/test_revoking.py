@@ -1,6 +1,8 @@
 """What the person takes back is closed at once, also for what still runs."""
 
 import asyncio
+import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from talaria.core.errors import BadInput
 from talaria.core.ids import SessionId
 from talaria.runtime.sandbox_report import describe_grant, describe_sandbox, revoke_grant
 from talaria.store.base import Store
+from talaria.store.permission_ports import Grant
 from talaria.tools.sandbox_permissions import read_grant
 from talaria.tools.workspaces import read_sandbox_state
 
@@ -117,3 +120,53 @@ async def test_everyone_sees_and_takes_back_their_own(desktop: Desktop, store: S
     with pytest.raises(BadInput, match="No permission of yours"):
         await revoke_grant(store.grants, theirs.id, "telegram:2")
     assert describe_grant(await revoke_grant(store.grants, theirs.id, None)).startswith("read, change and delete")
+
+
+@pytest.mark.parametrize("kind", ["port", "socket"])
+async def test_what_is_taken_back_while_it_is_being_opened_is_closed(
+    desktop: Desktop, store: Store, beside: Path, port: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX) as service:
+        service.bind(str(beside / "service"))
+        service.listen()
+        what = str(port) if kind == "port" else str(beside / "service")
+        await desktop.run("true", Ada("project"), needs=[f"{kind} {what}"])
+        (grant,) = await store.grants.list()
+        permission = read_grant(grant.what)
+        assert permission is not None
+        list_valid = store.grants.list_valid
+        looks, revokes_at = 0, -1
+        revoking: list[asyncio.Task[tuple[str, ...]]] = []
+
+        async def look(asker: str, session: SessionId) -> Sequence[Grant]:
+            nonlocal looks
+            looks += 1
+            found = await list_valid(asker, session)
+            if looks == revokes_at:
+                await store.grants.revoke(grant.id)
+                revoking.append(asyncio.create_task(desktop.workspaces.revoke(permission)))
+            return found
+
+        monkeypatch.setattr(store.grants, "list_valid", look)
+        await desktop.run("true", None)
+        await desktop.workspaces.close(SessionId("s1"))
+        looks, revokes_at = 0, looks
+        await desktop.run("true", None)  # the last time that it looks, the grant is there
+        assert len(revoking) == 1
+        await asyncio.gather(*revoking)
+        workspace = desktop.workspaces.find(SessionId("s1"))
+        assert workspace is not None
+        assert workspace.ports is not None
+        assert [*workspace.ports.open_inwards, *workspace.ports.open_sockets] == []
+
+
+async def test_what_once_has_opened_is_closed_when_its_command_has_ended(desktop: Desktop, beside: Path) -> None:
+    work = desktop.folder / "work"
+    loop = f"while :; do touch {beside}/x 2>/dev/null && echo >> did; echo >> rounds; sleep 0.02; done"
+    await desktop.run(loop, None, background=True)
+    await desktop.run("until [ -e did ]; do sleep 0.02; done", Ada("once"), needs=[f"write {beside}"])
+    rounds = lines(work / "rounds")
+    await until(lambda: lines(work / "rounds") >= rounds + 2)  # what had begun has ended
+    done, rounds = lines(work / "did"), lines(work / "rounds")
+    await until(lambda: lines(work / "rounds") >= rounds + 5)
+    assert lines(work / "did") == done

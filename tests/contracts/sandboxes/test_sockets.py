@@ -3,6 +3,7 @@
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -32,7 +33,7 @@ def database(tmp_path: Path) -> Iterator[Path]:
     yield from serve(folder / "db.sock")
 
 
-def serve(path: Path) -> Iterator[Path]:
+def serve(path: Path, begin: bytes = b"heard ") -> Iterator[Path]:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen()
@@ -40,7 +41,7 @@ def serve(path: Path) -> Iterator[Path]:
     def answer(client: socket.socket) -> None:
         with client, suppress(OSError):
             while words := client.recv(100):
-                client.sendall(b"heard " + words)
+                client.sendall(begin + words)
 
     def accept() -> None:
         with suppress(OSError):
@@ -126,12 +127,38 @@ async def test_a_socket_by_another_name_is_the_one_it_leads_to(
     assert str(link) not in ada.asked[0].headline
 
 
+async def test_a_socket_is_opened_where_temporary_files_are_behind_a_link_and_far_away(
+    desktop: Desktop, client: str, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = tmp_path / ("long" * 30)
+    far.mkdir()
+    (tmp_path / "link").symlink_to(far)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "link"))
+    opened = await desktop.run(f"{client} {database}", Ada("once"), needs=[f"socket {database}"])
+    assert opened.text.startswith("heard ping"), opened.text
+    assert list(far.iterdir()) == [], "its file is only in the sandbox"
+
+
 async def test_a_socket_in_the_project_that_is_hidden_can_be_opened(desktop: Desktop, client: str) -> None:
     path = desktop.folder / "work/dev.sock"
     for served in serve(path):
         assert "heard" not in (await desktop.run(f"{client} {served}", None)).text
         opened = await desktop.run(f"{client} {served}", Ada("session"), needs=["socket dev.sock"])
         assert opened.text.startswith("heard ping"), opened.text
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_folder_to_write_opens_no_sockets_in_it(
+    desktop: Desktop, client: str, database: Path, is_first: bool
+) -> None:
+    if not is_first:
+        await desktop.run("true", None)
+    need = f"write {database.parent}"
+    opened = await desktop.run(f"{client} {database}; touch {database.parent}/new", Ada("session"), needs=[need])
+    assert (database.parent / "new").exists()
+    assert "heard" not in opened.text
+    both = await desktop.run(f"{client} {database}", Ada("session"), needs=[f"socket {database}"])
+    assert both.text.startswith("heard ping"), both.text
 
 
 async def test_no_descriptor_passes_through(desktop: Desktop, database: Path) -> None:
@@ -214,6 +241,20 @@ async def test_a_grant_for_what_has_become_a_link_opens_nothing(desktop: Desktop
         assert "heard" not in (await desktop.run(f"{client} {database}; {client} {served}", None)).text
 
 
+async def test_a_link_put_in_the_place_of_an_open_socket_leads_nowhere(desktop: Desktop, client: str) -> None:
+    """The folder around the socket is the project's own, so commands can move it away."""
+    folder = desktop.folder / "work/run"
+    folder.mkdir(parents=True)
+    other = desktop.folder / "docker.sock"
+    swap = f"mv run old && mkdir run && ln -s {other} run/dev.sock && {client} old/dev.sock"
+    for served in serve(folder / "dev.sock"):
+        for _ in serve(other, b"everything "):
+            opened = await desktop.run(f"{client} {served}; {swap}", Ada("session"), needs=["socket run/dev.sock"])
+            assert opened.text.startswith("heard ping"), opened.text
+            assert (folder / "dev.sock").readlink() == other
+            assert "everything" not in opened.text
+
+
 @pytest.mark.parametrize(
     ("address", "told"),
     [
@@ -272,6 +313,21 @@ async def test_paths_without_end_and_odd_names_do_no_harm(desktop: Desktop) -> N
     assert "[exit code 4]" in result.text
     assert result.text.count("[sandbox:") == 3
     assert "\x1b" not in result.text
+
+
+async def test_long_names_of_sockets_do_not_keep_a_command_from_ending(desktop: Desktop) -> None:
+    (desktop.folder / "work").mkdir()
+    (desktop.folder / "work/long.py").write_text(
+        "import os, socket\n"
+        "for place in ['/tmp/' + '\U0001f600' * 60, *['\U0001f600' * 60] * 3]:\n"
+        "    os.mkdir(place)\n"
+        "    os.chdir(place)\n"
+        "for number in range(32):\n"
+        "    socket.socket(socket.AF_UNIX).connect_ex(f's{number}')\n"
+        "raise SystemExit(4)\n"
+    )
+    result = await desktop.run("python3 long.py", None, timeout_s=10)
+    assert "[exit code 4]" in result.text
 
 
 async def test_a_scan_of_ports_is_not_told_port_by_port(desktop: Desktop) -> None:

@@ -23,9 +23,9 @@ from talaria.core.entries import Entry, MessageAdded, TurnEnded, TurnStarted
 from talaria.core.events import TextDelta, TurnBegan
 from talaria.core.ids import SessionId
 from talaria.core.messages import User, user
-from talaria.runtime.live_socket import Ended, FellBehind, watch_remotely
+from talaria.runtime.live_socket import FellBehind, Released, watch_remotely
 from talaria.runtime.session import LiveSession
-from talaria.runtime.signals import SignalSender
+from talaria.runtime.turn_signals import SignalSender
 from talaria.runtime.watching import Live, Restarted, Settled, Watched
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
@@ -236,7 +236,7 @@ async def test_who_never_reads_is_cut_off_and_slows_nobody(machine: Machine, ser
             assert notes.ends[0].outcome == "completed"
             check_order(notes.told)
             seen = 0
-            while not isinstance(last := await frames.next(), FellBehind | Ended | None):
+            while not isinstance(last := await frames.next(), FellBehind | Released | None):
                 seen += 1
             assert isinstance(last, FellBehind), seen
             assert seen < len(text)

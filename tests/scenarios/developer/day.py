@@ -17,9 +17,9 @@ from tests.contracts.sandboxes.desktop import Desktop
 from talaria.core.clock import SystemClock
 from talaria.core.ids import OwnerId, new_session_id
 from talaria.core.messages import ToolResult
+from talaria.core.questions import Answer, Question
 from talaria.store.base import NewSession, Store
 from talaria.store.memory import MemoryStore
-from talaria.tools.person import Answer, Question
 from talaria.tools.sandbox.sandbox_settings import Backend
 
 PATH = "/usr/local/bin:/usr/bin:/bin"

@@ -3,13 +3,14 @@
 import json
 import re
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.scenarios.screen.emulator import Terminal, talaria
+from tests.scenarios.screen.emulator import PATIENCE_S, Terminal, talaria
 
 from talaria.testing.servers.model_server import ModelServer, RecordedRequest
 from talaria.testing.servers.scripted_replies import Faults, Reply, call
@@ -40,18 +41,25 @@ def open_screen(environment: dict[str, str]) -> Iterator[OpenScreen]:
         yield start
 
 
+WAIT = "until [ -e go ]; do : > begun; sleep 0.01; done; rm go begun"
+
+
 class Held:
     """A command of the model that runs until it is let go."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = folder / "go"
+        self._folder = folder
 
     @property
     def reply(self) -> Reply:
-        return Reply(calls=(call("terminal", command="until [ -e go ]; do sleep 0.01; done; rm go"),))
+        return Reply(calls=(call("terminal", command=WAIT),))
 
     def let_go(self) -> None:
-        self._file.touch()
+        """Not before it runs: if the file were there, deleting it would be asked about."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not (self._folder / "begun").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        (self._folder / "go").touch()
 
 
 @pytest.fixture

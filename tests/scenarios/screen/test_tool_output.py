@@ -2,13 +2,11 @@
 
 import re
 
-from tests.scenarios.screen.conftest import Held, OpenScreen, see_quiet
+from tests.scenarios.screen.conftest import WAIT, Held, OpenScreen, see_quiet
 from tests.scenarios.screen.emulator import DETAILS
 
 from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.scripted_replies import Reply, call
-
-WAIT = "until [ -e go ]; do sleep 0.01; done; rm go"
 
 
 def test_output_is_live_and_failures_are_told_in_forty_columns(

@@ -21,7 +21,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
     root, ours = logging.getLogger(), logging.getLogger("talaria")
     before, level, our_level = root.handlers[:], root.level, ours.level
     root.handlers = []
-    gateway_log.keep(tmp_path, Redactor([SECRET]), is_shown=False)
+    gateway_log.set_up(tmp_path, Redactor([SECRET]), is_shown=False)
     yield tmp_path
     for handler in root.handlers:
         handler.close()
@@ -48,7 +48,7 @@ def test_a_line_says_when_where_and_for_which_conversation(home: Path) -> None:
 
 
 def test_no_secret_is_written_or_shown(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    gateway_log.keep(home, Redactor([SECRET]), is_shown=True)
+    gateway_log.set_up(home, Redactor([SECRET]), is_shown=True)
     try:
         int(f"bad key {SECRET}")
     except ValueError:
@@ -92,7 +92,7 @@ def test_a_terminal_that_is_gone_gets_in_nobodys_way(
     gone = io.StringIO()
     with monkeypatch.context() as patch:
         patch.setattr("sys.stderr", gone)
-        gateway_log.keep(home, Redactor(), is_shown=True)
+        gateway_log.set_up(home, Redactor(), is_shown=True)
     gone.close()
     log.info("hello")
     assert [line["message"] for line in written(home)] == ["hello"]

@@ -125,7 +125,7 @@ def test_our_own_process_is_no_obstacle(home: Path) -> None:
 def test_out_of_a_folder_that_is_more_than_our_home_nothing_moves(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(home))
     (notice,) = move_in(home).notices
-    assert "contains more than Talaria, so nothing was moved there: hindsight, honcho.json" in notice
+    assert "contains more than Talaria, so these were left there: hindsight, honcho.json" in notice
     assert tree(home) == {*OURS, *THEIRS, "hermes/.moved"}
     assert move_in(home).notices == ()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from talaria.app.settings import read_settings
-from talaria.cli.first_run.setup import BEGINNING
+from talaria.cli.first_run.setup import CONFIG_HEADER
 from talaria.config.routes import plan
 from talaria.config.schema import Config
 from talaria.config.selection import ModelChoice, endpoint
@@ -18,7 +18,7 @@ from talaria.tools.protected import Protected
 from talaria.tools.sandbox.egress_proxy import EgressProxy
 from talaria.tools.sandbox.sandbox_settings import select_variables
 
-SUGGESTIONS = re.findall(r"^#   (\w+: .*?)(?:   *[a-z].*)?$", BEGINNING, re.MULTILINE)
+SUGGESTIONS = re.findall(r"^#   (\w+: .*?)(?:   *[a-z].*)?$", CONFIG_HEADER, re.MULTILINE)
 
 
 def _falls_back(config: Config) -> bool:
@@ -59,7 +59,7 @@ EFFECTS: dict[str, Callable[[Config], bool]] = {
 
 
 def test_every_suggestion_is_tried_here() -> None:
-    assert len(SUGGESTIONS) == len(re.findall(r"^#   \w", BEGINNING, re.MULTILINE))
+    assert len(SUGGESTIONS) == len(re.findall(r"^#   \w", CONFIG_HEADER, re.MULTILINE))
     assert [next((start for start in EFFECTS if one.startswith(start)), None) for one in SUGGESTIONS] == [*EFFECTS]
 
 

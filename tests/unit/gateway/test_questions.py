@@ -8,6 +8,7 @@ import pytest
 
 from talaria.core.errors import Denied
 from talaria.core.ids import SessionId
+from talaria.core.questions import Question
 from talaria.gateway.chat_person import ChatPerson, Questions
 from talaria.gateway.envelope import Principal, read_body
 from talaria.gateway.replies import Replies
@@ -16,7 +17,6 @@ from talaria.store.base import NewSession, Store
 from talaria.store.memory import MemoryStore
 from talaria.testing import ManualClock
 from talaria.testing.patience import PATIENCE_S
-from talaria.tools.person import Question
 
 USUAL = Capabilities(4000)
 SESSION, WHERE = SessionId("s1"), Address("telegram", "42")

@@ -7,10 +7,10 @@ import pytest
 
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall, ToolResult
+from talaria.core.questions import Answer, Question
 from talaria.tools.base import EXCLUSIVE, NOTHING, OpenGate, Scope
 from talaria.tools.builtin.planning import MAX_CHOICE_CHARS, MAX_CHOICES, MAX_QUESTION_CHARS, clarify
 from talaria.tools.executor import Executor
-from talaria.tools.person import Answer, Question
 from talaria.tools.registry import Toolbox
 
 ADVICE = "Choose the most sensible option, continue, and state your assumption in your answer."

@@ -260,7 +260,7 @@ async def test_file_that_went_away_since_it_was_read_is_written_again(use: Use, 
 async def test_nothing_is_written_when_what_was_there_cannot_be_kept(scope: Scope, cwd: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("where a folder belongs")
     recorder = ChangeRecorder(SqliteUndoStore(tmp_path / "file/undo.db"), tmp_path)
-    executor = Executor(Toolbox(file_tools(ReadFiles())), OpenGate(), scope, recorder)
+    executor = Executor(Toolbox(file_tools(ReadFiles())), OpenGate(), scope, lambda: recorder)
     (cwd / "a.txt").write_text("old")
     arguments = json.dumps({"path": "a.txt", "content": "new"})
     result = await executor.call(ToolCall(CallId("c"), "write_file", arguments))

@@ -11,12 +11,13 @@ import pytest
 from talaria.core.errors import Denied
 from talaria.core.ids import CallId, OwnerId, SessionId
 from talaria.core.messages import ToolCall
+from talaria.core.questions import Answer, Question
 from talaria.store.base import NewSession, Store
 from talaria.store.memory import MemoryStore
 from talaria.testing import ManualClock
 from talaria.tools.base import EXCLUSIVE, Claim, Effect, Run, Scope
 from talaria.tools.gate import GRANT_LIFETIME_S, MAX_SHOWN_BYTES, PolicyGate
-from talaria.tools.person import Answer, Proposal, Question
+from talaria.tools.person import Proposal
 from talaria.tools.policy import ApprovalSettings, Policy
 from talaria.tools.protected import Protected
 

@@ -492,7 +492,7 @@ async def test_call_of_a_command_is_recorded_shown_and_can_be_undone(project: Pr
     for number in range(1_200):
         (work / f"{number}.txt").write_text("x")
     scope = Scope(SESSION, work, project.home / "spill/s", turn="t1")
-    executor = Executor(Toolbox((command,)), OpenGate(), scope, project.recorder)
+    executor = Executor(Toolbox((command,)), OpenGate(), scope, lambda: project.recorder)
     call = ToolCall(CallId("c"), "command", json.dumps({"script": "echo one > a; rm 5.txt; mkdir d; git init -q"}))
     progress: list[str] = []
     prepared = executor.prepare(call)
@@ -511,7 +511,7 @@ async def test_call_of_a_command_is_recorded_shown_and_can_be_undone(project: Pr
 async def test_damage_to_a_repository_is_shown(project: Project, work: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=work, check=True)
     executor = Executor(
-        Toolbox((command,)), OpenGate(), Scope(SESSION, work, project.home / "spill/s"), project.recorder
+        Toolbox((command,)), OpenGate(), Scope(SESSION, work, project.home / "spill/s"), lambda: project.recorder
     )
     call = ToolCall(CallId("c"), "command", json.dumps({"script": "rm .git/HEAD"}))
     result = await executor.call(call)

@@ -71,15 +71,16 @@ class ArchiveWriter:
                 continue
             if path.is_file():
                 self.add_file(path.resolve(), path.name)
-            if not path.is_dir():
-                continue
-            place = path.resolve()
-            for root, folders, files, descriptor in os.fwalk(place):
-                inside = Path(path.name) / Path(root).relative_to(place)
-                folders[:] = [one for one in folders if not is_cache(inside / one)]
-                for one in sorted([*folders, *files]):
-                    if inside / one != LINK and (with_secrets or not is_secret(str(inside / one))):
-                        self._add(descriptor, one, inside / one)
+            elif path.is_dir():
+                self._add_folder(path.resolve(), Path(path.name), with_secrets=with_secrets)
+
+    def _add_folder(self, folder: Path, name: Path, *, with_secrets: bool) -> None:
+        for root, folders, files, descriptor in os.fwalk(folder):
+            inside = name / Path(root).relative_to(folder)
+            folders[:] = [one for one in folders if not is_cache(inside / one)]
+            for one in sorted([*folders, *files]):
+                if inside / one != LINK and (with_secrets or not is_secret(str(inside / one))):
+                    self._add(descriptor, one, inside / one)
 
     def finish(self) -> BackupManifest:
         manifest = BackupManifest(FORMAT, __version__, LATEST, time.time(), self._files)

@@ -104,7 +104,6 @@ class _Person:
                 return False
 
     def mentions(self, home: Path) -> Iterator[str]:
-        """Files in the home that mention them."""
         words = {self.whose.user, *self.names}
         spelled = "|".join(re.escape(word) for word in sorted(words) if len(word) >= MIN_WORD_CHARS)
         pattern = re.compile(rf"(?<!\w)({spelled})(?!\w)", re.IGNORECASE) if spelled else None

@@ -22,8 +22,8 @@ from talaria.cli import context
 from talaria.cli.backup.archive import BackupManifest, secrets_in, unpack
 from talaria.cli.command_output import confirm, json_option, print_json, yes_option
 from talaria.cli.notices import Progress, say
-from talaria.cli.sessions.remarks import when
 from talaria.core.errors import BadInput, OperatorError, SessionBusy, StoreDamaged
+from talaria.core.text import show_time
 from talaria.gateway.claims import claim, gateway_file
 from talaria.store.sqlite.presence import Presence
 
@@ -95,7 +95,7 @@ def command(ctx: click.Context, file: Path, yes: bool, as_json: bool) -> None:
         is_agreed = yes or not home.exists()
         if not is_agreed:
             question = (
-                f"Replace {home} with the backup of {when(manifest.created_at)} ({len(manifest.files):,} files, "
+                f"Replace {home} with the backup of {show_time(manifest.created_at)} ({len(manifest.files):,} files, "
                 f"Talaria {manifest.version})? The current home is kept beside it."
             )
             is_agreed = confirm(question, f"{home} may be replaced", as_json=as_json)
@@ -106,7 +106,7 @@ def command(ctx: click.Context, file: Path, yes: bool, as_json: bool) -> None:
         facts = {"home": str(home), "files": len(manifest.files), "kept_as": str(aside) if aside else None}
         print_json({"ok": True, **facts})
     else:
-        say(f"{home} is as it was on {when(manifest.created_at)}.")
+        say(f"{home} is as it was on {show_time(manifest.created_at)}.")
         if aside is not None:
             say(f"The previous home is in {aside}; delete it when you no longer need it.")
 

@@ -34,10 +34,10 @@ from talaria.core.secret import NO_SECRET, Secret
 from talaria.providers.catalog import ProviderFacts, catalog
 from talaria.tools.sandbox.chooser import SandboxChooser
 
-BEGINNING = """\
+CONFIG_HEADER = """\
 # Settings of Talaria. API keys do not belong here, but in the file .env beside it.
 # `talaria config get` prints them all with their defaults, `talaria config check` checks them.
-# Useful ones, besides the model (provider:model; `talaria model list` shows which there are):
+# Useful ones, besides the model (provider:model; `talaria model list` lists them):
 #   fallback_providers: [openai:gpt-5]        tried in this order when the model does not answer
 #   limits: {day: {cost_usd: 5.00}}           what may be spent; also for turn, session, person
 #   terminal: {network: [pypi.org], ports: [5432], env: [DJANGO_SETTINGS_MODULE]}    what commands may reach without
@@ -114,7 +114,7 @@ class Candidate(msgspec.Struct, frozen=True):
         if not file.exists():
             with suppress(OSError):  # the first value that cannot be set says why
                 file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                replace_file(file, BEGINNING.encode(), mode=0o600)
+                replace_file(file, CONFIG_HEADER.encode(), mode=0o600)
         is_general = general_for(self.provider, config) is config.model
         section = "model" if is_general else f"providers.{self.provider}"
         values = as_default(ModelChoice(self.provider, self.model), config)
@@ -157,7 +157,7 @@ SHOWN_MODELS = 12
 
 
 @click.command("setup", help="Find or choose a model, try it, and make it the default.")
-@click.option("--provider", metavar="NAME", help="Provider of the model; `talaria model list` shows which there are.")
+@click.option("--provider", metavar="NAME", help="Provider of the model; `talaria model list` lists them.")
 @click.option("--model", metavar="NAME", help="Name of the model.")
 @click.option("--base-url", metavar="URL", help="Its address, if not the usual one.")
 @click.option("--non-interactive", "is_silent", is_flag=True, help="Ask nothing; use what is found.")
@@ -225,7 +225,7 @@ def _offer_import(ctx: click.Context, settings: Settings, saved: list[str]) -> S
     return context.settings(ctx)
 
 
-def _look(settings: Settings) -> tuple[Sequence[ProviderState], Candidate | None]:
+def _find_models(settings: Settings) -> tuple[Sequence[ProviderState], Candidate | None]:
     """The providers, and the model that would be used by default, unless that is only the stand-in."""
     rows, default = asyncio.run(model_status.overview(settings, is_live=True))
     usable = [f"{row.name} ({row.state})" for row in rows if row.is_usable and row.name != DEMO]
@@ -242,7 +242,7 @@ def _save_unasked(wanted: Candidate | None, settings: Settings) -> list[str]:
     """Returns what was saved. Raises if it is not clear which model to use, or if that does not answer."""
     candidate = wanted
     if candidate is None:
-        _, candidate = _look(settings)
+        _, candidate = _find_models(settings)
     if candidate is None:
         keys = (facts.keys[0] for facts in catalog().values() if facts.keys and not facts.is_local)
         raise OperatorError(
@@ -260,7 +260,7 @@ def _save_unasked(wanted: Candidate | None, settings: Settings) -> list[str]:
 
 def _choose(wanted: Candidate | None, settings: Settings) -> Candidate | None:
     """The model to save; None: none."""
-    providers, usual = _look(settings)
+    providers, usual = _find_models(settings)
     candidate = wanted
     if candidate is None and usual is not None:
         answer = one_of(f"Use {usual.name}? [Y/n] (s: skip) ", _USE)

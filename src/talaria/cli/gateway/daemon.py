@@ -84,18 +84,18 @@ def _quote(word: str) -> str:
 def has_systemd() -> bool:
     """Whether `systemctl --user` works here."""
     try:
-        return _systemctl("show-environment", timeout_s=_QUESTION_S).returncode == 0
+        return _run_systemctl("show-environment", timeout_s=_QUESTION_S).returncode == 0
     except OperatorError:
         return False
 
 
-def order(*words: str) -> None:
-    ended = _systemctl(*words)
+def systemctl(*words: str) -> None:
+    ended = _run_systemctl(*words)
     if ended.returncode:
         raise OperatorError(f"`systemctl --user {' '.join(words)}` failed: {' '.join(ended.stderr.split())}")
 
 
-def _systemctl(*words: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
+def _run_systemctl(*words: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
     command = ("systemctl", "--user", *words)
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)  # noqa: S603
@@ -116,7 +116,7 @@ def environment() -> Mapping[str, str]:
 def start(home: Path, profile: str | None) -> GatewayStatus:
     """Returns once it is up. Raises `OperatorError` with what it printed if it does not come up."""
     if unit_file(home).exists() and has_systemd():
-        order("start", unit_name(home))
+        systemctl("start", unit_name(home))
         return _wait_until_up(home, None)
     file = gateway_log.file(home).with_suffix(".out")  # for what it prints before its log is open
     try:
@@ -169,8 +169,8 @@ def stop(home: Path) -> bool:
     if pid is None:
         return False
     name, has_unit = unit_name(home), unit_file(home).exists() and has_systemd()
-    if has_unit and _systemctl("is-active", name, timeout_s=_QUESTION_S).returncode == 0:
-        order("stop", name)  # after a mere signal systemd would start it again
+    if has_unit and _run_systemctl("is-active", name, timeout_s=_QUESTION_S).returncode == 0:
+        systemctl("stop", name)  # after a mere signal systemd would start it again
         return True
     try:
         os.kill(pid, signal.SIGTERM)

@@ -4,7 +4,6 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 
 import click
 import msgspec
@@ -15,12 +14,14 @@ from talaria.cli.command_output import json_option, print_json
 from talaria.cli.gateway import daemon
 from talaria.cli.gateway import log as gateway_log
 from talaria.cli.notices import complain, say, show
+from talaria.cli.safe import brief
 from talaria.config import paths
 from talaria.config.secrets import read_env
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, OperatorError, StoreUnavailable
 from talaria.core.fs import replace_file
 from talaria.core.ids import OutboxId
+from talaria.core.text import show_time
 from talaria.gateway.claims import find_holder, gateway_file
 from talaria.gateway.envelope import read_body
 from talaria.gateway.gateway_status import GatewayStatus, count_due_and_failed, read_status
@@ -79,7 +80,7 @@ class OutboxReply(msgspec.Struct, frozen=True):
 
 command = click.Group(
     "gateway",
-    help="Start, stop and inspect the gateway, which answers chats on Telegram, Discord, Slack, Matrix and webhooks.",
+    help="Start, stop and inspect the gateway, which answers on Telegram, Discord, Slack, Matrix and webhooks.",
 )
 
 
@@ -122,7 +123,7 @@ def _report_start(status: GatewayStatus) -> None:
 
 
 def _status_lines(status: GatewayStatus) -> Iterator[str]:
-    yield f"The gateway is running: process {status.pid}, version {status.version}, since {_moment(status.since)}."
+    yield f"The gateway is running: process {status.pid}, version {status.version}, since {show_time(status.since)}."
     for health in status.platforms:
         account = f" as {health.account}" if health.account else ""
         heard = f"heard {_ago(health.heard_at)}" if health.heard_at else "nothing heard yet"
@@ -132,10 +133,6 @@ def _status_lines(status: GatewayStatus) -> Iterator[str]:
     yield f"  {status.running} running turns, {status.live} live sessions"
 
 
-def _moment(at: float) -> str:
-    return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M}"
-
-
 def _ago(at: float) -> str:
     seconds = max(0.0, time.time() - at)
     if seconds < 120:
@@ -143,7 +140,7 @@ def _ago(at: float) -> str:
     return f"{seconds / 60:.0f} min ago" if seconds < 7200 else f"{seconds / 3600:.0f} h ago"
 
 
-@command.command("status", help="Show whether it is running and healthy; if it is, the exit code is 0.")
+@command.command("status", help="Show whether it is running and healthy. If so, the exit code is 0.")
 @json_option
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> int:
@@ -174,16 +171,16 @@ def status(ctx: click.Context, as_json: bool) -> int:
         complaints.append(f"The gateway (process {pid}) has not come up yet.")
     else:
         complaints += status.complaints(time.time())
-    shown = tuple(dict.fromkeys(complaints))
+    complaints = list(dict.fromkeys(complaints))
     if as_json:
-        print_json(Overview(pid is not None, not shown, shown, mail, status, pid))
+        print_json(Overview(pid is not None, not complaints, tuple(complaints), mail, status, pid))
     else:
         if status is not None:
             show(*_status_lines(status))
         show(f"  {mail.waiting_sessions} conversations with unanswered messages")
         show(f"  {mail.outbox_due} replies waiting to be sent, {mail.outbox_failed} failed")
-        show(*(f"! {complaint}" for complaint in shown))
-    return exits.BAD_INPUT if shown else exits.DONE
+        show(*(f"! {complaint}" for complaint in complaints))
+    return exits.BAD_INPUT if complaints else exits.DONE
 
 
 @command.command("platforms", help="List every platform, whether it is set up, and what it needs.")
@@ -236,10 +233,8 @@ def outbox(ctx: click.Context, is_all: bool, as_json: bool) -> None:
         print_json(rows)
         return
     for row in rows:
-        text = " ".join(row.text.split())
-        shown = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
-        error = f"  ({row.error})" if row.error else ""
-        show(f"{row.id:>5}  {_moment(row.at)}  {row.state:<8} {row.attempts} tries  {row.target}  {shown!r}{error}")
+        text, error = brief(row.text, SHOWN_CHARS), f"  ({row.error})" if row.error else ""
+        show(f"{row.id:>5}  {show_time(row.at)}  {row.state:<8} {row.attempts} tries  {row.target}  {text!r}{error}")
     if not rows:
         say("Nothing is waiting, and nothing has failed.")
 
@@ -266,7 +261,7 @@ def logs(ctx: click.Context, count: int, is_followed: bool) -> None:
         show(line)
 
 
-@command.command("install", help="Have systemd start it when you log in, and restart it whenever it ends.")
+@command.command("install", help="Make it a systemd user service, which starts at login and restarts if it ends.")
 @click.option("--print", "is_printed", is_flag=True, help="Only print the unit.")
 @click.pass_context
 def install(ctx: click.Context, is_printed: bool) -> None:
@@ -286,8 +281,8 @@ def install(ctx: click.Context, is_printed: bool) -> None:
     if not daemon.has_systemd():
         say(f"`systemctl --user` does not work here. Where it does, run: systemctl --user enable --now {name}")
         return
-    daemon.order("daemon-reload")
-    daemon.order("enable", "--now", name)
+    daemon.systemctl("daemon-reload")
+    daemon.systemctl("enable", "--now", name)
     say(f"{name} is running. To keep it running while you are logged out: loginctl enable-linger")
     known = {*EVERYWHERE, *(variable for one in manifests().values() for variable in one.environment)}
     known |= {key for facts in catalog().values() for key in facts.keys}
@@ -303,8 +298,8 @@ def uninstall(ctx: click.Context) -> None:
     if not file.exists():
         raise BadInput(f"{file} does not exist.")
     if daemon.has_systemd():
-        daemon.order("disable", "--now", daemon.unit_name(home))
+        daemon.systemctl("disable", "--now", daemon.unit_name(home))
     file.unlink()
     if daemon.has_systemd():
-        daemon.order("daemon-reload")
+        daemon.systemctl("daemon-reload")
     say(f"Removed {file}.")

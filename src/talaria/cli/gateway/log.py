@@ -41,7 +41,7 @@ def file(home: Path) -> Path:
     return paths.log_file(home).with_name("gateway.log")
 
 
-def keep(home: Path, redactor: Redactor, *, is_shown: bool) -> None:
+def set_up(home: Path, redactor: Redactor, *, is_shown: bool) -> None:
     """Log here from now on, instead of to the log that commands share. `is_shown`: to the terminal, too."""
     file(home).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept = _LogFile(file(home), maxBytes=MAX_BYTES, backupCount=KEPT, encoding="utf-8", errors="replace", delay=True)

@@ -19,7 +19,7 @@ from talaria.store.permission_ports import Locked, Member, PairingRequest
 command = click.Group("pairing", help="Approve people who wrote to the agent, and remove them again.")
 
 
-@command.command("list", help="List who is waiting for approval, and who has it.")
+@command.command("list", help="List who is waiting for approval, and who was approved.")
 @json_option
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:

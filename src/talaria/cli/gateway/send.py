@@ -59,7 +59,7 @@ class NotDelivered(UserFacing):
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for its delivery.",
+    help="How long to wait for delivery.",
 )
 @json_option
 @click.pass_context
@@ -73,7 +73,7 @@ def command(
             raise BadInput(f"{manifest.label} is not set up. {manifest.how_to} See: talaria gateway platforms")
         known = {*set_up, *manifests()}
         near = get_close_matches(platform, known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}."
+        hint = f"did you mean {near[0]}?" if near else f"known platforms: {', '.join(sorted(known))}."
         raise BadInput(f"There is no platform {platform!r}; {hint}")
     words, paths = _read_message(text, files)
     sent = asyncio.run(_send(settings, platform, chat, settings.redactor.text(words), paths, wait_s))

@@ -71,26 +71,26 @@ async def serve(home: Path) -> None:
     with claim(gateway_file(home), sentence):
         process = dict(os.environ)  # plugins add to it
         settings = read_settings(home)
-        gateway_log.keep(home, settings.redactor, is_shown=sys.stderr.isatty())
-        async with open_gateway_app(settings) as board:
-            for name, problem in board.problems.items():
+        gateway_log.set_up(home, settings.redactor, is_shown=sys.stderr.isatty())
+        async with open_gateway_app(settings) as gateway_app:
+            for name, problem in gateway_app.problems.items():
                 log.error("%s is left out: %s", name, problem)
                 complain(f"{name} is left out: {problem}")
-            if not board.gateway.platforms:
-                raise BadConfig("No platform can be used." if board.problems else NO_PLATFORM)
+            if not gateway_app.gateway.platforms:
+                raise BadConfig("No platform can be used." if gateway_app.problems else NO_PLATFORM)
             warnings = [context.user_warning()]
-            if (builtin := board.app.builtin) is not None:
+            if (builtin := gateway_app.app.builtin) is not None:
                 sandbox = await in_thread(lambda: builtin.workspaces.sandbox)
                 warnings.append(context.sandbox_warning(settings.config.terminal, sandbox))
             for warning in filter(None, warnings):
                 log.warning("%s", warning.removeprefix("Warning: "))
                 complain(warning)
-            await _run(board, home, signals, process)
+            await _run(gateway_app, home, signals, process)
 
 
-async def _run(board: GatewayApp, home: Path, signals: UnixSignals, process: Mapping[str, str]) -> None:
-    clock, gateway, since = board.app.clock, board.gateway, board.app.clock.now()
-    numbers: MetricsServer | None = None
+async def _run(gateway_app: GatewayApp, home: Path, signals: UnixSignals, process: Mapping[str, str]) -> None:
+    clock, gateway, since = gateway_app.app.clock, gateway_app.gateway, gateway_app.app.clock.now()
+    metrics_server: MetricsServer | None = None
 
     def look() -> GatewayStatus:
         known = {one.name: one for one in gateway.health}
@@ -99,25 +99,25 @@ async def _run(board: GatewayApp, home: Path, signals: UnixSignals, process: Map
             version=__version__,
             since=since,
             platforms=tuple(known.get(name) or Health(name) for name in gateway.platforms),
-            problems=board.problems,
-            store_trouble=board.app.store.trouble,
+            problems=gateway_app.problems,
+            store_trouble=gateway_app.app.store.trouble,
             running=gateway.running,
             live=len(gateway.pool),
-            metrics_port=numbers.port if numbers else None,
+            metrics_port=metrics_server.port if metrics_server else None,
             is_stopping=signals.stop.is_set(),
         )
 
     async def stop_on_signal() -> None:
         await signals.stop.wait()
-        log.info("gateway is being stopped; %d turns run", gateway.running)
+        log.info("gateway is being stopped; %d turns running", gateway.running)
         gateway.stop()
 
-    work = [stop_on_signal(), _reload_on_signal(board, home, signals, process), keep_status(home, look, clock)]
-    port = board.app.settings.config.gateway.metrics_port
+    work = [stop_on_signal(), _reload_on_signal(gateway_app, home, signals, process), keep_status(home, look, clock)]
+    port = gateway_app.app.settings.config.gateway.metrics_port
     if port is not None:
         from talaria.gateway import metrics  # noqa: PLC0415  (loads a web server)
 
-        numbers = server = metrics.MetricsServer(look, gateway.counts, board.app.store.outbox, clock)
+        metrics_server = server = metrics.MetricsServer(look, gateway.counts, gateway_app.app.store.outbox, clock)
 
         async def serve_metrics() -> None:
             try:
@@ -136,20 +136,22 @@ async def _run(board: GatewayApp, home: Path, signals: UnixSignals, process: Map
             task.cancel()
 
 
-async def _reload_on_signal(board: GatewayApp, home: Path, signals: UnixSignals, process: Mapping[str, str]) -> None:
+async def _reload_on_signal(
+    gateway_app: GatewayApp, home: Path, signals: UnixSignals, process: Mapping[str, str]
+) -> None:
     while True:
         await signals.reload.wait()
         signals.reload.clear()
         try:
             settings = await in_thread(lambda: read_settings(home, process))
-            redactor = board.app.settings.redactor  # the log and everything that runs share this one
+            redactor = gateway_app.app.settings.redactor  # the log and everything that runs share this one
             redactor.learn(find_secrets(settings.environment, settings.config))
-            await board.reload(replace(settings, redactor=redactor))
-            for name, problem in board.problems.items():
+            await gateway_app.reload(replace(settings, redactor=redactor))
+            for name, problem in gateway_app.problems.items():
                 log.error("%s is left out: %s", name, problem)
         except TalariaError as fault:
             log.error("the settings stay as they were: %s", fault)  # noqa: TRY400  (it says what is wrong)
         except Exception:  # what is running continues
             log.exception("the new settings could not be applied")
         else:
-            log.info("new settings are in use, with %s", ", ".join(board.gateway.platforms) or "no platform")
+            log.info("new settings are in use, with %s", ", ".join(gateway_app.gateway.platforms) or "no platform")

@@ -52,7 +52,7 @@ async def check_models(settings: Settings) -> list[Finding]:
 
 async def _check_route(app: Application) -> list[Finding]:
     async def ask(endpoint: Endpoint) -> TalariaError | None:
-        """Why it does not answer, if so."""
+        """Returns why it does not answer; None if it does."""
         try:
             await app.upstream.provider(endpoint).models(await app.upstream.keys(endpoint).take(endpoint.model))
         except TalariaError as error:
@@ -88,7 +88,7 @@ async def _check_route(app: Application) -> list[Finding]:
                 client.get(f"{primary.base_url}/models", headers={}, timeouts=LOOKING) as response,  # without a key
             ):
                 date = response.headers.get("Date")
-    return [*found, clock(app.clock.now(), date, urlsplit(primary.base_url).netloc)]
+    return [*found, check_clock(app.clock.now(), date, urlsplit(primary.base_url).netloc)]
 
 
 def _remedy(error: TalariaError) -> str:
@@ -105,7 +105,7 @@ def _remedy(error: TalariaError) -> str:
             return "`talaria model try` shows more, `talaria setup` chooses another"
 
 
-def clock(now: float, date: str | None, place: str) -> Finding:
+def check_clock(now: float, date: str | None, place: str) -> Finding:
     """Compares our time with the `Date` of an answer from `place`; without one, only the year is checked."""
     try:
         there = None if date is None else parsedate_to_datetime(date).timestamp()

@@ -119,7 +119,7 @@ def check_home(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
             yield _repair(found, lambda: _set_mode(home, 0o700), is_fixing=is_fixing)
     if home.is_dir():
         yield from _check_files(home, is_fixing=is_fixing)
-    yield space(shutil.disk_usage(nearest).free, nearest)
+    yield check_space(shutil.disk_usage(nearest).free, nearest)
 
 
 def _check_files(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
@@ -161,7 +161,7 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def space(free_bytes: int, place: Path) -> Finding:
+def check_space(free_bytes: int, place: Path) -> Finding:
     text = f"{free_bytes / 1_000_000:,.0f} MB free at {place}"
     if free_bytes >= SCARCE_BYTES:
         return Finding("disk", "ok", text)
@@ -176,13 +176,13 @@ def check_settings(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
         if problem.is_unknown and len(problem.key) == 1 and "did you mean" not in problem.sentence
     ]  # what resembles a setting of ours is more likely the person's typo
     if foreign:
-        theirs = paths.config_file(PluginHome(home).path)
+        file, plugin_home = paths.config_file(home), PluginHome(home)
+        theirs = paths.config_file(plugin_home.path)
         remedy = f"remove it; if a plugin wrote it, `talaria doctor --fix` moves it to the plugins' settings, {theirs}"
         found = Finding("settings", "fail", " ".join(problem.sentence for problem in foreign), remedy)
 
         def move() -> str:
-            """Written there before it is removed here: after a crash it is in one of the two."""
-            file, plugin_home = paths.config_file(home), PluginHome(home)
+            """Written there before it is removed here: after a crash it is in at least one of the two."""
             keys = [str(problem.key[0]) for problem in foreign]
             document = read_yaml(file)
             plugin_home.take_over({key: document[key] for key in keys}, settings.environment)

@@ -17,6 +17,7 @@ from talaria.cli.health.checks import Finding
 from talaria.cli.notices import show
 from talaria.config.project_settings import find_gone_projects, project_file, read_project_settings
 from talaria.core.errors import BadInput, TalariaError
+from talaria.tools.mcp.server_entries import ServerEntry
 
 
 @click.command("doctor", help="Check that everything works.")
@@ -77,10 +78,12 @@ def _examine(home: Path, *, is_fixing: bool) -> Iterator[Finding]:
             f"if it was deleted: rm -r {project_file(home, root).parent}",
         )
     if settings.config.wants_plugins:
-        from talaria.cli.plugin_view import look_at  # noqa: PLC0415  (loads the plugin host)
+        from talaria.cli.plugin_view import inspect_plugins  # noqa: PLC0415  (loads the plugin host)
 
         try:  # as a conversation would load them
-            loaded, problems = look_at(settings, lambda some: ([one.key for one in some.host.loaded], some.problems()))
+            loaded, problems = inspect_plugins(
+                settings, lambda some: ([one.key for one in some.host.loaded], some.problems())
+            )
         except TalariaError as error:
             yield Finding("plugins", "fail", str(error), "see `talaria plugins list`")
         else:
@@ -130,33 +133,35 @@ def _check_servers(settings: Settings) -> Iterator[Finding]:
     servers = settings.config.all_mcp_servers
     if not servers:
         return
-    from talaria.cli.mcp import try_server  # noqa: PLC0415
-    from talaria.tools.mcp.project_servers import find_earlier  # noqa: PLC0415
+    from talaria.tools.mcp.project_servers import find_earlier  # noqa: PLC0415  (only needed if there are any)
 
     outside = find_earlier(servers, settings.home)
     for name, entry in servers.items():
-        subject, remedy = f"mcp {name}", f"fix it, then run `talaria mcp test {name}`"
-        try:
-            trial = asyncio.run(try_server(settings, name, entry)) if entry.enabled else None
-        except TalariaError as error:
-            trial = None
-            yield Finding(subject, "fail", str(error), remedy)
-        if trial is None:
-            pass
-        elif trial.problem:
-            yield Finding(subject, "fail", trial.problem, remedy)
-        elif trial.refused:
-            allow = f"`talaria mcp sandbox {name} {' '.join(f'--network {host}' for host in trial.refused)}` allows it"
-            yield Finding(subject, "warn", f"the sandbox blocked its access to {', '.join(trial.refused)}", allow)
-        elif trial.notices:
-            yield Finding(subject, "warn", " ".join(trial.notices), remedy)
-        else:
-            yield Finding(subject, "ok", f"answers; {len(trial.tools)} tools")
+        if entry.enabled:
+            yield _check_server(settings, name, entry)
         if name in outside:
             yield Finding(
-                subject,
+                f"mcp {name}",
                 "warn",
                 "runs outside the sandbox, with all your permissions, because an earlier version started it that way",
                 f"`talaria mcp sandbox {name}` moves it inside (--network HOST, --write FOLDER grant what it needs); "
                 f"`talaria mcp sandbox {name} --off` keeps it outside",
             )
+
+
+def _check_server(settings: Settings, name: str, entry: ServerEntry) -> Finding:
+    from talaria.cli.mcp import try_server  # noqa: PLC0415  (only needed if there are any)
+
+    subject, remedy = f"mcp {name}", f"fix it, then run `talaria mcp test {name}`"
+    try:
+        trial = asyncio.run(try_server(settings, name, entry))
+    except TalariaError as error:
+        return Finding(subject, "fail", str(error), remedy)
+    if trial.problem:
+        return Finding(subject, "fail", trial.problem, remedy)
+    if trial.refused:
+        allow = f"`talaria mcp sandbox {name} {' '.join(f'--network {host}' for host in trial.refused)}` allows it"
+        return Finding(subject, "warn", f"the sandbox blocked its access to {', '.join(trial.refused)}", allow)
+    if trial.notices:
+        return Finding(subject, "warn", " ".join(trial.notices), remedy)
+    return Finding(subject, "ok", f"answers; {len(trial.tools)} tools")

@@ -18,6 +18,7 @@ from talaria.core.clock import SystemClock
 from talaria.core.errors import Denied, TalariaError
 from talaria.core.ids import CallId, OwnerId, SessionId
 from talaria.core.messages import ToolCall
+from talaria.core.questions import Answer, Question
 from talaria.core.text import show_size
 from talaria.store.base import NewSession
 from talaria.store.memory import MemoryStore
@@ -25,7 +26,6 @@ from talaria.tools.base import Scope
 from talaria.tools.builtin.file_tools import file_tools
 from talaria.tools.file_content import ReadFiles
 from talaria.tools.gate import MAX_SHOWN_BYTES, PolicyGate
-from talaria.tools.person import Answer, Question
 from talaria.tools.policy import ApprovalSettings, Policy
 from talaria.tools.protected import Protected
 from talaria.tools.sandbox.base import Level, Sandbox

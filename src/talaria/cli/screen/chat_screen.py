@@ -3,7 +3,6 @@ lines, or ask in a background conversation."""
 
 import asyncio
 import shlex
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ from talaria.cli.options import CliOptions
 from talaria.cli.safe import readable, visible
 from talaria.cli.screen.line_input import InputHistory, LineCompleter, Suggestion
 from talaria.cli.screen.menu import Menu, MenuItem
+from talaria.cli.screen.other_turns import OtherTurns
 from talaria.cli.screen.painting import BOLD, DIM, RED, render_document, style, warm_up
 from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.screen_interface import ScreenInterface
@@ -20,6 +20,7 @@ from talaria.core.aio import in_thread
 from talaria.core.clock import SystemClock
 from talaria.core.errors import BadInput, TalariaError
 from talaria.core.messages import user
+from talaria.core.text import show_time
 from talaria.runtime.accounts import cost_phrase, total
 from talaria.runtime.chat import Chat, Reason
 from talaria.runtime.commands import SCREEN_COMMANDS, Command, GivenCommand, Outcome, PlainMessage, Say
@@ -61,6 +62,8 @@ class ChatScreen(ScreenInterface):
         self._working: asyncio.Task[int | None] | None = None
         self._suggestions: ArgumentSuggestions | None = None
         self._side_tasks: set[asyncio.Task[None]] = set()
+        self._others: OtherTurns | None = None
+        self._following: asyncio.Task[None] | None = None
 
     async def run(self, on_open: "Callable[[ChatScreen], None]") -> int:
         """Runs until the person leaves. Returns the exit code."""
@@ -89,10 +92,13 @@ class ChatScreen(ScreenInterface):
                 await in_thread(warm_up)
                 if not self._is_leaving:
                     await self._run_interruptible(conversation.finish_interrupted())
+                await self._follow_others(conversation)
                 await self._handle_lines(conversation)
                 return exits.DONE
             finally:
                 ticking.cancel()
+                if self._following is not None:
+                    self._following.cancel()
                 self._screen.close()
                 row = await conversation.app.store.sessions.get(conversation.session)
                 if row is not None:
@@ -104,7 +110,7 @@ class ChatScreen(ScreenInterface):
 
     async def _handle_lines(self, conversation: Conversation) -> None:
         while not self._is_leaving:
-            if not self._queue:
+            if not self._queue or self._is_other_running:
                 self._has_line.clear()
                 await self._has_line.wait()
                 continue
@@ -115,6 +121,8 @@ class ChatScreen(ScreenInterface):
                 self.echo(chosen.text)
                 if await self._run_interruptible(self._handle_line(conversation, chosen)) is None:
                     break
+                if self._others is not None and self._others.session != conversation.session:
+                    await self._follow_others(conversation)
             await self._update_status()
 
     async def _handle_line(self, conversation: Conversation, line: TypedLine) -> int | None:
@@ -124,6 +132,19 @@ class ChatScreen(ScreenInterface):
         if conversation.model != model:
             self._start_task(self._warn_if_unlisted(conversation.model))
         return code if code is None else await conversation.run_injected() or code
+
+    async def _follow_others(self, conversation: Conversation) -> None:
+        """Show what other processes do in this conversation from now on."""
+        if self._following is not None:
+            self._following.cancel()
+        latest = await conversation.app.store.journal.latest(conversation.session, 1)
+        shown = conversation.shown_seq or (latest[0].seq if latest else 0)
+        self._others = OtherTurns(conversation, self, on_end=self._has_line.set)
+        self._following = asyncio.create_task(self._others.follow(shown), name="other turns")
+
+    @property
+    def _is_other_running(self) -> bool:
+        return self._others is not None and self._others.is_running
 
     def on_switch(self, reason: Reason) -> None:
         super().on_switch(reason)
@@ -193,19 +214,23 @@ class ChatScreen(ScreenInterface):
         running = self.conversation.live.running
         if running is not None and running.steer(text):
             self.show_note(text)
+        elif self._others is not None and self._others.is_running:
+            self._start_task(self._others.steer(text))
         else:
             self.queue(text)
 
     def interrupt(self) -> None:
-        """Ctrl-C: the first stops the turn and puts queued messages back on the input line, the second leaves."""
+        """Ctrl-C: the first stops the turn and puts queued messages back on the input line, the second leaves. It does
+        not stop a turn of another process."""
         now = self._clock.monotonic()
         is_again = now - self._stopped_at < REPEAT_S
         self._stopped_at = now
-        if not self._is_busy:
+        if not self._is_busy or self._is_other_running:
             if is_again:
                 self.leave()
             else:
-                self.say("Press Ctrl-C again, or Ctrl-D, to quit.")
+                others = "This turn runs in another process; /stop stops it. " if self._is_other_running else ""
+                self.say(f"{others}Press Ctrl-C again, or Ctrl-D, to quit.")
             return
         self._stops += 1
         if self._stops > 1:
@@ -224,6 +249,9 @@ class ChatScreen(ScreenInterface):
         running = self.conversation.live.running
         if running is not None and running.interrupt():
             return True
+        if self._others is not None and self._others.is_running:
+            self._start_task(self._others.stop())
+            return True
         working = self._working
         return working is not None and working is not asyncio.current_task() and working.cancel()
 
@@ -238,7 +266,7 @@ class ChatScreen(ScreenInterface):
         self._is_leaving = True
         self._queue.clear()
         self._has_line.set()
-        if self._is_busy:
+        if self._is_busy and not self._is_other_running:
             self.stop()
             self.end_view()
 
@@ -385,8 +413,8 @@ async def pick_argument(line: TypedLine, conversation: Conversation, screen: Scr
         case "resume" | "sessions":
             title, items = "Which conversation?", list[MenuItem]()
             for row in await conversation.sessions(MAX_SESSIONS):
-                when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated_at))
-                label = f"{when}  {row.title or row.preview or '(empty)'}{' (interrupted)' if row.open_turn else ''}"
+                name = f"{row.title or row.preview or '(empty)'}{' (interrupted)' if row.open_turn else ''}"
+                label = f"{show_time(row.updated_at)}  {name}"
                 about = f"{row.preview}\n{row.message_count} messages · {row.model} · {row.cwd} · {row.id}"
                 if row.id != conversation.session:
                     items.append(MenuItem(str(row.id), label, about, searched=about))

@@ -9,8 +9,8 @@ from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted
 
 from talaria.cli.safe import decidable, printable, readable, visible
 from talaria.cli.screen.width import cluster_before, cut, width, wrap, wrap_words
+from talaria.core.questions import SHORT_LINES
 from talaria.core.text import without_blank_runs
-from talaria.tools.person import SHORT_LINES
 
 Fragments = StyleAndTextTuples
 InputMode = Literal["keys", "search", "words"]

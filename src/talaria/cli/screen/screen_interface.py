@@ -24,14 +24,15 @@ from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.core.entries import MessageAdded, Recorded, TurnEnded, TurnStarted
 from talaria.core.errors import TalariaError
-from talaria.core.events import Event, RoundEnded, ThinkingDelta, ToolBegan, ToolEnded
-from talaria.core.messages import Assistant, Thinking, ToolResult, User
+from talaria.core.events import Event
+from talaria.core.messages import User
+from talaria.core.questions import Answer, Instead, Question, measure
 from talaria.runtime.builtin_commands import headline
 from talaria.runtime.chat import Reason
 from talaria.runtime.lease import Observer
+from talaria.runtime.replay import Replay
 from talaria.runtime.turn_runner import Report
 from talaria.store.base import Session
-from talaria.tools.person import Answer, Instead, Question, measure
 
 INSTEAD = "No, and tell it what to do instead"
 MAX_ECHOED_LINES = 12
@@ -60,10 +61,13 @@ class ScreenInterface:
 
     def show_error(self, error: TalariaError) -> None:
         self.end_view()
-        self._print_error(error)
+        self.say_failure(str(error))
 
-    def observer(self) -> Observer:
-        view = self._view = TurnView(self._screen, self._clock, self._show_usage)
+    def say_failure(self, text: str) -> None:
+        self._screen.print(style(wrap_words(readable(runnable(text)), self._screen.columns), RED))
+
+    def observer(self, stop_hint: str = "Ctrl-C stops") -> Observer:
+        view = self._view = TurnView(self._screen, self._clock, self._show_usage, stop_hint)
         self._screen.is_working = True
         self._screen.show(self._render_live)
 
@@ -76,7 +80,7 @@ class ScreenInterface:
     def show_report(self, report: Report) -> None:
         self.end_view()
         if report.error is not None:
-            self._print_error(report.error)
+            self.say_failure(str(report.error))
         elif report.outcome != "completed":
             self._screen.print(style(INTERRUPTED, YELLOW))
         self._screen.print("")
@@ -128,9 +132,6 @@ class ScreenInterface:
             await asyncio.sleep(TICK_S)
             if self._view is not None:
                 self._screen.redraw()
-
-    def _print_error(self, error: TalariaError) -> None:
-        self._screen.print(style(wrap_words(readable(runnable(str(error))), self._screen.columns), RED))
 
     def _render_live(self, columns: int) -> str:
         parts = [self._view.render_live(columns)] if self._view else []
@@ -250,7 +251,7 @@ def render_past_turns(entries: Sequence[Recorded], columns: int, max_lines: int,
 
 
 def _replay_turn(turn: Sequence[Recorded], view: TurnView, output: _LineBuffer) -> None:
-    called_at: dict[str, float] = {}
+    replay = Replay()
     for one in turn:
         match one.entry:
             case MessageAdded(User(author="person") as message):
@@ -259,14 +260,9 @@ def _replay_turn(turn: Sequence[Recorded], view: TurnView, output: _LineBuffer) 
                 output.print(style(f"  ↪ {readable(message.text)}", CYAN))
             case MessageAdded(User()):
                 pass  # from the host, and not for people
-            case MessageAdded(Assistant() as message):
-                view.show(ThinkingDelta("".join(part.text for part in message.parts if isinstance(part, Thinking))))
-                view.show(RoundEnded(message))
-                for call in message.calls:
-                    view.show(ToolBegan(call.id, call.name, call.arguments))
-                    called_at[call.id] = one.at
-            case MessageAdded(ToolResult() as result):
-                view.show(ToolEnded(result, max(0.0, one.at - called_at.get(result.call_id, one.at))))
+            case MessageAdded():
+                for event in replay.events(one):
+                    view.show(event)
             case TurnEnded(_, outcome, _, error):
                 view.end()
                 if outcome != "completed":

@@ -241,8 +241,9 @@ class _RunningCall(msgspec.Struct, frozen=True):
 
 
 class TurnView:
-    def __init__(self, screen: TurnOutput, clock: Clock, on_usage: OnUsage) -> None:
+    def __init__(self, screen: TurnOutput, clock: Clock, on_usage: OnUsage, stop_hint: str = "Ctrl-C stops") -> None:
         self._screen = screen
+        self._stop_hint = stop_hint
         self._clock = clock
         self._on_usage = on_usage
         self._began = clock.monotonic()
@@ -329,7 +330,7 @@ class TurnView:
             progress = f"{self._spinner} Waiting for your answer … {self.seconds:.0f} s"
         else:
             doing = "Writing" if self._blocks.rest else "Working" if self._running else "Thinking"
-            progress = f"{self._spinner} {doing} … {self.seconds:.0f} s · Ctrl-C stops"
+            progress = f"{self._spinner} {doing} … {self.seconds:.0f} s · {self._stop_hint}"
             if doing == "Thinking" and (thoughts := "".join(self._thoughts[-40:]).rpartition("\n")[2].strip()):
                 progress += f" · {readable(thoughts)}"
         return "\n".join([*parts, style(cut(progress, columns), DIM)])

@@ -7,12 +7,12 @@ from typing import Literal
 import msgspec
 
 from talaria.cli.safe import escape_json, readable
-from talaria.cli.sessions.remarks import remark_on, when
+from talaria.cli.sessions.remarks import remark_on
 from talaria.cli.tool_outcomes import outcome
 from talaria.core.entries import MessageAdded, Recorded
 from talaria.core.errors import BadInput
 from talaria.core.messages import Assistant, ToolResult, User
-from talaria.core.text import fence
+from talaria.core.text import fence, show_time
 from talaria.store.base import Session
 
 ExportFormat = Literal["lines", "markdown", "html"]
@@ -46,7 +46,7 @@ def export_session(row: Session, entries: Sequence[Recorded], format: ExportForm
 
 
 def as_markdown(row: Session, entries: Sequence[Recorded]) -> str:
-    facts = " · ".join(filter(None, (str(row.id), row.model, when(row.created_at))))
+    facts = " · ".join(filter(None, (str(row.id), row.model, show_time(row.created_at))))
     parts = [f"# {' '.join((row.title or row.preview or 'A conversation').split())}", facts]
     for recorded in entries:
         match recorded.entry:

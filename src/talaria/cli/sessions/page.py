@@ -17,11 +17,12 @@ from markdown_it.token import Token
 
 from talaria import __version__
 from talaria.cli.safe import brief, readable, visible
-from talaria.cli.sessions.remarks import remark_on, when
+from talaria.cli.sessions.remarks import remark_on
 from talaria.cli.tool_outcomes import outcome
 from talaria.core.entries import Entry, MessageAdded, Recorded, TurnEnded
 from talaria.core.ids import CallId
 from talaria.core.messages import Assistant, Context, Image, Outcome, Text, Thinking, ToolCall, ToolResult, User
+from talaria.core.text import show_time
 from talaria.store.base import Session
 
 MAX_SUMMARY_CHARS = 90
@@ -44,7 +45,7 @@ def page(row: Session, entries: Sequence[Recorded]) -> str:
     rendered = [(one.at, *_render(one.entry, results)) for one in entries]
     articles: list[str] = []
     for speaker, group in groupby((one for one in rendered if one[2]), key=lambda one: one[1]):
-        shown = [(when(at), html) for at, _, html in group]
+        shown = [(show_time(at), html) for at, _, html in group]
         match speaker:
             case "You" | "Note to the turn":
                 for at, html in shown:
@@ -55,7 +56,7 @@ def page(row: Session, entries: Sequence[Recorded]) -> str:
             case _:
                 articles += [html for _, html in shown]
     tokens = f"{row.usage.total:,} tokens" if row.usage.total else ""
-    facts = (when(row.created_at), row.model, f"{row.message_count:,} messages", tokens, row.id)
+    facts = (show_time(row.created_at), row.model, f"{row.message_count:,} messages", tokens, row.id)
     style = _file("page.css")
     return Template(_file("page.html")).substitute(
         style=style,
@@ -64,7 +65,7 @@ def page(row: Session, entries: Sequence[Recorded]) -> str:
         title=_plain(" ".join((row.title or row.preview or "A conversation").split())),
         facts="".join(f"<span>{_plain(fact)}</span>" for fact in facts if fact),
         body="\n".join(articles),
-        today=when(time.time()),
+        today=show_time(time.time()),
     )
 
 

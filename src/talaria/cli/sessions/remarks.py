@@ -1,7 +1,6 @@
 """Remarks on a conversation, and its files on the disk."""
 
 import shutil
-import time
 from pathlib import Path
 
 from talaria.core.entries import (
@@ -41,10 +40,6 @@ def remark_on(entry: Entry) -> str:
             return f"{outcome}{f': {error}' if error else ''}"
         case MessageAdded() | TurnStarted() | TurnEnded():
             return ""
-
-
-def when(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
 def remove_files(home: Path, session: SessionId) -> None:

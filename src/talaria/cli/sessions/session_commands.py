@@ -12,11 +12,12 @@ from talaria.cli.command_output import confirm, json_option, print_json, yes_opt
 from talaria.cli.context import home, with_store
 from talaria.cli.notices import Progress, say, show
 from talaria.cli.sessions.export import ExportFormat, export_session, write
-from talaria.cli.sessions.remarks import remark_on, remove_files, when
+from talaria.cli.sessions.remarks import remark_on, remove_files
 from talaria.core.entries import MessageAdded, Recorded
 from talaria.core.errors import BadInput
 from talaria.core.ids import new_session_id
 from talaria.core.messages import Assistant, ToolResult, User
+from talaria.core.text import show_time
 from talaria.store.base import Session, Store
 from talaria.store.forgetting import Stale
 from talaria.store.sqlite.store import SqliteStore
@@ -72,7 +73,7 @@ def prune(
         print_json({"ok": True, "dry_run": is_dry_run, "sessions": stale if is_dry_run else gone})
     elif is_dry_run:
         for one in stale:
-            show(f"{one.id}  {when(one.updated_at)}  {one.message_count:>4}  {one.name or '(empty)'}")
+            show(f"{one.id}  {show_time(one.updated_at)}  {one.message_count:>4}  {one.name or '(empty)'}")
         say(f"{_amount(stale)} would be deleted. Nothing was changed.")
     else:
         say(f"Deleted {_amount(gone)}.")
@@ -91,7 +92,7 @@ command.add_command(prune)
 
 
 @command.command("list", help="List conversations, latest first.")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many to show.")
 @json_option
 @click.pass_context
 def list_sessions(ctx: click.Context, limit: int, as_json: bool) -> None:
@@ -104,7 +105,7 @@ def list_sessions(ctx: click.Context, limit: int, as_json: bool) -> None:
     for row in found:
         name = row.title or row.preview or "(empty)"
         mark = " (interrupted)" if row.open_turn else ""
-        show(f"{row.id}  {when(row.updated_at)}  {row.message_count:>4}  {name}{mark}")
+        show(f"{row.id}  {show_time(row.updated_at)}  {row.message_count:>4}  {name}{mark}")
 
 
 @command.command("show", help="Print a conversation.")
@@ -116,7 +117,7 @@ def show_session(ctx: click.Context, name: str, as_json: bool) -> None:
     if as_json:
         print_json({**_summary(row), "entries": entries})
         return
-    show(f"{row.id} · {row.title or '(untitled)'} · {row.model} · {when(row.created_at)}")
+    show(f"{row.id} · {row.title or '(untitled)'} · {row.model} · {show_time(row.created_at)}")
     for recorded in entries:
         match recorded.entry:
             case MessageAdded(User() as message):
@@ -132,7 +133,7 @@ def show_session(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @command.command("search", help="Find messages that contain all these words.")
 @click.argument("words", nargs=-1, required=True)
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many to show.")
 @json_option
 @click.pass_context
 def search(ctx: click.Context, words: tuple[str, ...], limit: int, as_json: bool) -> None:
@@ -143,7 +144,7 @@ def search(ctx: click.Context, words: tuple[str, ...], limit: int, as_json: bool
     if not hits:
         say("Nothing found.")
     for hit in hits:
-        show(f"{hit.session}  {when(hit.at)}  {hit.title or ''}".rstrip(), f"    {hit.role}: {hit.snippet}")
+        show(f"{hit.session}  {show_time(hit.at)}  {hit.title or ''}".rstrip(), f"    {hit.role}: {hit.snippet}")
 
 
 @command.command("reindex", help="Rebuild the search index.")
@@ -161,7 +162,7 @@ def reindex(ctx: click.Context, as_json: bool) -> None:
         say(f"Indexed {count:,} messages.")
 
 
-@command.command("export", help="Write a conversation to a file or standard output, by default as JSON lines.")
+@command.command("export", help="Write a conversation to a file or standard output. The default format is JSON lines.")
 @click.argument("name")
 @click.option("--html", "format", flag_value="html", help="As a self-contained page.")
 @click.option("--markdown", "format", flag_value="markdown", help="As Markdown.")
@@ -209,7 +210,7 @@ def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     _report_done(as_json, f"Deleted {row.id}.", session=row.id)
 
 
-@command.command("fork", help="Copy a conversation, up to its last finished turn, under a new id.")
+@command.command("fork", help="Copy a conversation under a new id. An unfinished turn is left out.")
 @click.argument("name")
 @click.option("--title", help="Title of the copy.")
 @json_option

@@ -43,7 +43,7 @@ def move_in(home: Path) -> MoveResult:
         if found and (home.stat().st_mode & stat.S_ISVTX or home.resolve() in (Path.home().resolve(), Path("/"))):
             _finish(plugin_home, home, [])
             return MoveResult(
-                (f"{notice} {home} contains more than Talaria, so nothing was moved there: {_join_names(found)}.",)
+                (f"{notice} {home} contains more than Talaria, so these were left there: {_join_names(found)}.",)
             )
         if found and (pid := _find_other_process(home)):
             return MoveResult(

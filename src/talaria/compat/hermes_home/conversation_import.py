@@ -95,7 +95,7 @@ def _originals(rows: Iterable[MessageRow]) -> Iterator[MessageRow]:
     kept.extend(generations[-1][_overlap(kept, generations[-1]) :])
     seen: set[tuple[object, ...]] = set()
     for row in kept:
-        # Short words are said again and again, and some models number their calls anew in every answer.
+        # Short words are said again and again, and some models restart their numbers for calls in every answer.
         ids = [row.call_id, *(asked.id for asked in calls(row))]
         is_unique = len(row.content or "") > _UNIQUE_CHARS or any(len(id) > _UNIQUE_ID_CHARS for id in ids)
         key = _to_comparable(row) if is_unique else (*_to_comparable(row), row.at)

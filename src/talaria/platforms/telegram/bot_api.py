@@ -38,6 +38,7 @@ with tls.skip_certificates():
 CONNECT_S = 10.0
 UPLOAD_S = 300.0
 _BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
+_JSON = {"Content-Type": "application/json"}
 _UNREADABLE = (msgspec.MsgspecError, RecursionError, ValueError)
 _GONE = (
     "chat not found",
@@ -125,20 +126,15 @@ class BotApi:
         """The result, not decoded. Parameters that are None are left out. Raises `Declined` and `PlatformFailure`."""
         limit_s = timeout_s or (UPLOAD_S if upload else self._timeout_s)
         timeout = aiohttp.ClientTimeout(total=limit_s, sock_connect=min(CONNECT_S, limit_s / 2))
-        data: dict[str, str] | aiohttp.FormData = {
-            name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
-            for name, value in (parameters or {}).items()
-            if value is not None
-        }
-        if upload is not None:
-            form = aiohttp.FormData(quote_fields=False)
-            for name, value in data.items():
-                form.add_field(name, value)
-            form.add_field(upload.field, upload.content, filename=upload.name, content_type=upload.mime)
-            data = form
+        given = {name: value for name, value in (parameters or {}).items() if value is not None}
+        data = msgspec.json.encode(given) if upload is None else _form(given, upload)
         try:
             async with self._session.post(
-                self._calls_url + method, data=data, timeout=timeout, **self._options
+                self._calls_url + method,
+                data=data,
+                headers=_JSON if upload is None else None,
+                timeout=timeout,
+                **self._options,
             ) as response:
                 status, body = response.status, await response.read()
         except _BROKEN as fault:
@@ -177,6 +173,15 @@ class BotApi:
                     yield chunk
         except _BROKEN as fault:
             raise explain_no_answer("Telegram", fault) from None  # the cause would show the URL, which has the token
+
+
+def _form(parameters: Mapping[str, Any], upload: Upload) -> aiohttp.FormData:
+    """A file is only taken in a form."""
+    form = aiohttp.FormData(quote_fields=False)
+    for name, value in parameters.items():
+        form.add_field(name, value if isinstance(value, str) else msgspec.json.encode(value).decode())
+    form.add_field(upload.field, upload.content, filename=upload.name, content_type=upload.mime)
+    return form
 
 
 @asynccontextmanager

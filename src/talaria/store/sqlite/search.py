@@ -169,7 +169,9 @@ class Search:
         await index.write(clear)
         if progress:
             [(last,)] = await self._state.rows("SELECT coalesce(max(id), 0) FROM entries")
-            while await self._feed_batch(index):
+            is_more_due = True
+            while is_more_due:
+                is_more_due = await self._feed_batch(index)
                 progress(await index.read(_progress), last)
         await self._follow(index)
         return await index.read(lambda db: cast("int", db.execute("SELECT count(*) FROM words").get))
@@ -183,6 +185,7 @@ class Search:
             await self._state.write(lambda db: db.executemany("DELETE FROM unindexed WHERE entry = ?", gone) and None)
 
     async def _feed_batch(self, index: Database) -> bool:
+        """False: the index knows all entries."""
         seen = await index.read(_progress)
         entries = "SELECT id, body FROM entries WHERE id > ? ORDER BY id LIMIT ?"
 
@@ -194,14 +197,14 @@ class Search:
         if not rows:
             return False
 
-        def feed(db: SqliteConnection) -> None:
+        def feed(db: SqliteConnection) -> bool:
             if _progress(db) != seen:
-                return  # another process has fed these
+                return False  # another process has fed these, or some of them
             db.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", (row for row in rows if row[1]))
             db.execute("UPDATE progress SET last_entry = ?", (rows[-1][0],))
+            return True
 
-        await index.write(feed)
-        return True
+        return not await index.write(feed) or len(rows) == FEED_BATCH
 
 
 def _progress(db: SqliteConnection) -> int:

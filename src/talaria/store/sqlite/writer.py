@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 
 import apsw
 
-from talaria.core.aio import complete
+from talaria.core.aio import UncancellableFuture, complete
 from talaria.core.errors import StoreDamaged, StoreUnavailable
 from talaria.store.sqlite.connection import SqliteConnection, explain
 
@@ -57,7 +57,8 @@ class Jobs:
         if self.is_closed:
             raise RuntimeError("the database is closed")
         loop = asyncio.get_running_loop()
-        job = Job(work, loop.create_future(), loop, is_write)
+        future: asyncio.Future[T] = UncancellableFuture(loop=loop) if is_write else loop.create_future()
+        job = Job(work, future, loop, is_write)
         self._queue.put(job)
         return job.future
 

@@ -119,7 +119,6 @@ class ModelServer:
 
     @property
     def connections(self) -> int:
-        """The number of open connections."""
         return self._connections
 
     def say(self, *answers: Answer) -> None:

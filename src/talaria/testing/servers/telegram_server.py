@@ -244,10 +244,11 @@ class TelegramServer(Loopback):
         return await result if asyncio.iscoroutine(result) else result
 
     async def _read(self, request: web.Request) -> dict[str, Any]:
-        """The arguments of a call; for a file, its name."""
+        """The arguments of a call as a form has them; for a file, its name."""
         call: dict[str, Any] = dict(request.query)
         if request.content_type == "application/json":
-            call |= await request.json()
+            for name, value in (await request.json()).items():
+                call[name] = value if name in _STRUCTURED or isinstance(value, str) else json.dumps(value)
         for name, value in (await request.post()).items():
             if isinstance(value, web.FileField):
                 self._files[value.filename] = await asyncio.to_thread(value.file.read)

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import ssl
 import struct
+from asyncio.subprocess import DEVNULL
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
@@ -238,7 +239,7 @@ class CredentialBroker:
         given: dict[str, str] = {}
         with suppress(OSError, TimeoutError):
             words = ("git", "credential", "fill")
-            code, output, _ = await run_program(words, wanted.encode(), environment, FILL_S)
+            code, output, _ = await run_program(words, wanted.encode(), environment, FILL_S, DEVNULL)
             if code == 0:
                 pairs = (line.partition("=") for line in output.decode("utf-8", "replace").splitlines())
                 given = {name: value for name, _, value in pairs}

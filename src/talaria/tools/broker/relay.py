@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import struct
+from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
@@ -76,25 +77,27 @@ async def run_joined(
 
 
 async def run_program(
-    words: Sequence[str], text: bytes, environment: Mapping[str, str], limit_s: float
+    words: Sequence[str], text: bytes, environment: Mapping[str, str], limit_s: float, errors_to: int = PIPE
 ) -> tuple[int | None, bytes, bytes]:
     """Run a program outside, with a text on its standard input. Returns its exit status, output and errors. Raises
-    `OSError`, or `TimeoutError`."""
-    process = await _start(words, environment)
+    `OSError`, or `TimeoutError`. `errors_to`: `DEVNULL` if it may leave a process behind that keeps them open."""
+    process = await _start(words, environment, errors_to)
     try:
         async with asyncio.timeout(limit_s):
             output, errors = await process.communicate(text)
     finally:
         await complete(_end(process))
-    return process.returncode, output, errors
+    return process.returncode, output, errors or b""
 
 
-async def _start(words: Sequence[str], environment: Mapping[str, str]) -> asyncio.subprocess.Process:
+async def _start(
+    words: Sequence[str], environment: Mapping[str, str], errors_to: int = PIPE
+) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *words,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=errors_to,
         cwd="/",
         env=environment,
         start_new_session=True,

@@ -13,7 +13,6 @@ from talaria.core.errors import BadArguments
 from talaria.core.ids import CallId
 from talaria.core.messages import ToolCall
 from talaria.tools.base import EXCLUSIVE, Claim, RichResult, Run, Scope, Tool
-from talaria.tools.command_results import describe_blocked, show_live
 from talaria.tools.function import tool
 from talaria.tools.output import CapturedOutput
 from talaria.tools.person import Proposal
@@ -73,6 +72,8 @@ def code_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         """
         if len(code.encode("utf-8", "replace")) > MAX_CODE_BYTES:
             raise BadArguments(f"A script can have at most {MAX_CODE_BYTES:,} bytes.")
+        from talaria.tools.command_results import describe_blocked, show_live  # noqa: PLC0415  (not loaded at start)
+
         workspace = await workspaces.open(run.scope)
         captured = CapturedOutput(run.spill_file("output"), run.scope.redactor, run.scope.spill_limits)
         reading = _ScriptOutput(captured, os.urandom(16).hex())

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -27,7 +28,6 @@ from talaria.tools.file_content import (
 )
 from talaria.tools.function import ChangePlan, file_change_tool, path_tool, project_name, tool
 from talaria.tools.person import Proposal
-from talaria.tools.undo.checkpoints import digest
 
 MAX_CHANGED_BYTES = 10 << 20
 MAX_REPLACED_BYTES = 32 << 20
@@ -286,4 +286,4 @@ def _replace_target(
     except OSError as fault:
         raise ToolFailed(f"Cannot write {target}: {fault.strerror}.") from fault
     if stamp is not None:
-        seen.note(run.scope.session, target, KnownContent(stamp, digest(content)))
+        seen.note(run.scope.session, target, KnownContent(stamp, sha256(content).hexdigest()))

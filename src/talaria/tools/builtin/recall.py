@@ -1,6 +1,5 @@
 """Tools that search earlier messages: of this conversation, including compacted parts, and of other conversations."""
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
@@ -11,6 +10,7 @@ from talaria.core.entries import MessageAdded, Recorded, TurnStarted, Undone
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Assistant, Context, Image, Message, Text, ToolCall, ToolResult, User
+from talaria.core.text import show_time
 from talaria.store.base import Journal, Search, Sessions
 from talaria.store.session_rules import search_words
 from talaria.tools.base import READS, Claim, RichResult, Run, Tool
@@ -76,7 +76,7 @@ def recall_tools(journal: Journal, search: Search, sessions: Sessions) -> tuple[
         shown: list[str] = []
         for hit in hits[:most]:
             title = " ".join((hit.title or "(untitled)").split())[:MAX_TITLE_CHARS]
-            shown.append(f"{hit.session} · {title} · {_format_time(hit.at)} · {hit.role}\n{hit.snippet}")
+            shown.append(f"{hit.session} · {title} · {show_time(hit.at)} · {hit.role}\n{hit.snippet}")
         more = "[there are more; narrow the search]\n" if len(hits) > most else ""
         text = "\n\n".join([*shown, f"{more}[a person can open a conversation with `talaria -r ID`]"])
         return RichResult(text, is_private=await _has_private_data(journal, {hit.session for hit in hits}))
@@ -109,7 +109,7 @@ class _FoundMessage(msgspec.Struct, frozen=True):
     text: str
 
     def heading(self, *facts: str) -> str:
-        return " · ".join((f"#{self.number}", self.author, _format_time(self.at), *facts))
+        return " · ".join((f"#{self.number}", self.author, show_time(self.at), *facts))
 
 
 def _format_messages(entries: Sequence[Recorded], words: Sequence[str], before: int, limit: int) -> str:
@@ -209,7 +209,3 @@ def _show_message(message: Message) -> str:
             case _:
                 continue
     return "\n".join(filter(None, lines))
-
-
-def _format_time(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

@@ -5,9 +5,10 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
+
+import msgspec
 
 from talaria.core.aio import complete, in_thread
 from talaria.core.errors import BadArguments, ToolFailed
@@ -102,15 +103,14 @@ def search_tools(protected: Protected, workspaces: Workspaces | None = None) -> 
     return (search_files,)
 
 
-@dataclass(slots=True)
-class _SearchOutput:
+class _SearchOutput(msgspec.Struct):
     """Parses the output of the search program; an `OutputSink`."""
 
     limit: int
-    hits: list[FileHit] = field(default_factory=list[FileHit])
+    hits: list[FileHit] = []
     refusal: str = ""
     is_stopped: bool = False
-    pending: bytearray = field(default_factory=bytearray)
+    pending: bytes = b""
 
     def add(self, chunk: bytes) -> None:
         *lines, rest = (self.pending + chunk).split(b"\n")

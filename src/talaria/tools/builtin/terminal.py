@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, ExitStack
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -12,7 +12,6 @@ from talaria.core.aio import complete, in_thread
 from talaria.core.errors import BadArguments, ToolFailed
 from talaria.core.messages import Outcome
 from talaria.tools.base import EXCLUSIVE, INDEPENDENT, READS, Claim, Effect, RichResult, Run, Scope, Tool
-from talaria.tools.command_results import describe_blocked, show_live
 from talaria.tools.function import FunctionTool, is_outside, tool
 from talaria.tools.output import CapturedOutput
 from talaria.tools.person import Proposal
@@ -22,8 +21,10 @@ from talaria.tools.sandbox.running_command import SandboxCommand
 from talaria.tools.sandbox.sandbox_settings import TerminalSettings
 from talaria.tools.sandbox_consent import ask_about_held, shorten_reason
 from talaria.tools.sandbox_permissions import FORMS, Permission, parse_need
-from talaria.tools.workspace import Workspace
 from talaria.tools.workspaces import Workspaces
+
+if TYPE_CHECKING:
+    from talaria.tools.workspace import Workspace
 
 MAX_TIMEOUT_S = 600
 MAX_NEEDS = 8
@@ -85,11 +86,12 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
         The working directory, environment variables and shell functions are kept for the next command. Processes that
         are still running when the command ends are killed; use `background` to keep one running.
         """
+        from talaria.tools.command_results import describe_blocked, show_live  # noqa: PLC0415  (not loaded at start)
+
         workspace = await workspaces.open(run.scope)
         opening = await in_thread(lambda: _parse_needs(needs, command, run.scope, workspaces))
         leaving = _find_unsandboxed(opening)
-        is_outside = leaving is not None
-        if is_outside and background:
+        if leaving is not None and background:
             raise BadArguments("A command outside the sandbox cannot run in the background.")
         if "\0" in command:
             raise BadArguments("A command cannot contain a NUL character.")
@@ -97,13 +99,15 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             raise BadArguments(
                 f"A command can have at most {MAX_COMMAND_BYTES:,} bytes; write it to a file and run that."
             )
-        cwd = None
-        if workdir or is_outside:
-            cwd = await in_thread(lambda: _find_workdir(workdir, run.scope, workspaces))
+        cwd = (
+            await in_thread(lambda: _find_workdir(workdir, run.scope, workspaces))
+            if workdir or leaving is not None
+            else None
+        )
         wanted = SandboxCommand(
             command=command,
             cwd=cwd,
-            is_kept=not (independent or background or is_outside),
+            is_kept=not (independent or background) and leaving is None,
             has_input=background,
             size=SIZE if pty else None,
         )
@@ -112,8 +116,9 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
             return await _start_in_background(workspace, wanted, output, run, opening, reason or "")
         limit_s = max(1, min(timeout_s or usual_s, MAX_TIMEOUT_S))
         try:
-            async with AsyncExitStack() as around:
+            async with AsyncExitStack() as ending, AsyncExitStack() as around:
                 asking = around.enter_context(workspace.consent.register(run, wanted.command, workspace.cwd))
+                ending.push_async_callback(lambda: complete(asking.close_sandbox(workspace)))
                 if leaving is None:
                     await asking.open_sandbox(workspace, opening, reason or "")
                 sink = await around.enter_async_context(show_live(output, output, run.live))
@@ -128,11 +133,11 @@ def terminal_tools(workspaces: Workspaces) -> tuple[Tool, ...]:
                 await asking.end()
         finally:
             output.close()
-            if not is_outside:
+            if leaving is None:
                 await workspace.quarantine_changes()
         held = await ask_about_held(workspace, run)
         text = output.text()
-        blocked = "" if is_outside else describe_blocked(workspace, text, end)
+        blocked = describe_blocked(workspace, text, end) if leaving is None else ""
         return make_result(text, end, limit_s, f"{blocked}{await _publish_ports(workspace, opening)}{held}")
 
     return (_describe_network(terminal, workspaces.settings),)
@@ -180,7 +185,7 @@ def _find_unsandboxed(needs: Sequence[Permission]) -> Permission | None:
     return next((one for one in needs if one.kind == "unsandboxed"), None)
 
 
-async def _publish_ports(workspace: Workspace, needs: Sequence[Permission]) -> str:
+async def _publish_ports(workspace: "Workspace", needs: Sequence[Permission]) -> str:
     ports = [int(one.what[0]) for one in needs if one.kind == "publish"]
     links = [(port, await workspace.publish(port)) for port in ports]
     return "".join(f"\n[sandbox: port {port} is served at {link} (on this machine only)]" for port, link in links)
@@ -201,7 +206,7 @@ def _find_workdir(workdir: str | None, scope: Scope, workspaces: Workspaces) -> 
 
 
 async def _start_in_background(
-    workspace: Workspace,
+    workspace: "Workspace",
     wanted: SandboxCommand,
     output: CapturedOutput,
     run: Run,

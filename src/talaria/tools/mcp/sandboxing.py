@@ -117,7 +117,7 @@ class ConfinedServer:
         except ToolFailed as fault:
             raise ToolFailed(
                 f"no sandbox works here ({fault}); install bubblewrap, or set {self.setting} to false to run it with "
-                "all your rights"
+                "all your permissions"
             ) from fault
         policy, cwd = await in_thread(lambda: self._make_policy(sandbox, Path(argv[0]), environment))
         limits = enforce_limits(policy.limits.processes, policy.limits.memory_bytes, policy.limits.cpu_weight)

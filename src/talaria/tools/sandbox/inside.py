@@ -37,9 +37,9 @@ class Inside(msgspec.Struct, frozen=True):
     """All folders of the project that were searched, relative to it: the first is the project itself, ""."""
 
 
-def scan_project(project: Path, writes: Sequence[Path] = (), around: Path | None = None) -> Inside:
-    """`writes`: other folders that commands can write, whose repositories count, too. `around`: one of them, which
-    contains the project; its sockets count, too. The project comes first, however large it is."""
+def scan_project(project: Path, writes: Sequence[Path] = ()) -> Inside:
+    """`writes`: other folders that commands can write, whose repositories and sockets count, too. The project comes
+    first, however large it is."""
     with ExitStack() as held:
         opened = {str(project): held.enter_context(Root.open(project))}
         for root in writes:
@@ -58,12 +58,11 @@ def scan_project(project: Path, writes: Sequence[Path] = (), around: Path | None
                     repositories.add_folder(here, here)
                 if root == str(project):
                     folders.append(folder)
-                if root in (str(project), str(around)):
-                    others = (one.name for one in entries if not one.is_plain_file and not one.is_folder)
-                    for name in others:
-                        found = tree.find(f"{folder}/{name}".lstrip("/"))
-                        if found is not None and stat.S_ISSOCK(found.st_mode):
-                            sockets.append(f"{here}/{name}")
+                others = (one.name for one in entries if not one.is_plain_file and not one.is_folder)
+                for name in others:
+                    found = tree.find(f"{folder}/{name}".lstrip("/"))
+                    if found is not None and stat.S_ISSOCK(found.st_mode):
+                        sockets.append(f"{here}/{name}")
     listening: set[str] = set()
     with suppress(OSError):  # sockets in our network: one that a sandbox made is in another, and may be made again
         for line in _LISTENING.read_text(encoding="utf-8", errors="replace").splitlines()[1:] if sockets else ():

@@ -9,18 +9,21 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Generator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from talaria.core.aio import complete, in_thread
+from talaria.core.aio import complete, in_thread, in_threads, wait_until_done
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.errors import ToolFailed
+from talaria.core.trees import Root
 from talaria.net.proxy_requests import Meter, Tunnel
 
 ANSWER_S = 10.0
 CONNECT_S = 5.0
+PAUSE_S = 0.5
+"""After a connection could not be accepted, because others must end first."""
 MAX_CONNECTIONS = 200
 """At a time, through each port or socket."""
 _PROGRAM = Path(__file__).with_name("port_program.py")
@@ -86,23 +89,26 @@ class Ports:
 
     async def let_in_socket(self, path: Path) -> None:
         """Let commands reach what listens on this socket here, under the same path. Raises `ToolFailed`."""
-        if path in self._sockets:
-            return
-        with TemporaryDirectory(prefix="talaria-socket-") as folder:  # from then on its file exists only in the sandbox
-            place = Path(folder, "socket")
-            listener = socket.socket(socket.AF_UNIX)
+        if path not in self._sockets:
+            await complete(self._let_in_socket(path))
+
+    async def _let_in_socket(self, path: Path) -> None:
+        with ExitStack() as failing:
+            listener = failing.enter_context(socket.socket(socket.AF_UNIX))
             try:
-                listener.bind(str(place))
-                listener.listen(MAX_CONNECTIONS)
-                fault = await self._show(place, path)
+                with TemporaryDirectory(prefix="talaria-socket-") as folder, Root.open(folder) as root:
+                    listener.bind(f"/proc/self/fd/{root.descriptor}/socket")  # the path may be too long for a socket
+                    listener.listen(MAX_CONNECTIONS)
+                    fault = await self._show(Path(root.path, "socket"), path)
             except OSError as failed:
                 fault = failed.strerror or str(failed)
             if fault:
-                listener.close()
                 raise ToolFailed(f"The socket {path} cannot be opened: {fault}.")
+            failing.pop_all()
 
         async def dial() -> socket.socket:
-            return await _dial(socket.AF_UNIX, str(path))
+            async with in_threads(_hold_socket(path)) as held:
+                return await _dial(socket.AF_UNIX, held)
 
         self._sockets[path] = asyncio.create_task(self._forward([listener], dial), name=f"socket {path}")
 
@@ -117,9 +123,11 @@ class Ports:
     async def publish(self, port: int) -> int:
         """Let the person reach what commands serve on this port, on this machine only. Returns the port to use, the
         same one if it is free. Raises `ToolFailed`."""
-        if port in self._published:
-            return self._published[port][0]
+        if port not in self._published:
+            await complete(self._publish(port))
+        return self._published[port][0]
 
+    async def _publish(self, port: int) -> None:
         def listen() -> socket.socket:
             for wanted in (port, 0):
                 with suppress(OSError):
@@ -134,7 +142,6 @@ class Ports:
 
         task = asyncio.create_task(self._forward([listener], dial), name=f"port {port} outwards")
         self._published[port] = outside, task
-        return outside
 
     async def withdraw(self, port: int) -> None:
         """Let nobody reach this port of the sandbox any more, and end connections."""
@@ -150,9 +157,11 @@ class Ports:
         self._published.clear()
         for task in tasks:
             task.cancel()
-        if tasks:
-            await complete(asyncio.wait(tasks))
-        await self._end_program()
+        try:
+            if tasks:
+                await complete(asyncio.wait(tasks))
+        finally:
+            await complete(self._end_program())
 
     async def _end_program(self) -> None:
         if self._orders is not None:
@@ -167,34 +176,44 @@ class Ports:
     async def _ask(self, what: str, port: int) -> list[socket.socket]:
         """Sockets in the network of the sandbox. Raises `ToolFailed`."""
         async with self._asking:
-            orders = self._orders
-            if orders is None:
-                host = await in_thread(self._find_host)
-                if host is None:
-                    raise ToolFailed("The sandbox has ended, so no port of it can be opened.")
-                orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                with theirs:
-                    environment = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
-                    words = (sys.executable, "-I", "-S", str(_PROGRAM), str(host))
-                    self._program = await asyncio.create_subprocess_exec(
-                        *words, stdin=theirs.fileno(), stdout=asyncio.subprocess.DEVNULL, cwd="/", env=environment
-                    )
-                orders.settimeout(ANSWER_S)
-                self._orders = orders
-
-            def exchange() -> tuple[bytes, list[int]]:
-                orders.send(f"{what} {port}".encode())
-                answer, descriptors, _, _ = socket.recv_fds(orders, 1 << 10, 2)
-                return answer, descriptors
-
+            orders = self._orders or await complete(self._start_program())
+            exchanging = asyncio.ensure_future(in_thread(lambda: _exchange(orders, f"{what} {port}")))
             try:
-                answer, descriptors = await in_thread(exchange)
-            except OSError as fault:
-                await self._end_program()  # its answer may still come, and would pass for that to the next order
-                raise ToolFailed(f"Port {port} of the sandbox cannot be opened: {fault}.") from fault
-        if answer != b"ok":
-            raise ToolFailed(f"Port {port} of the sandbox: {answer.decode('utf-8', 'replace') or 'it has ended'}.")
-        return [socket.socket(fileno=one) for one in descriptors]
+                await wait_until_done(exchanging)
+                answer, sockets = exchanging.result()
+            except (OSError, asyncio.CancelledError) as fault:
+                await complete(self._abandon(exchanging))  # its answer may still come, and would pass for another's
+                if isinstance(fault, OSError):
+                    raise ToolFailed(f"Port {port} of the sandbox cannot be opened: {fault}.") from fault
+                raise
+        if answer != "ok":
+            raise ToolFailed(f"Port {port} of the sandbox: {answer or 'it has ended'}.")
+        return sockets
+
+    async def _start_program(self) -> socket.socket:
+        host = await in_thread(self._find_host)
+        if host is None:
+            raise ToolFailed("The sandbox has ended, so no port of it can be opened.")
+        orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        orders.settimeout(ANSWER_S)
+        self._orders = orders
+        with theirs:
+            environment = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
+            words = (sys.executable, "-I", "-S", str(_PROGRAM), str(host))
+            self._program = await asyncio.create_subprocess_exec(
+                *words, stdin=theirs.fileno(), stdout=asyncio.subprocess.DEVNULL, cwd="/", env=environment
+            )
+        return orders
+
+    async def _abandon(self, exchanging: "asyncio.Future[tuple[str, list[socket.socket]]]") -> None:
+        if self._program is not None:
+            with suppress(ProcessLookupError):
+                self._program.kill()  # so that whoever waits for its answer does so no longer
+        await asyncio.wait([exchanging])
+        if not exchanging.cancelled() and exchanging.exception() is None:
+            for late in exchanging.result()[1]:
+                late.close()
+        await self._end_program()
 
     async def _forward(self, listeners: list[socket.socket], dial: Dial) -> None:
         """Until cancelled."""
@@ -213,7 +232,12 @@ class Ports:
         async with asyncio.TaskGroup() as group:
             while True:
                 await room.acquire()
-                client, _ = await loop.sock_accept(listener)
+                try:
+                    client, _ = await loop.sock_accept(listener)
+                except OSError:
+                    room.release()
+                    await self._clock.sleep(PAUSE_S)
+                    continue
                 group.create_task(self._join(client, dial, room))
 
     async def _join(self, client: socket.socket, dial: Dial, room: asyncio.Semaphore) -> None:
@@ -229,6 +253,24 @@ class Ports:
                     await Tunnel(client, upstream, self._clock, Meter()).join(b"")
         finally:
             room.release()
+
+
+@contextmanager
+def _hold_socket(path: Path) -> Generator[str]:
+    """A name that leads to this socket whatever happens to its path, on which commands may have put a link meanwhile.
+    None is followed."""
+    with Root.open(path.anchor) as root:
+        descriptor = root.handle(str(path.relative_to(path.anchor)), is_socket=True)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+def _exchange(orders: socket.socket, order: str) -> tuple[str, list[socket.socket]]:
+    orders.send(order.encode())
+    answer, descriptors, _, _ = socket.recv_fds(orders, 1 << 10, 2)
+    return answer.decode("utf-8", "replace"), [socket.socket(fileno=one) for one in descriptors]
 
 
 async def _dial(family: socket.AddressFamily, address: tuple[str, int] | str) -> socket.socket:

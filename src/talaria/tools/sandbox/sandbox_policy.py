@@ -64,7 +64,7 @@ def view_of(
     around = (project, *writable, *listed, *map(Path, system()), *interpreter())
     toolchains = find_toolchains(environment, person, around, protected)
     readable = (*listed, *toolchains.reads)
-    inside = scan_project(project, writable, root)
+    inside = scan_project(project, writable)
     top = root or project
     roots = tuple(dict.fromkeys((top, *writable)))
     policy = chain.from_iterable(map(protected.policy_below, roots))

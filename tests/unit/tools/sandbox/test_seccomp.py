@@ -396,3 +396,30 @@ def test_servers_of_its_own_are_reached_unless_it_is_offline(tmp_path: Path) -> 
         pytest.skip("python3 is not installed")
     assert confined("always", RUN, SERVE) == ["done"]
     assert confined("7", RUN, f"{SERVE} 2> /dev/null || echo refused") == ["refused"]
+
+
+CONNECTING = """
+import os, signal, socket, time
+from talaria.tools.sandbox.host import seccomp
+
+ours, theirs = socket.socketpair()
+caller = os.fork()
+if caller == 0:
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    seccomp.send_listener(theirs, seccomp.report_connecting())
+    raise SystemExit(socket.socket(socket.AF_UNIX).connect_ex("/nobody/listens"))
+listener = seccomp.receive_listener(ours)
+notice = seccomp.receive(listener)
+os.kill(caller, signal.SIGUSR1)
+time.sleep(0.1)
+seccomp.let_continue(listener, notice)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(caller, 0)[1]))
+"""
+
+
+@is_linux
+@pytest.mark.skipif(os.uname().release.split(".")[:1] < ["6"], reason="Linux before 5.19 interrupts such calls")
+def test_a_call_that_was_received_is_not_interrupted() -> None:
+    """Programs take an interrupted `connect` for one that goes on, and fail later."""
+    done = subprocess.run((sys.executable, "-c", CONNECTING), check=False, timeout=60)
+    assert done.returncode == errno.ENOENT

@@ -187,7 +187,7 @@ class Canaries:
         return decoy
 
     def _plant_states(self, apart: Path) -> None:
-        """Of files, and of a process beside the agent."""
+        """Notes the states of files, and of a process beside the agent, that must not change."""
         files = {name: self._file(apart / name, "") for name in ("mode", "times", "attributes")}
         pid = self._neighbour
         looks: dict[str, Callable[[], object]] = {

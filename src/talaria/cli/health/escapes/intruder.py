@@ -32,7 +32,8 @@ CLONE_NEWUSER = 0x10000000
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
 SHM_RDONLY, IPC_NOWAIT = 0o10000, 0o4000
 KERNEL = ("/proc", "/sys/kernel/mm", "/sys/module", "/sys/power")
-NICENESS = 7
+NICENESS = 19
+"""Whatever the agent runs at: everybody may make their own processes yield more, and nobody less."""
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 WATCHED_S = 3.0
 

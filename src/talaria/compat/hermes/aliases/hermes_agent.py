@@ -223,8 +223,8 @@ def estimate_usage_cost(
     given = cfg_get(load_config(), "providers", provider or "", "models", model_name, "prices")
     prices, source = msgspec.convert(given, Prices) if given else None, "settings"
     facts = catalog().get(provider or "")
-    is_elsewhere = facts is None or (base_url and base_url.rstrip("/") != facts.base_url.rstrip("/"))
-    if prices is None and facts is not None and not is_elsewhere and model_name in facts.models:
+    is_own = facts is not None and (not base_url or base_url.rstrip("/") == facts.base_url.rstrip("/"))
+    if prices is None and facts is not None and is_own and model_name in facts.models:
         prices, source = facts.models[model_name].prices, "catalog"
     counted = Usage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
     amount = cost_usd(counted, prices)

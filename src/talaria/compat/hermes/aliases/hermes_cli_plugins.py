@@ -279,7 +279,7 @@ def _to_command_def(command: Command) -> CommandDef:
 
 
 class CommandRegistry(Sequence[CommandDef]):
-    """All commands, whenever it is read."""
+    """All commands that there are when it is read."""
 
     def __getitem__(self, index: Any) -> Any:
         now: Any = self._now()
@@ -295,7 +295,7 @@ class CommandRegistry(Sequence[CommandDef]):
 
 
 class KnownCommands(AbstractSet[str]):
-    """All names of commands in chats, whenever it is read."""
+    """All names of commands in chats that there are when it is read."""
 
     def __contains__(self, word: object) -> bool:
         return word in self._now()

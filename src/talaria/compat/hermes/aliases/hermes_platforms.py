@@ -49,7 +49,7 @@ class MessageDeduplicator:
         self._seen: dict[str, float] = {}
 
     def is_duplicate(self, msg_id: str) -> bool:
-        """And remembers it."""
+        """Also remembers it."""
         if not msg_id or self.contains(msg_id):
             return bool(msg_id)
         self._seen[msg_id] = time.monotonic()

@@ -25,7 +25,6 @@ from talaria.core.clock import Clock
 from talaria.core.fs import read_bytes
 from talaria.core.plugin_calls import (
     PluginError,
-    as_text,
     contain,
     ignore_failure,
     plugin_error,
@@ -33,6 +32,7 @@ from talaria.core.plugin_calls import (
     wait_for_end,
     wait_for_event,
 )
+from talaria.core.text import as_text
 from talaria.platforms.base import (
     Address,
     Arrival,
@@ -328,9 +328,9 @@ class AdaptedPlatform:
 
     async def chat_info(self, where: Address) -> ChatInfo:
         info: object = await self._call("get_chat_info", lambda: self._adapter.get_chat_info(where.chat))
-        told = cast("dict[str, object]", info) if isinstance(info, dict) else {}
-        kind: ChatKind = "dm" if as_text(told.get("type") or "") in _DIRECT else "group"
-        return ChatInfo(where, kind, as_text(told.get("user_id") or where.chat) if kind == "dm" else "")
+        fields = cast("dict[str, object]", info) if isinstance(info, dict) else {}
+        kind: ChatKind = "dm" if as_text(fields.get("type") or "") in _DIRECT else "group"
+        return ChatInfo(where, kind, as_text(fields.get("user_id") or where.chat) if kind == "dm" else "")
 
     async def create_thread(self, where: Address, name: str) -> Address | None:
         thread = await self._call(

@@ -23,7 +23,7 @@ from talaria.compat.hermes.platforms.adapter import MessageEvent, MessageType
 from talaria.core.clock import SystemClock
 from talaria.core.errors import ToolFailed
 from talaria.core.pictures import media_type
-from talaria.core.plugin_calls import as_text
+from talaria.core.text import as_text
 from talaria.net.fetch import Fetch
 from talaria.net.web_settings import WebSettings
 from talaria.platforms.base import Address, Arrival, Attachment, AttachmentKind, Quoted, Sender
@@ -168,8 +168,8 @@ def _media(event: object) -> tuple[list[str], list[Attachment]]:
         if "://" in path:
             links.append(path)
         elif path:
-            told = types[number] if number < len(types) and "/" in types[number] else ""
-            mime = told or mimetypes.guess_type(path)[0] or ""
+            given = types[number] if number < len(types) and "/" in types[number] else ""
+            mime = given or mimetypes.guess_type(path)[0] or ""
             family = mime.partition("/")[0]
             is_usual = not family or (family == "audio" and usual == "voice")
             kind = usual if is_usual else _KINDS.get(family, "document")

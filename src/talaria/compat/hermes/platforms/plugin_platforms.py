@@ -20,7 +20,8 @@ from talaria.compat.hermes.platforms.adapter import BasePlatformAdapter
 from talaria.compat.hermes.platforms.send_outcomes import to_safe_line
 from talaria.core.clock import Clock
 from talaria.core.errors import BadConfig
-from talaria.core.plugin_calls import PluginError, as_text, contain, run_within
+from talaria.core.plugin_calls import PluginError, contain, run_within
+from talaria.core.text import as_text
 from talaria.platforms.base import Address, Kit, Platform, PlatformSettings, Refused
 from talaria.plugins.contributions import OfferedPlatform
 from talaria.plugins.registered import PlatformEntry

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from talaria.compat.hermes.aliases.hermes_agent import redact_sensitive_text
-from talaria.core.plugin_calls import PluginError, as_text, contain
+from talaria.core.plugin_calls import PluginError, contain
+from talaria.core.text import as_text
 from talaria.platforms.base import AccessLost, NotTaken, PlatformFailure, Rejected, SentId, Unsure
 from talaria.providers.provider_failures import redact_secrets
 

@@ -251,30 +251,35 @@ class CommandLoop:
             argv, environment = (self._settings["shell"], "-c", script), self._state.environment(self._environment)
         limits = self._settings["limits"]
         file_bytes = min(limits["FSIZE"], max(self._room_bytes(), SMALLEST_LIMIT_BYTES))  # however fast a file grows
-        opened: list[int] = []
+        kept: list[int] = []
+        passed_on: list[int] = []
         try:
-            ours, theirs = _open_streams(wanted["size"], has_input=wanted["has_input"])
-            opened = [one for one in ours if one is not None]
-            notes, noting = os.pipe() if self._settings.get("notes_connections") else (None, None)
-            opened += [notes] if notes is not None else []
-            program = Program(
-                argv,
-                {**environment, "TERM": "xterm-256color" if wanted["size"] else "dumb"},
-                wanted["cwd"] or self._state.place(),
-                theirs,
-                bool(wanted["size"]),
-                {**limits, "FSIZE": file_bytes},
-                self._settings.get("niceness", 0),
-                self._confine,
-                noting,
-            )
             try:
+                ours, theirs = _open_streams(wanted["size"], has_input=wanted["has_input"])
+                kept += [one for one in ours if one is not None]
+                passed_on += {*theirs}
+                notes, noting = None, None
+                if self._settings.get("notes_connections"):
+                    notes, noting = os.pipe()
+                    kept.append(notes)
+                    passed_on.append(noting)
+                program = Program(
+                    argv,
+                    {**environment, "TERM": "xterm-256color" if wanted["size"] else "dumb"},
+                    wanted["cwd"] or self._state.place(),
+                    theirs,
+                    bool(wanted["size"]),
+                    {**limits, "FSIZE": file_bytes},
+                    self._settings.get("niceness", 0),
+                    self._confine,
+                    noting,
+                )
                 minder = mind(program)
             finally:
-                for descriptor in {*theirs, *([noting] if noting is not None else [])}:
+                for descriptor in passed_on:
                     os.close(descriptor)
         except OSError as fault:  # too many files or processes
-            for descriptor in opened:
+            for descriptor in kept:
                 os.close(descriptor)
             self._send((frame(OUTPUT, number, f"cannot start: {fault.strerror}\n".encode()),))
             self._send((self._format_end(number, NOT_STARTED),))

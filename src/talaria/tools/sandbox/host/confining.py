@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from talaria.tools.sandbox.host import landlock, metadata, seccomp
-from talaria.tools.sandbox.host.descendants import PR_SET_DUMPABLE, control
+from talaria.tools.sandbox.host.descendants import PR_SET_DUMPABLE, PR_SET_PDEATHSIG, control
 
 TERMINALS = ("/dev/ptmx", "/dev/pts")
 """Only the tool host makes terminals."""
-PR_SET_PDEATHSIG = 1
 
 
 def confine(wanted: Mapping[str, Any], channel: Iterable[int]) -> Callable[[], None]:
@@ -37,10 +36,9 @@ def confine(wanted: Mapping[str, Any], channel: Iterable[int]) -> Callable[[], N
         for descriptor in {of_commands, *channel}:
             os.close(descriptor)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with ours:
-            _, listeners, _, _ = socket.recv_fds(ours, 1, 1)
-        if listeners:
-            metadata.serve(listeners[0], tuple(wanted["writes"]), host)
+        listener = seccomp.receive_listener(ours)
+        if listener is not None:
+            metadata.serve(listener, tuple(wanted["writes"]), host)
         _, status = os.waitpid(host, 0)
         code = os.waitstatus_to_exitcode(status)
         os._exit(code if code >= 0 else 128 - code)
@@ -49,12 +47,9 @@ def confine(wanted: Mapping[str, Any], channel: Iterable[int]) -> Callable[[], N
     with theirs:
         abi = landlock.abi()
         try:
-            listener = seccomp.install_with_listener(seccomp.offline(abi, seccomp.NOTIFY))
+            seccomp.send_listener(theirs, seccomp.offline(abi, seccomp.NOTIFY))
         except OSError as fault:
             if fault.errno != errno.EBUSY:
                 raise
             seccomp.install(seccomp.offline(abi))  # another process already listens: then no metadata can be changed
-        else:
-            socket.send_fds(theirs, [b"+"], [listener])
-            os.close(listener)
     return lambda: landlock.enter(of_commands)

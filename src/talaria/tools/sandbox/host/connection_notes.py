@@ -3,6 +3,9 @@
 A filter reports each `connect` to the command's minder, which notes the destination and lets the call continue. So the
 report afterwards says what was tried, whatever the program printed. No decision depends on these notes: they only
 inform.
+
+A signal that reaches the caller before the minder has received the report interrupts the call (EINTR), which seldom
+happens without a filter. So the minder receives it first and looks afterwards.
 """
 
 import json
@@ -18,7 +21,7 @@ from talaria.tools.sandbox.host import seccomp
 MAX_ATTEMPTS = 32
 """Different ones, for one command."""
 MAX_PATH_CHARS = 256
-"""Of a socket. So all attempts fit into a pipe, and writing them never blocks."""
+"""Of a socket, so that all attempts fit into a pipe."""
 MAX_LOOKS = 100
 """At the sockets of the sandbox, for one command, because each takes milliseconds. If a command tries closed ports more
 often, nothing is noted."""
@@ -26,8 +29,6 @@ _MAX_ADDRESS_BYTES = 128
 _LISTENS = "0A"
 _NAME_LOOKUP = 53
 """Libraries look up names on this port, and programs say themselves which name was not found."""
-_ADDRESS_BITS = (1 << 56) - 1
-"""Some machines keep tags in the higher bits."""
 _LOOPBACK_IPV4, _ANY_IPV4 = 127, bytes(4)
 _HERE_IPV6 = (bytes(16), bytes(15) + b"\x01")
 _IPV4_INSIDE = bytes(10) + b"\xff\xff"
@@ -36,15 +37,7 @@ _IPV4_INSIDE = bytes(10) + b"\xff\xff"
 def report_connections(channel: socket.socket) -> None:
     """A command calls it before it begins. If the kernel cannot do it, the channel ends and nothing is reported."""
     with channel, suppress(OSError):
-        listener = seccomp.install_with_listener(seccomp.report_connecting())
-        socket.send_fds(channel, [b"+"], [listener])
-        os.close(listener)
-
-
-def receive_listener(channel: socket.socket) -> int | None:
-    with channel:
-        _, listeners, _, _ = socket.recv_fds(channel, 1, 1)
-    return listeners[0] if listeners else None
+        seccomp.send_listener(channel, seccomp.report_connecting())
 
 
 class ConnectionNotes:
@@ -74,7 +67,7 @@ class ConnectionNotes:
         memory = os.open(f"/proc/{notice.thread}/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
             seccomp.check_waiting(self.listener, notice)
-            address = os.pread(memory, min(size, _MAX_ADDRESS_BYTES), at & _ADDRESS_BITS)
+            address = os.pread(memory, min(size, _MAX_ADDRESS_BYTES), at & seccomp.ADDRESS_BITS)
         finally:
             os.close(memory)
         (family,) = struct.unpack_from("=H", address)
@@ -111,7 +104,7 @@ class ConnectionNotes:
 
     def encode(self) -> bytes:
         """As JSON; null if there was too much to look at."""
-        return json.dumps([*self._failing] if self._looks < MAX_LOOKS else None).encode()
+        return json.dumps([*self._failing] if self._looks < MAX_LOOKS else None, ensure_ascii=False).encode()
 
 
 def _list_served() -> set[int]:

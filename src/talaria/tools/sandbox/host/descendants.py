@@ -9,8 +9,9 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+PR_SET_CHILD_SUBREAPER = 36
 PAUSE_S = 0.005
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 LONGEST_S = 5.0
@@ -25,10 +26,11 @@ def wake_on_child_exit(*others: signal.Signals) -> int:
     for descriptor in (reading, writing):
         os.set_blocking(descriptor, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for sign in IGNORED:
-        signal.signal(sign, signal.SIG_IGN)
     for sign in (signal.SIGCHLD, *others):
         signal.signal(sign, lambda _, __: None)  # `SIG_IGN` would not wake us
+    for sign in IGNORED:
+        if sign not in others:  # even for a moment: one that has come already, and is blocked, would be forgotten
+            signal.signal(sign, signal.SIG_IGN)
     return reading
 
 

@@ -21,8 +21,6 @@ _PAGE_BYTES = 4096
 _MAX_PATH_BYTES = 4096
 _MAX_NAME_BYTES = 256
 _MAX_VALUE_BYTES = 1 << 16
-_ADDRESSES = (1 << 56) - 1
-"""Some machines keep tags in the higher bits."""
 _NOT_ON_A_DISK = (b"pipe:", b"socket:", b"anon_inode:")
 _OF_SELF = (b"/proc/self/", b"/proc/thread-self/")
 _TIMES = frozenset({"seconds", "microseconds", "nanoseconds"})
@@ -178,7 +176,7 @@ def _text(memory: int, address: int, limit_bytes: int) -> bytes:
 
 
 def _bytes(memory: int, address: int, size_bytes: int) -> bytes:
-    found = os.pread(memory, size_bytes, address & _ADDRESSES) if size_bytes else b""
+    found = os.pread(memory, size_bytes, address & seccomp.ADDRESS_BITS) if size_bytes else b""
     if len(found) != size_bytes:
         raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
     return found

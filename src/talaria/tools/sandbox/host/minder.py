@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, NoReturn
 
-from talaria.tools.sandbox.host.connection_notes import ConnectionNotes, receive_listener, report_connections
+from talaria.tools.sandbox.host import seccomp
+from talaria.tools.sandbox.host.connection_notes import ConnectionNotes, report_connections
 from talaria.tools.sandbox.host.descendants import (
     IGNORED,
+    PR_SET_PDEATHSIG,
     adopt_orphans,
     control,
     reap,
@@ -26,7 +28,6 @@ from talaria.tools.sandbox.host.descendants import (
 NOT_STARTED = 126
 MAX_DESCRIPTORS = 4096
 """More than the tool host ever has open."""
-PR_SET_PDEATHSIG = 1
 _AWAITED = frozenset({signal.SIGCHLD, signal.SIGTERM})
 
 
@@ -81,7 +82,7 @@ def _run_minder(program: Program) -> NoReturn:
         first = kept + 1
     os.closerange(first, MAX_DESCRIPTORS)  # also those of other commands
     notes = None
-    if ours is not None and (listener := receive_listener(ours)) is not None:
+    if ours is not None and (listener := seccomp.receive_listener(ours)) is not None:
         notes = ConnectionNotes(listener)
     woken = wake_on_child_exit(signal.SIGTERM)
     poll = select.poll()
@@ -101,7 +102,9 @@ def _run_minder(program: Program) -> NoReturn:
         os.killpg(child, signal.SIGKILL)
     sweep()
     if notes is not None and program.notes is not None:
-        os.write(program.notes, notes.encode())
+        os.set_blocking(program.notes, False)  # it is read once we have ended; a user with many pipes gets small ones
+        with suppress(BlockingIOError):
+            os.write(program.notes, notes.encode())
     os._exit(code if code >= 0 else 128 - code)
 
 

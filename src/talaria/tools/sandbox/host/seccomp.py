@@ -8,6 +8,7 @@ missing, so that libraries use the older ones. Imports nothing of ours.
 import errno
 import fcntl
 import os
+import socket
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -200,10 +201,12 @@ _KILLED, _FAILS, _ALLOWED = 0x80000000, 0x00050000, 0x7FFF0000
 _NOTIFIED = 0x7FC00000
 _PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP = (317, 277)
-_SET_MODE_FILTER, _NEW_LISTENER = 1, 1 << 3
+_SET_MODE_FILTER, _NEW_LISTENER, _UNINTERRUPTED = 1, 1 << 3, 1 << 5
 _RECEIVE, _SEND, _IS_WAITING = 0xC0502100, 0xC0182101, 0x40082102
 _NOTICE = struct.Struct("=QIIiIQ6Q")
 """An id, a thread, flags; the number of the call, the architecture, the address of the call, its arguments."""
+ADDRESS_BITS = (1 << 56) - 1
+"""Of an argument that is an address: some machines keep tags in the higher bits."""
 _ANSWER = struct.Struct("=QqiI")
 _CONTINUE = 1
 
@@ -295,9 +298,27 @@ def install(filtering: bytes) -> None:
     _install(filtering, 0)
 
 
-def install_with_listener(filtering: bytes) -> int:
-    """The descriptor that brings `NOTIFY`. Raises `OSError`: EBUSY if another process already listens."""
-    return _install(filtering, _NEW_LISTENER)
+def send_listener(channel: socket.socket, filtering: bytes) -> None:
+    """Like `install`, and sends the descriptor that brings `NOTIFY`. Raises `OSError`: EBUSY if another process already
+    listens.
+
+    Once a call has been received, only a signal that kills the caller interrupts it. Kernels before 5.19 cannot do
+    that."""
+    try:
+        listener = _install(filtering, _NEW_LISTENER | _UNINTERRUPTED)
+    except OSError as fault:
+        if fault.errno != errno.EINVAL:
+            raise
+        listener = _install(filtering, _NEW_LISTENER)
+    socket.send_fds(channel, [b"+"], [listener])
+    os.close(listener)
+
+
+def receive_listener(channel: socket.socket) -> int | None:
+    """None: the other process has ended, or could not install its filter."""
+    with channel:
+        _, listeners, _, _ = socket.recv_fds(channel, 1, 1)
+    return listeners[0] if listeners else None
 
 
 def _install(filtering: bytes, flags: int) -> int:

@@ -108,6 +108,7 @@ class SignalReader:
             elif signal.kind == "steer" and signal.id not in self._unread:
                 if turn.steer(signal.text, signal=signal.id):
                     self._unread[signal.id] = turn
+                    turn.notify(f"{signal.by} ({signal.surface}) tells it: {signal.text}")
                 else:
                     await self._signals.settle(signal.id, "late", OVER)
 
