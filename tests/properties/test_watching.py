@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from tests.waiting import until
 
@@ -143,6 +143,7 @@ class World:
             self._lease = SessionLease(SESSION, self.store, self._owner, None)
         assert self.here is not None
         epoch = await self._lease.seize()
+        self._version += 1
         self._transcript = Transcript(await self.store.journal.entries(SESSION))
         broadcast = self.here.begin(SESSION, epoch, self._transcript.last_seq)
         self._recorder = Recorder(self._lease, epoch, self._transcript, self._clock, self._hear, broadcast)
@@ -331,19 +332,31 @@ class Watcher:
         assert self.screen.text in self._world.said
 
 
-STEPS = ("say", "think", "notify", "restart_answer", "end_round", "print", "finish_call")
 texts = st.text("xyz", min_size=1, max_size=3)
 watchers = st.integers(0, 2)
-step = st.one_of(
+turns = st.one_of(
     st.tuples(st.just("say"), texts),
-    st.tuples(st.sampled_from(STEPS), texts),
+    st.tuples(st.sampled_from(["say", "say", "think", "notify", "restart_answer"]), texts),
+    st.tuples(st.sampled_from(["end_round", "end_round", "print", "finish_call"]), texts),
+)
+ends = st.one_of(
     st.tuples(st.sampled_from(["end_turn", "abandon"]), st.sampled_from(["holds", "releases"])),
     st.tuples(st.just("kill"), st.just("")),
-    st.tuples(st.sampled_from(["join_here", "join_elsewhere", "leave", "pause", "go_on"]), watchers),
-    st.tuples(st.sampled_from(["yield", "catch_up"]), st.integers(0, 5)),
 )
-scripts = st.lists(step, min_size=10, max_size=80)
+visits = st.one_of(
+    st.tuples(st.sampled_from(["join_here", "join_elsewhere", "join_elsewhere", "leave", "pause", "go_on"]), watchers),
+    st.tuples(st.sampled_from(["yield", "catch_up", "catch_up"]), st.integers(0, 5)),
+)
+step = st.sampled_from([turns, turns, turns, visits, visits, visits, ends]).flatmap(lambda kind: kind)
+scripts = st.lists(step, min_size=20, max_size=80)
 Step = tuple[str, str | int]
+
+
+SAID_AND_SEEN: tuple[Step, ...] = (("say", "x"), ("join_elsewhere", 0), ("catch_up", 0))
+TORN = (*SAID_AND_SEEN, ("leave", 0), ("say", "y"), ("say", "z"), ("join_elsewhere", 0), ("catch_up", 0))
+LATE: tuple[Step, ...] = (("say", "x"), ("end_round", "x"), ("join_elsewhere", 0), ("catch_up", 0))
+LEFT_OPEN = (*SAID_AND_SEEN, ("abandon", "releases"), ("catch_up", 0))
+KILLED = (*SAID_AND_SEEN, ("leave", 0), ("kill", ""), ("join_elsewhere", 0), ("catch_up", 0))
 
 
 async def follow(script: Sequence[Step], limits: WatchLimits) -> None:
@@ -410,6 +423,10 @@ class Play:
                 await watcher.catch_up()
 
 
+@example(script=TORN, limits=WIDE)
+@example(script=LATE, limits=WIDE)
+@example(script=LEFT_OPEN, limits=WIDE)
+@example(script=KILLED, limits=WIDE)
 @settings(max_examples=100, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(script=scripts, limits=st.sampled_from([NARROW, NARROW, WIDE]))
 def test_watchers_see_everything_once_and_in_order(script: Sequence[Step], limits: WatchLimits) -> None:

@@ -9,7 +9,7 @@ settled by then.
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -150,10 +150,7 @@ class Broadcast:
                 self._is_turn_live = True
                 self._keep(live)
             case RouteSwitched(_, model, _, window, compact_at):  # is settled; who comes later need only know the model
-                now = {"model": model, "window": window, "compact_at": compact_at}
-                self._kept = [
-                    _with_changes(one, now) if isinstance(one.event, TurnBegan) else one for one in self._kept
-                ]
+                self._kept = [_with_model(one, model, window, compact_at) for one in self._kept]
             case QuestionClosed(question):
                 self._forget(lambda one: isinstance(one, QuestionAsked) and one.question.id == question)
                 self._keep(live)
@@ -229,8 +226,12 @@ def _call_of(event: Event) -> CallId | None:
             return None
 
 
-def _with_changes(live: Live, changes: Mapping[str, object]) -> Live:
-    return msgspec.structs.replace(live, event=msgspec.structs.replace(live.event, **changes))
+def _with_model(live: Live, model: str, window: int | None, compact_at: int | None) -> Live:
+    match live.event:
+        case TurnBegan(session, turn):
+            return msgspec.structs.replace(live, event=TurnBegan(session, turn, model, window, compact_at))
+        case _:
+            return live
 
 
 def join_texts(kept: Sequence[Live]) -> list[Live]:
@@ -365,13 +366,13 @@ class _Follower:
         self.is_cut_off = False
         """It was too slow: it has to begin again at once."""
         self.is_at_rest = True
-        """Nobody runs the session."""
+        """Nobody has the session."""
 
     async def join(self, frames: Runner) -> AsyncGenerator[Watched]:
         """What was settled meanwhile; then what the process that runs the session tells, as long as it does."""
         first = None if isinstance(frames, str) else await frames.next()
         self.is_cut_off = isinstance(first, FellBehind)
-        self.is_at_rest = frames == "nobody" or isinstance(first, Released)
+        self.is_at_rest = frames == "nobody"  # a process that still has the session may go on without a commit
         if isinstance(first, Joined) and not isinstance(frames, str):
             return self._follow(first, frames)
         return self._tell_settled()

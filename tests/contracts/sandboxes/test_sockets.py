@@ -1,6 +1,8 @@
 """Services of this machine that listen on a socket in a file: told exactly, opened by a yes, and closed at once."""
 
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -8,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.contracts.sandboxes.conftest import Use
 from tests.contracts.sandboxes.desktop import Ada, Desktop, until
 
 from talaria.store.base import Store
@@ -332,3 +335,35 @@ async def test_a_scan_of_ports_is_not_told_port_by_port(desktop: Desktop) -> Non
     result = await desktop.run(f'python3 -c "{scan}"', None)
     assert "[exit code 4]" in result.text
     assert "[sandbox:" not in result.text
+
+
+def own_socket(tmp_path: Path) -> Path:
+    """In Talaria's own home, where its processes tell each other what they do."""
+    path = tmp_path / "home/run/7-ab.sock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"], indirect=True)
+async def test_commands_do_not_reach_the_sockets_of_talarias_processes(use: Use, cwd: Path, tmp_path: Path) -> None:
+    (cwd / "client.py").write_text(CLIENT)
+    for path in serve(own_socket(tmp_path)):
+        outside = subprocess.run([sys.executable, cwd / "client.py", path], capture_output=True, text=True, check=False)
+        assert "heard ping" in outside.stdout, "it can be reached"
+        result = await use("terminal", command=f"python3 client.py {path}")
+        assert "heard" not in result.text
+        assert "Error" in result.text
+
+
+async def test_the_sockets_of_talarias_processes_cannot_be_opened(
+    desktop: Desktop, client: str, tmp_path: Path
+) -> None:
+    ada = Ada("always")
+    link = desktop.folder / "work/link.sock"
+    for path in serve(own_socket(tmp_path)):
+        link.symlink_to(path)
+        for given in (path, link):
+            refused = await desktop.run(f"{client} {path}", ada, needs=[f"socket {given}"])
+            assert refused.is_error
+            assert "is private" in refused.text
+    assert ada.asked == []
