@@ -34,8 +34,8 @@ from talaria.tools.base import Run, Tool
 from talaria.tools.function import SchemaTool, encode_result
 
 OWN_COMMANDS = (
-    *("chat", "model", "sessions", "rollback", "usage", "config", "import", "tools", "approvals", "plugins", "mcp"),
-    *("gateway", "pairing", "doctor", "setup", "send", "backup", "restore", "forget", "profiles", "completion"),
+    *("chat", "model", "attach", "sessions", "rollback", "usage", "config", "import", "tools", "approvals", "plugins"),
+    *("mcp", "gateway", "pairing", "doctor", "setup", "send", "backup", "restore", "forget", "profiles", "completion"),
 )
 """Of `talaria`; a test compares them with the real ones."""
 COMMAND_S = 30.0

@@ -76,6 +76,11 @@ class LiveSession:
         return self.services.config
 
     @property
+    def last_seq(self) -> int:
+        """The last entry of the journal that this process knows; 0: none."""
+        return self._state.transcript.last_seq
+
+    @property
     def is_in_use(self) -> bool:
         """Busy, or holding the lease because mail waits for the next turn."""
         return self.is_busy or self._state.lease.is_held

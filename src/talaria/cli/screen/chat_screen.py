@@ -137,8 +137,9 @@ class ChatScreen(ScreenInterface):
         """Show what other processes do in this conversation from now on."""
         if self._following is not None:
             self._following.cancel()
-        latest = await conversation.app.store.journal.latest(conversation.session, 1)
-        shown = conversation.shown_seq or (latest[0].seq if latest else 0)
+        shown = max(conversation.shown_seq, conversation.live.last_seq)
+        if not shown and (latest := await conversation.app.store.journal.latest(conversation.session, 1)):
+            shown = latest[0].seq  # a copy of what is on the screen
         self._others = OtherTurns(conversation, self, on_end=self._has_line.set)
         self._following = asyncio.create_task(self._others.follow(shown), name="other turns")
 
