@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         del sys.path[0]  # `python -m` searches the working directory first, where a project may have modules like ours
     gc.set_threshold(200_000, 20, 20)  # loading makes about 100,000 objects, and no garbage
     try:
-        from talaria.cli.options import read_plain_start  # noqa: PLC0415
+        from talaria.cli.plain_start import read_plain_start  # noqa: PLC0415
 
         start = read_plain_start(given)
         if start is not None and (start.options.has_screen or start.options.is_one_shot):

@@ -3,9 +3,10 @@
 import click
 import pytest
 
-from talaria.cli import chat_command, options
+from talaria.cli import chat_command
 from talaria.cli.command_tree import add_default_command
 from talaria.cli.options import CliOptions
+from talaria.cli.plain_start import read_plain_start
 
 
 def by_click(arguments: list[str]) -> tuple[str | None, CliOptions, str | None]:
@@ -42,7 +43,7 @@ def by_click(arguments: list[str]) -> tuple[str | None, CliOptions, str | None]:
     ],
 )
 def test_it_reads_as_click_does(arguments: list[str]) -> None:
-    start = options.read_plain_start(arguments)
+    start = read_plain_start(arguments)
     assert start is not None
     assert start == by_click(arguments)
 
@@ -64,7 +65,7 @@ def test_it_reads_as_click_does(arguments: list[str]) -> None:
     ],
 )
 def test_whatever_is_not_plain_is_left_to_click(arguments: list[str]) -> None:
-    assert options.read_plain_start(arguments) is None
+    assert read_plain_start(arguments) is None
 
 
 def test_click_knows_every_option_of_it() -> None:
