@@ -3,14 +3,13 @@
 from pathlib import Path
 
 import click
-import msgspec
 
 from talaria.cli import exits
 from talaria.cli.answer_view import view_for
 from talaria.cli.context import home, with_store
 from talaria.cli.notices import say
 from talaria.cli.options import CliOptions, Format
-from talaria.core.entries import MessageAdded, TurnEnded, TurnStarted
+from talaria.core.entries import MessageAdded, TurnEnded, TurnOutcome, TurnStarted
 from talaria.core.errors import BadInput
 from talaria.core.events import AnswerRestarted, QuestionAsked, QuestionClosed, TurnDone
 from talaria.core.ids import OwnerId, SessionId, TurnId
@@ -24,6 +23,11 @@ from talaria.store.base import Session, Store
 
 MAX_LOOKED_AT = 200
 """Of the latest conversations, when none is named."""
+_EXITS: dict[TurnOutcome, int] = {
+    "completed": exits.DONE,
+    "interrupted": exits.INTERRUPTED,
+    "failed": exits.PROVIDER_FAILED,
+}
 WATCHER = OwnerId("0-watcher")
 """Runs nothing itself."""
 
@@ -68,7 +72,7 @@ async def find_running(store: Store, name: str | None) -> Session:
 
 
 async def print_turn(store: Store, folder: Path, session: SessionId, turn: TurnId, format: Format) -> int:
-    """Until it ends. Returns the exit code that it would have had."""
+    """Until it ends. Returns the exit code: of failures, the journal keeps the sentence and not the kind."""
     entries = await store.journal.entries(session)
     start = next((one.seq for one in entries if isinstance(one.entry, TurnStarted) and one.entry.turn == turn), 1)
     if await store.journal.holder(session) is None:
@@ -79,12 +83,12 @@ async def print_turn(store: Store, folder: Path, session: SessionId, turn: TurnI
             match told:
                 case Settled(recorded, was_live):
                     if isinstance(recorded.entry, TurnEnded):
-                        _, outcome, usage, error = msgspec.structs.astuple(recorded.entry)
-                        view.show(TurnDone(turn, outcome, answer, usage, error))
-                        view.finish(Report(session, turn, outcome, answer, usage, ""))
-                        if error:
-                            say(error)
-                        return exits.DONE if outcome == "completed" else exits.INTERRUPTED
+                        end = recorded.entry
+                        view.show(TurnDone(turn, end.outcome, answer, end.usage, end.error))
+                        view.finish(Report(session, turn, end.outcome, answer, end.usage, ""))
+                        if end.error:
+                            say(end.error)
+                        return _EXITS[end.outcome]
                     if isinstance(recorded.entry, MessageAdded) and isinstance(recorded.entry.message, Assistant):
                         answer = recorded.entry.message.text
                     for event in () if was_live else replay.events(recorded):

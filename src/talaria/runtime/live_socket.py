@@ -39,7 +39,7 @@ class Settled(msgspec.Struct, frozen=True, tag="settled"):
 class Live(msgspec.Struct, frozen=True, tag="live", omit_defaults=True):
     epoch: Epoch
     number: int
-    """Of the event under this epoch."""
+    """Grows for as long as the process lives, whatever it runs."""
     event: Event
     first: int = 0
     """If it stands for several pieces of text: the number of the first of them."""
