@@ -12,6 +12,7 @@ import msgspec
 from talaria.core.entries import Entry, Recorded
 from talaria.core.ids import CallId, Epoch, HoldId, OwnerId, SessionId, TurnId
 from talaria.core.messages import NO_USAGE, ToolCall, ToolResult, Usage
+from talaria.store.api_ports import ApiTokens, Histories, HistoryPoint
 from talaria.store.chat_ports import Chats, Handoffs, Inbox, InboxDone, InboxTaken, Outbox, Outgoing
 from talaria.store.permission_ports import Access, Approvals, Grants
 from talaria.store.signal_port import SignalObeyed, Signals
@@ -121,6 +122,7 @@ Change = (
     | Spent
     | HoldReleased
     | SignalObeyed
+    | HistoryPoint
     | SessionSeized
     | SessionReleased
 )
@@ -157,8 +159,9 @@ class Journal(Protocol):
         ...
 
     async def entries(self, session: SessionId, after: int = 0) -> Sequence[Recorded]: ...
-    async def latest(self, session: SessionId, limit: int) -> Sequence[Recorded]:
-        """The last entries, oldest first. The cost does not grow with the journal."""
+    async def latest(self, session: SessionId, limit: int, before: int | None = None) -> Sequence[Recorded]:
+        """The last entries, oldest first; with `before`, the last ones before that position. The cost does not grow
+        with the journal."""
         ...
 
     async def calls(self, session: SessionId, turn: TurnId) -> Sequence[CallRow]:
@@ -189,8 +192,10 @@ class Sessions(Protocol):
         """By id, by a unique beginning of it, or by title; with `person`, only theirs. Raises `UnknownSession`."""
         ...
 
-    async def list(self, limit: int = 50, person: str | None = None) -> Sequence[Session]:
-        """Newest activity first; with `person`, only theirs."""
+    async def list(
+        self, limit: int = 50, person: str | None = None, after: SessionId | None = None
+    ) -> Sequence[Session]:
+        """Newest activity first; with `person`, only theirs; with `after`, only those that come after that one."""
         ...
 
     async def latest(self, source: str) -> Session | None:
@@ -202,16 +207,15 @@ class Sessions(Protocol):
         """Delete it with all that belongs to it. Raises `SessionBusy` while a living owner runs it."""
         ...
 
-    async def fork(self, session: SessionId, new: SessionId, title: str | None = None) -> Session:
-        """A copy under a new id, without the open turn."""
+    async def fork(
+        self, session: SessionId, new: SessionId, title: str | None = None, until: int | None = None
+    ) -> Session:
+        """A copy under a new id, without the open turn; with `until`, without what comes after that position, which is
+        the end of a turn."""
         ...
 
-
-class Adoption(Protocol):
-    """Conversations that began elsewhere. Apart from `Sessions`, because only imports need it."""
-
     async def adopt(self, new: NewSession, created_at: float, journal: Sequence[Recorded]) -> bool:
-        """Add a session with its journal, and keep its times. False: its id exists already, and nothing changes.
+        """Add a session that began elsewhere, and keep its times. False: its id exists already, and nothing changes.
 
         An unknown parent is left out, and a title that is taken gets a number. Raises `BrokenRuleError` if a turn in
         the journal has not ended, because its calls would be missing.
@@ -320,3 +324,7 @@ class Store(Protocol):
     def grants(self) -> Grants: ...
     @property
     def signals(self) -> Signals: ...
+    @property
+    def api_tokens(self) -> ApiTokens: ...
+    @property
+    def histories(self) -> Histories: ...

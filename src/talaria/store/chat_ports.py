@@ -85,6 +85,10 @@ class Inbox(Protocol):
         ...
 
     async def find(self, platform: str, account: str, chat: str, message_id: str) -> Inbound | None: ...
+    async def list_from(self, platform: str, account: str, chat: str, limit: int = 50) -> Sequence[Inbound]:
+        """The last messages from a chat that are still kept, newest first, whatever their state."""
+        ...
+
     async def take(self, id: InboxId) -> SessionId | None:
         """For a message that needs no turn, or none yet: the session that it belongs to now. None after the first
         call."""
