@@ -107,8 +107,11 @@ class Ports:
             failing.pop_all()
 
         async def dial() -> socket.socket:
-            async with in_threads(_hold_socket(path)) as held:
-                return await _dial(socket.AF_UNIX, held)
+            with ExitStack() as failing:  # it may be cancelled while it lets go of the path
+                async with in_threads(_hold_socket(path)) as held:
+                    connected = failing.enter_context(await _dial(socket.AF_UNIX, held))
+                failing.pop_all()
+            return connected
 
         self._sockets[path] = asyncio.create_task(self._forward([listener], dial), name=f"socket {path}")
 
