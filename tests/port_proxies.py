@@ -43,6 +43,7 @@ class SessionsProxy(_Proxy[Sessions]):
     rename = _passed_on(Sessions.rename)
     delete = _passed_on(Sessions.delete)
     fork = _passed_on(Sessions.fork)
+    adopt = _passed_on(Sessions.adopt)
 
 
 class InboxProxy(_Proxy[Inbox]):
@@ -51,6 +52,7 @@ class InboxProxy(_Proxy[Inbox]):
     list_pending = _passed_on(Inbox.list_pending)
     list_sessions = _passed_on(Inbox.list_sessions)
     find = _passed_on(Inbox.find)
+    list_from = _passed_on(Inbox.list_from)
     take = _passed_on(Inbox.take)
     finish = _passed_on(Inbox.finish)
     prune = _passed_on(Inbox.prune)
@@ -105,6 +107,8 @@ class StoreProxy:
         self.approvals = store.approvals
         self.grants = store.grants
         self.signals = store.signals
+        self.api_tokens = store.api_tokens
+        self.histories = store.histories
 
     @property
     def trouble(self) -> str:

@@ -16,6 +16,7 @@ from talaria.core.entries import MessageAdded, Noted, RouteChanged, TurnEnded, T
 from talaria.core.errors import TalariaError
 from talaria.core.ids import ApprovalId, CallId, Epoch, GrantId, HoldId, InboxId, OutboxId, OwnerId, SessionId, TurnId
 from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, Usage, user
+from talaria.store.api_ports import ApiToken, HistoryPoint
 from talaria.store.base import (
     Amount,
     BrokenRuleError,
@@ -55,6 +56,7 @@ KEYS = "abcdef"
 STATES: list[OutboxState] = ["pending", "started", "sent", "failed", "expired"]
 SIGNALS = ["signal-1", "signal-2", "signal-3"]
 GRANTS = [GrantId(name) for name in ("grant-2", "grant-1", "grant-3")]
+TOKENS = ["phone", "laptop"]
 WORDS = ["red", "röd", "blue-green", "東京", "京", "*", '"red"', "(x)", "Red"]
 
 sessions = st.sampled_from(SESSIONS)
@@ -99,13 +101,22 @@ signals = st.builds(
     st.sampled_from(SIGNALS),
     sessions,
     turns,
-    st.sampled_from(["stop", "steer", "answer"]),
+    st.sampled_from(["stop", "steer", "answer", "queue"]),
     persons,
     st.just("terminal"),
     texts,
     texts,
     texts,
 )
+tokens = st.builds(
+    ApiToken,
+    name=st.sampled_from(TOKENS),
+    digest=digests,
+    scopes=st.sampled_from([(), ("chat", "runs")]),
+    created_at=st.sampled_from([START, START + 1]),
+    usd_per_day=st.none() | dollars,
+)
+points = st.builds(HistoryPoint, persons, digests)
 plain_writes: st.SearchStrategy[Write] = st.one_of(
     texts.map(lambda text: MessageAdded(user(text))),
     texts.map(lambda text: MessageAdded(user(text, author="host"))),
@@ -119,6 +130,7 @@ plain_writes: st.SearchStrategy[Write] = st.one_of(
     st.builds(CallStarted, calls),
     calls.map(lambda id: CallEnded(ToolResult(id, "x", "done"))),
     outgoing,
+    points,
 )
 
 
@@ -206,9 +218,9 @@ class Twins(RuleBasedStateMachine):
     def rename(self, session: SessionId, title: str) -> None:
         self.both(lambda store: store.sessions.rename(session, title))
 
-    @rule(session=sessions, new=sessions, title=st.none() | titles)
-    def fork(self, session: SessionId, new: SessionId, title: str | None) -> None:
-        self.both(lambda store: store.sessions.fork(session, new, title))
+    @rule(session=sessions, new=sessions, title=st.none() | titles, until=st.none() | st.integers(0, 9))
+    def fork(self, session: SessionId, new: SessionId, title: str | None, until: int | None) -> None:
+        self.both(lambda store: store.sessions.fork(session, new, title, until))
 
     @rule(session=sessions)
     def delete(self, session: SessionId) -> None:
@@ -556,6 +568,23 @@ class Twins(RuleBasedStateMachine):
 
         self.both(obey)
 
+    @rule(new=tokens)
+    def add_token(self, new: ApiToken) -> None:
+        self.both(lambda store: store.api_tokens.add(new))
+
+    @rule(name=st.sampled_from(TOKENS))
+    def revoke_token(self, name: str) -> None:
+        self.both(lambda store: store.api_tokens.revoke(name))
+
+    @rule(session=sessions, point=points)
+    def adopt(self, session: SessionId, point: HistoryPoint) -> None:
+        self.both(lambda store: store.sessions.adopt(NewSession(session, "api"), 1.0, [], point))
+
+    @rule(session=sessions, limit=st.integers(1, 3), before=st.integers(0, 9), person=st.none() | persons)
+    def turn_the_page(self, session: SessionId, limit: int, before: int, person: str | None) -> None:
+        self.both(lambda store: store.journal.latest(session, limit, before))
+        self.both(lambda store: store.sessions.list(limit, person, session))
+
     @rule(query=texts, limit=st.integers(1, 5), person=st.none() | persons)
     def search(self, query: str, limit: int, person: str | None) -> None:
         self.both(lambda store: store.search.search(query, limit, person))
@@ -596,6 +625,10 @@ async def _everything(store: Store) -> list[object]:
         await store.grants.list(),
         [idless(await store.signals.find(key)) for key in SIGNALS],
         [idless(one) for one in await store.signals.list_new(SESSIONS[1:])],
+        await store.api_tokens.list(),
+        [await store.api_tokens.find(digest) for digest in DIGESTS],
+        [await store.histories.find(HistoryPoint(person, digest)) for person in PERSONS for digest in DIGESTS],
+        [unnumbered(mail) for mail in await store.inbox.list_from("telegram", "bot", "42", 5)],
     ]
     for session in SESSIONS:
         seen += await _totals(store, session)

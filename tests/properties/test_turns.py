@@ -65,7 +65,8 @@ class SlowSessions:
         self._sessions = sessions
         self._impatience = impatience
         self.get, self.find, self.list, self.latest = sessions.get, sessions.find, sessions.list, sessions.latest
-        self.rename, self.delete, self.fork = sessions.rename, sessions.delete, sessions.fork
+        self.rename, self.delete = sessions.rename, sessions.delete
+        self.fork, self.adopt = sessions.fork, sessions.adopt
 
     async def create(self, new: NewSession) -> Session:
         await self._impatience.feel()

@@ -15,6 +15,7 @@ from talaria.core.ids import GrantId, InboxId, SessionId, TurnId
 from talaria.core.messages import Usage, user
 from talaria.gateway.envelope import KeyRules, Principal, Received, encode_body, session_key
 from talaria.platforms.base import Address, Arrival, Sender
+from talaria.store.api_ports import ApiToken
 from talaria.store.base import NewSession, Spent
 from talaria.store.chat_ports import Inbound, Outgoing
 from talaria.store.permission_ports import Grant, PairingRequest
@@ -210,3 +211,13 @@ async def test_chats_of_groups_in_their_name_go_and_folders_of_odd_names_are_fou
     assert told["gone"] == ["1 chat", f"{folder} (1 file)"]
     assert not folder.exists()
     assert {key: await store.chats.get(key) is not None for key in keys} == keys
+
+
+async def test_program_is_forgotten_with_its_token(talaria: Talaria, known: SqliteStore) -> None:
+    for name in ("phone", "laptop"):
+        await known.api_tokens.add(ApiToken(name=name, digest=f"digest of {name}"))
+
+    ended = talaria("forget", "api:phone", "--yes")
+
+    assert (ended.returncode, ended.stdout.splitlines()[:2]) == (0, ["Deleted:", "  1 API token"])
+    assert [one.name for one in await known.api_tokens.list()] == ["laptop"]

@@ -596,6 +596,17 @@ def test_keys_are_named_and_taken_only_on_request(talaria: Talaria, hermes: Herm
         assert "sk-or-1" not in ended.stdout + ended.stderr
 
 
+def test_settings_of_the_api_are_named_and_not_taken(talaria: Talaria, hermes: Hermes) -> None:
+    hermes.write(".env", "API_SERVER_ENABLED=true\nAPI_SERVER_KEY=0123456789abcdef\nAPI_SERVER_HOST=0.0.0.0\n")
+    hermes.write("config.yaml", "{}")
+
+    report = document(talaria("import", "hermes", "--keys", "--json"))
+
+    assert names(report, "taken", "key") == ["API_SERVER_KEY"]
+    for name in ("API_SERVER_ENABLED", "API_SERVER_HOST"):
+        assert "put it into .env yourself" in reason(report, "key", name)
+
+
 def test_settings_come_along_and_comments_stay(talaria: Talaria, hermes: Hermes, home: Path) -> None:
     hermes.write(
         "config.yaml",

@@ -71,6 +71,14 @@ class BadInput(UserFacing):
     pass
 
 
+class TitleTaken(BadInput):
+    """Another conversation has this title, which may be somebody else's."""
+
+    def __init__(self, title: str, taken_by: str) -> None:
+        super().__init__(f"The title {title!r} is already used by session {taken_by}; choose another.")
+        self.title = title
+
+
 class UnknownSession(UserFacing):
     pass
 
@@ -79,8 +87,16 @@ class SessionBusy(UserFacing):
     pass
 
 
+LimitName = Literal["", "turn", "session", "day", "person"]
+
+
 class LimitReached(UserFacing):
     """A budget of the turn is spent."""
+
+    def __init__(self, sentence: str, limit: LimitName = "") -> None:
+        """`limit`: which cap it was; empty: the answer itself did not end."""
+        super().__init__(sentence)
+        self.limit: LimitName = limit
 
 
 class BadConfig(OperatorError):

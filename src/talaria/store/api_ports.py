@@ -30,6 +30,10 @@ class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
     def person(self) -> str:
         return f"{API}:{self.name}"
 
+    def may_see(self, person: str | None) -> bool:
+        """The conversations of this person."""
+        return person == self.person or "admin" in self.scopes
+
     def is_valid(self, now: float) -> bool:
         return self.expires_at is None or now < self.expires_at
 
@@ -53,7 +57,8 @@ class ApiTokens(Protocol):
 
 
 class HistoryPoint(msgspec.Struct, frozen=True):
-    """Of a record: with the last entry that is written in it, the conversation reads like this.
+    """Of a record, or of a conversation that is adopted: with the last entry that is written in it, the conversation
+    reads like this.
 
     Programs that send all of a conversation with each request find it again by this digest.
     """
@@ -71,13 +76,9 @@ class HistoryMatch(msgspec.Struct, frozen=True):
 
 
 class Histories(Protocol):
-    async def add(self, session: SessionId, point: HistoryPoint) -> None:
-        """At the conversation's last entry. For one that was adopted; those of turns come with `Journal.record`.
-
-        Raises `UnknownSession`.
-        """
-        ...
+    """They come with `Journal.record` and `Sessions.adopt`."""
 
     async def find(self, point: HistoryPoint, limit: int = 10) -> Sequence[HistoryMatch]:
-        """Conversations in which this person has had this history: first those that end with it, newest first."""
+        """Conversations in which this person has had this history: first those that end with it, then by
+        activity, newest first."""
         ...

@@ -195,7 +195,8 @@ class Sessions(Protocol):
     async def list(
         self, limit: int = 50, person: str | None = None, after: SessionId | None = None
     ) -> Sequence[Session]:
-        """Newest activity first; with `person`, only theirs; with `after`, only those that come after that one."""
+        """Newest activity first; with `person`, only theirs; with `after`, only those that come after that one. Raises
+        `UnknownSession` if that one is not among them."""
         ...
 
     async def latest(self, source: str) -> Session | None:
@@ -211,11 +212,17 @@ class Sessions(Protocol):
         self, session: SessionId, new: SessionId, title: str | None = None, until: int | None = None
     ) -> Session:
         """A copy under a new id, without the open turn; with `until`, without what comes after that position, which is
-        the end of a turn."""
+        the end of a turn. Raises `BrokenRuleError` if it is inside one.
+
+        The histories that end in what is copied are those of the copy, too.
+        """
         ...
 
-    async def adopt(self, new: NewSession, created_at: float, journal: Sequence[Recorded]) -> bool:
+    async def adopt(
+        self, new: NewSession, created_at: float, journal: Sequence[Recorded], history: HistoryPoint | None = None
+    ) -> bool:
         """Add a session that began elsewhere, and keep its times. False: its id exists already, and nothing changes.
+        `history` is the one with which it ends.
 
         An unknown parent is left out, and a title that is taken gets a number. Raises `BrokenRuleError` if a turn in
         the journal has not ended, because its calls would be missing.

@@ -57,6 +57,8 @@ class Traces(msgspec.Struct, frozen=True):
     grants: int = 0
     signals: int = 0
     """That they sent."""
+    tokens: int = 0
+    """For the HTTP API, in their name."""
     pairing: int = 0
     """Rows that say that they were let in with a code, or asked for one."""
     homes: int = 0

@@ -3,13 +3,13 @@ the text for lists and search."""
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, count
 
 import msgspec
 
 from talaria.core.entries import Entry, MessageAdded, TurnEnded, TurnStarted
-from talaria.core.errors import BadInput, UnknownSession
+from talaria.core.errors import BadInput, TitleTaken, UnknownSession
 from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import NO_USAGE, Usage, User
 from talaria.store.base import BrokenRuleError, Session
@@ -83,7 +83,7 @@ def check_title(title: str | None, holder: FindByTitle, but: SessionId | None = 
         raise BadInput("A title needs at least one visible character.")
     taken_by = holder(title)
     if taken_by not in (None, but):
-        raise BadInput(f"The title {title!r} is already used by session {taken_by}; choose another.")
+        raise TitleTaken(title, taken_by)
 
 
 def free_title(wanted: str | None, holder: FindByTitle) -> str | None:
@@ -127,6 +127,14 @@ class SessionHead(msgspec.Struct):
                 self.preview = self.preview or preview(entry)
             case _:
                 pass
+
+
+def read_head(entries: Iterable[Entry]) -> SessionHead:
+    """Of a whole journal."""
+    head = SessionHead(None, "")
+    for entry in entries:
+        head.add(entry)
+    return head
 
 
 def local_day(at: float) -> str:

@@ -1,21 +1,13 @@
-from typing import cast
-
 import pytest
 
 from talaria.core.entries import Entry, MessageAdded, Noted, Recorded, TurnEnded, TurnStarted
 from talaria.core.ids import OwnerId, SessionId, TurnId
 from talaria.core.messages import Assistant, Text, Usage, user
-from talaria.store.base import Adoption, BrokenRuleError, Held, NewSession, Store
+from talaria.store.base import BrokenRuleError, Held, NewSession, Store
 from talaria.testing.manual_clock import ManualClock
 
 OLD = SessionId("20250101_120000_abcdef")
 FIRST, SECOND = TurnId("turn-1"), TurnId("turn-2")
-
-
-@pytest.fixture
-def adoption(store: Store) -> Adoption:
-    """Every store of ours takes sessions over where it keeps them."""
-    return cast("Adoption", store.sessions)
 
 
 def turn(id: TurnId, question: str, at: float) -> list[tuple[float, Entry]]:
@@ -34,10 +26,10 @@ def journal(*entries: tuple[float, Entry]) -> list[Recorded]:
 TWO_TURNS = journal(*turn(FIRST, "needle", 100.0), *turn(SECOND, "thread", 200.0))
 
 
-async def test_adopted_session_stands_as_if_it_had_been_recorded_then(store: Store, adoption: Adoption) -> None:
+async def test_adopted_session_stands_as_if_it_had_been_recorded_then(store: Store) -> None:
     new = NewSession(OLD, "cli", "openai:gpt", "/work", "You are…", '[{"name":"x"}]', "Sewing")
 
-    assert await adoption.adopt(new, 90.0, TWO_TURNS)
+    assert await store.sessions.adopt(new, 90.0, TWO_TURNS)
 
     session = await store.sessions.get(OLD)
     assert session is not None
@@ -50,19 +42,19 @@ async def test_adopted_session_stands_as_if_it_had_been_recorded_then(store: Sto
     assert [(hit.session, hit.at) for hit in await store.search.search("thread answer")] == [(OLD, 205.0)]
 
 
-async def test_adopting_again_changes_nothing(store: Store, adoption: Adoption) -> None:
-    await adoption.adopt(NewSession(OLD, "cli", title="Sewing"), 90.0, TWO_TURNS)
+async def test_adopting_again_changes_nothing(store: Store) -> None:
+    await store.sessions.adopt(NewSession(OLD, "cli", title="Sewing"), 90.0, TWO_TURNS)
     before = await store.sessions.get(OLD)
 
     other = journal(*turn(FIRST, "other", 300.0))
-    assert not await adoption.adopt(NewSession(OLD, "telegram", title="Other"), 300.0, other)
+    assert not await store.sessions.adopt(NewSession(OLD, "telegram", title="Other"), 300.0, other)
 
     assert await store.sessions.get(OLD) == before
     assert await store.journal.entries(OLD) == TWO_TURNS
 
 
-async def test_adopted_session_goes_on(store: Store, adoption: Adoption, owner: OwnerId, clock: ManualClock) -> None:
-    await adoption.adopt(NewSession(OLD, "cli"), 90.0, TWO_TURNS)
+async def test_adopted_session_goes_on(store: Store, owner: OwnerId, clock: ManualClock) -> None:
+    await store.sessions.adopt(NewSession(OLD, "cli"), 90.0, TWO_TURNS)
     epoch = await store.journal.seize(OLD, owner)
     assert not isinstance(epoch, Held)
 
@@ -73,36 +65,34 @@ async def test_adopted_session_goes_on(store: Store, adoption: Adoption, owner: 
     assert await store.journal.list_interrupted() == []
 
 
-async def test_adopted_session_is_listed_by_its_own_activity(
-    store: Store, adoption: Adoption, session: SessionId
-) -> None:
-    await adoption.adopt(NewSession(OLD, "cli"), 90.0, TWO_TURNS)
+async def test_adopted_session_is_listed_by_its_own_activity(store: Store, session: SessionId) -> None:
+    await store.sessions.adopt(NewSession(OLD, "cli"), 90.0, TWO_TURNS)
 
     assert [found.id for found in await store.sessions.list()] == [session, OLD]
     assert await store.sessions.latest("cli") == await store.sessions.get(OLD)
 
 
-async def test_title_that_is_taken_gets_the_next_free_number(store: Store, adoption: Adoption) -> None:
+async def test_title_that_is_taken_gets_the_next_free_number(store: Store) -> None:
     await store.sessions.create(NewSession(SessionId("mine"), "test", title="Sewing"))
     await store.sessions.create(NewSession(SessionId("mine-2"), "test", title="Sewing (2)"))
     for name in ("old-1", "old-2"):
-        assert await adoption.adopt(NewSession(SessionId(name), "cli", title="Sewing"), 90.0, [])
+        assert await store.sessions.adopt(NewSession(SessionId(name), "cli", title="Sewing"), 90.0, [])
 
     titles = {found.id: found.title for found in await store.sessions.list()}
     assert titles == {"mine": "Sewing", "mine-2": "Sewing (2)", "old-1": "Sewing (3)", "old-2": "Sewing (4)"}
 
 
-async def test_blank_title_is_none(store: Store, adoption: Adoption) -> None:
-    assert await adoption.adopt(NewSession(OLD, "cli", title=" \n"), 90.0, [])
+async def test_blank_title_is_none(store: Store) -> None:
+    assert await store.sessions.adopt(NewSession(OLD, "cli", title=" \n"), 90.0, [])
 
     session = await store.sessions.get(OLD)
     assert session is not None
     assert (session.title, session.updated_at) == (None, 90.0)
 
 
-async def test_parent_is_kept_if_it_is_here(store: Store, adoption: Adoption, session: SessionId) -> None:
-    await adoption.adopt(NewSession(OLD, "cli", parent=session), 90.0, [])
-    await adoption.adopt(NewSession(SessionId("other"), "cli", parent=SessionId("nobody")), 90.0, [])
+async def test_parent_is_kept_if_it_is_here(store: Store, session: SessionId) -> None:
+    await store.sessions.adopt(NewSession(OLD, "cli", parent=session), 90.0, [])
+    await store.sessions.adopt(NewSession(SessionId("other"), "cli", parent=SessionId("nobody")), 90.0, [])
 
     parents = {found.id: found.parent for found in await store.sessions.list()}
     assert (parents[OLD], parents[SessionId("other")]) == (session, None)
@@ -117,21 +107,19 @@ async def test_parent_is_kept_if_it_is_here(store: Store, adoption: Adoption, se
     ],
     ids=["no end", "turn inside a turn", "end without a start"],
 )
-async def test_journal_that_is_not_at_rest_is_refused_whole(
-    store: Store, adoption: Adoption, entries: list[tuple[float, Entry]]
-) -> None:
+async def test_journal_that_is_not_at_rest_is_refused_whole(store: Store, entries: list[tuple[float, Entry]]) -> None:
     with pytest.raises(BrokenRuleError):
-        await adoption.adopt(NewSession(OLD, "cli"), 90.0, journal(*entries))
+        await store.sessions.adopt(NewSession(OLD, "cli"), 90.0, journal(*entries))
 
     assert await store.sessions.get(OLD) is None
     assert await store.journal.entries(OLD) == []
 
 
-async def test_refused_session_leaves_its_id_and_title_free(store: Store, adoption: Adoption) -> None:
+async def test_refused_session_leaves_its_id_and_title_free(store: Store) -> None:
     with pytest.raises(BrokenRuleError):
-        await adoption.adopt(
+        await store.sessions.adopt(
             NewSession(OLD, "cli", title="Sewing"), 90.0, journal((1.0, TurnStarted(FIRST, "terminal")))
         )
 
-    assert await adoption.adopt(NewSession(OLD, "cli", title="Sewing"), 90.0, journal((1.0, Noted("a"))))
+    assert await store.sessions.adopt(NewSession(OLD, "cli", title="Sewing"), 90.0, journal((1.0, Noted("a"))))
     assert [found.title for found in await store.sessions.list()] == ["Sewing"]

@@ -10,6 +10,7 @@ from talaria.core.entries import MessageAdded, TurnEnded, TurnStarted
 from talaria.core.errors import SessionBusy
 from talaria.core.ids import ApprovalId, CallId, Epoch, GrantId, InboxId, OwnerId, SessionId, TurnId
 from talaria.core.messages import Usage, user
+from talaria.store.api_ports import ApiToken, HistoryPoint
 from talaria.store.base import Held, NewSession, Spent, Store
 from talaria.store.chat_ports import Inbound, InboxTaken, Outgoing
 from talaria.store.forgetting import Forgetting, PersonQuery, Traces
@@ -292,3 +293,29 @@ async def test_an_address_of_a_group_is_not_theirs_though_their_chat_in_it_is(st
     await store.outbox.add(SessionId("local"), [Outgoing("telegram:-1", "to all", "key", 9e9)])
     told = await store.forgetting.forget(ANN)
     assert (told.chats, told.outbox) == (1, 0)
+
+
+async def test_program_is_forgotten_with_its_token_and_what_it_is_found_by(store: ForgettingStore) -> None:
+    for name in ("ann", "bob"):
+        await store.api_tokens.add(ApiToken(name=name, digest=name))
+    theirs, others = HistoryPoint("api:ann", "digest"), HistoryPoint("api:bob", "digest")
+    for name, person, point in (("anns", "api:ann", theirs), ("bobs", "api:bob", theirs), ("more", "api:bob", others)):
+        await store.sessions.adopt(NewSession(SessionId(name), "api", person=person), 1.0, [], point)
+
+    told = await store.forgetting.forget(program("ann"))
+
+    assert told == Traces(conversations=(SessionId("anns"),), tokens=1, folders=())
+    assert [one.name for one in await store.api_tokens.list()] == ["bob"]
+    assert await store.histories.find(theirs) == []
+    assert [one.session for one in await store.histories.find(others)] == ["more"]
+
+
+async def test_person_of_another_platform_has_no_token_of_that_name(store: ForgettingStore) -> None:
+    await store.api_tokens.add(ApiToken(name="42", digest="digest"))
+
+    assert (await store.forgetting.forget(ANN)).tokens == 0
+    assert len(await store.api_tokens.list()) == 1
+
+
+def program(name: str) -> PersonQuery:
+    return PersonQuery("api", name, lambda _: False, lambda _: False, lambda _: True)

@@ -208,3 +208,36 @@ async def test_prune_forgets_what_was_done_before(store: Store, session: Session
     assert await store.inbox.prune(clock.now()) == 1
 
     assert await accepted(store, [inbound("1"), inbound("2"), inbound("3")]) == [session, None, None]
+
+
+async def test_mail_of_one_chat_is_listed_newest_first_whatever_its_state(store: Store, session: SessionId) -> None:
+    mail = await store.inbox.accept([inbound(number) for number in "4132"])
+    await store.inbox.accept([inbound("5", chat="7"), Inbound("slack", "bot", "42", "6", HERE, "")])
+    await store.inbox.accept([Inbound("telegram", "other", "42", "7", HERE, "")])
+    ids = [row.id for row in mail if row]
+    await store.inbox.take(ids[0])
+    await store.inbox.finish(session, ids[:1])
+    await store.inbox.take(ids[1])
+
+    listed = await store.inbox.list_from("telegram", "bot", "42")
+    assert [(row.message_id, row.state) for row in listed] == [
+        ("2", "new"),
+        ("3", "new"),
+        ("1", "taken"),
+        ("4", "done"),
+    ]
+    assert listed[0] == mail[3]
+    assert [row.message_id for row in await store.inbox.list_from("telegram", "bot", "42", 2)] == ["2", "3"]
+    assert await store.inbox.list_from("telegram", "bot", "nobody") == []
+
+
+async def test_mail_of_a_chat_that_was_pruned_is_not_listed(
+    store: Store, session: SessionId, clock: ManualClock
+) -> None:
+    (mail,) = await store.inbox.accept([inbound("1")])
+    assert mail is not None
+    await store.inbox.take(mail.id)
+    await store.inbox.finish(session, [mail.id])
+    await store.inbox.prune(clock.now() + 1)
+
+    assert await store.inbox.list_from("telegram", "bot", "42") == []

@@ -292,3 +292,17 @@ async def test_the_end_of_a_journal_can_be_read_alone(store: Store, session: Ses
     ]
     assert await store.journal.latest(session, 100) == await store.journal.entries(session)
     assert await store.journal.latest(OTHER, 3) == []
+
+
+async def test_a_journal_can_be_read_backwards_page_by_page(store: Store, session: SessionId, epoch: Epoch) -> None:
+    await store.journal.record(session, epoch, [Noted(str(number)) for number in range(10)])
+
+    async def seqs(limit: int, before: int | None) -> list[int]:
+        return [one.seq for one in await store.journal.latest(session, limit, before)]
+
+    assert await seqs(4, None) == [7, 8, 9, 10]
+    assert await seqs(4, 7) == [3, 4, 5, 6]
+    assert await seqs(4, 3) == [1, 2]
+    assert await seqs(4, 1) == await seqs(4, 0) == []
+    assert await seqs(2, 1_000) == [9, 10]
+    assert await store.journal.latest(OTHER, 3, 3) == []

@@ -112,6 +112,31 @@ async def test_list_of_one_person_shows_only_theirs(store: Store, clock: ManualC
     assert len(await store.sessions.list()) == 4
 
 
+async def test_list_goes_on_after_a_session(store: Store, clock: ManualClock) -> None:
+    """Also among those whose activity was at the same time."""
+    for name, person in (("s-1", "ann"), ("s-2", "ann"), ("s-5", "bob"), ("s-3", "ann"), ("s-4", "ann")):
+        await store.sessions.create(NewSession(SessionId(name), "test", person=person))
+        clock.advance(name == "s-2")
+
+    async def page(after: str, limit: int = 50, person: str | None = None) -> list[str]:
+        return [found.id for found in await store.sessions.list(limit, person, SessionId(after))]
+
+    assert [found.id for found in await store.sessions.list()] == ["s-5", "s-4", "s-3", "s-2", "s-1"]
+    assert await page("s-5", 2) == ["s-4", "s-3"]
+    assert await page("s-3", 2) == ["s-2", "s-1"]
+    assert await page("s-1") == []
+    assert await page("s-4", 2, "ann") == ["s-3", "s-2"]
+
+
+async def test_list_goes_on_only_after_one_of_those_that_it_shows(store: Store) -> None:
+    for name, person in (("s-1", "ann"), ("s-2", "bob")):
+        await store.sessions.create(NewSession(SessionId(name), "test", person=person))
+
+    for after, person in (("nobody", None), ("nobody", "ann"), ("s-2", "ann")):
+        with pytest.raises(UnknownSession):
+            await store.sessions.list(person=person, after=SessionId(after))
+
+
 async def test_find_among_those_of_one_person(store: Store) -> None:
     for name, title, person in (("2026_a", "Garden", "ann"), ("2026_b", "Harness", "bob")):
         await store.sessions.create(NewSession(SessionId(name), "test", title=title, person=person))
@@ -307,6 +332,47 @@ async def test_fork_copies_the_journal_up_to_the_last_ended_turn(
     assert (copy.open_turn, copy.message_count, copy.usage) == (None, 4, Usage(3, 3))
     assert copy.preview == "first"
     assert await store.sessions.get(copy.id) == copy
+
+
+async def test_fork_until_the_end_of_a_turn_has_nothing_from_after_it(
+    store: Store, session: SessionId, epoch: Epoch
+) -> None:
+    await store.journal.record(session, epoch, spoken(1, "first", Usage(1, 1)))
+    await store.journal.record(session, epoch, spoken(2, "second", Usage(2, 2)))
+    await store.journal.record(session, epoch, [TurnStarted(turn("turn-3"), "terminal"), MessageAdded(user("third"))])
+
+    copy = await store.sessions.fork(session, SessionId("copy"), until=4)
+
+    assert await store.journal.entries(copy.id) == (await store.journal.entries(session))[:4]
+    assert (copy.open_turn, copy.message_count, copy.usage, copy.preview) == (None, 2, Usage(1, 1), "first")
+    assert await store.sessions.get(copy.id) == copy
+    for name, until, length in (("empty", 0, 0), ("whole", 8, 8), ("open", 9, 8), ("more", 1_000, 8)):
+        await store.sessions.fork(session, SessionId(name), until=until)
+        assert len(await store.journal.entries(SessionId(name))) == length
+
+
+async def test_fork_that_would_end_inside_a_turn_is_refused(store: Store, session: SessionId, epoch: Epoch) -> None:
+    await store.journal.record(session, epoch, spoken(1, "first"))
+
+    for until in (1, 3):
+        with pytest.raises(BrokenRuleError):
+            await store.sessions.fork(session, SessionId("copy"), until=until)
+    assert [found.id for found in await store.sessions.list()] == [session]
+
+
+async def test_fork_until_the_end_of_a_turn_goes_on_from_there(
+    store: Store, session: SessionId, epoch: Epoch, owner: OwnerId
+) -> None:
+    await store.journal.record(session, epoch, [*spoken(1, "first"), *spoken(2, "second")])
+    copy = await store.sessions.fork(session, SessionId("copy"), until=4)
+    seized = await store.journal.seize(copy.id, owner)
+    assert not isinstance(seized, Held)
+
+    await store.journal.record(copy.id, seized, spoken(2, "elsewhere"))
+
+    assert [one.seq for one in await store.journal.entries(copy.id)] == list(range(1, 9))
+    assert [hit.session for hit in await store.search.search("second")] == [session, session]
+    assert [hit.session for hit in await store.search.search("elsewhere")] == [copy.id, copy.id]
 
 
 async def test_fork_belongs_to_the_same_person(store: Store) -> None:

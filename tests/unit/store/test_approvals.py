@@ -137,6 +137,7 @@ def contents(path: Path) -> dict[str, list[dict[str, object]]]:
         tables = {name: rows(connection, name) for name in names}
     finally:
         connection.close()
+    tables["sqlite_sequence"] = [row for row in tables["sqlite_sequence"] if row["seq"]]  # a table made anew has 0
     for prompt in tables.pop("prompts", []):
         (session,) = (row for row in tables["sessions"] if row["id"] == prompt["session"])
         session |= prompt

@@ -10,11 +10,11 @@ import click
 import msgspec
 
 from talaria.app.build import open_store
+from talaria.app.session_files import remove_files
 from talaria.app.settings import Settings
 from talaria.cli import context, exits
 from talaria.cli.command_output import confirm, json_option, print_json, yes_option
 from talaria.cli.notices import Progress, complain, say, show
-from talaria.cli.sessions.remarks import remove_files
 from talaria.core.errors import BadInput, StoreUnavailable
 from talaria.core.fs import read_text
 from talaria.gateway.envelope import KeyRules, folder_name, read_received, session_key
@@ -33,6 +33,7 @@ _COUNTED = {
     "approvals": ("approval", "approvals"),
     "grants": ("standing approval", "standing approvals"),
     "signals": ("request to a running turn", "requests to running turns"),
+    "tokens": ("API token", "API tokens"),
     "pairing": ("pairing", "pairings"),
     "homes": ("home channel", "home channels"),
 }

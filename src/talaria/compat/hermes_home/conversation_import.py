@@ -38,7 +38,7 @@ from talaria.providers.demo import ENDPOINT as ANY_ENDPOINT
 from talaria.providers.message_history import size_tokens
 from talaria.runtime import prompt
 from talaria.runtime.session_config import SessionConfig
-from talaria.store.base import Adoption, NewSession, Sessions
+from talaria.store.base import NewSession, Sessions
 from talaria.tools.registry import Toolbox
 
 _UNIQUE_CHARS = 40
@@ -184,14 +184,10 @@ async def _move_session(row: HermesSession, state: StateFile, receiver: Receiver
     return "taken"
 
 
-class AdoptingSessions(Sessions, Adoption, Protocol):
-    """The sessions of a store that can take over others."""
-
-
 class StoreReceiver:
     """Gives each conversation what a new one would start with: a prompt for its folder, and the tools."""
 
-    def __init__(self, sessions: AdoptingSessions, toolbox: Toolbox, home: Path) -> None:
+    def __init__(self, sessions: Sessions, toolbox: Toolbox, home: Path) -> None:
         self._sessions = sessions
         self._tools = msgspec.json.encode(toolbox.specs).decode()
         self._home = home

@@ -234,6 +234,7 @@ class _PersonRows:
             approvals=sum(who.person in (row.requester, row.decided_by) for row in tables.approvals.values()),
             grants=sum(row.person == who.person for row in tables.grants.values()),
             signals=len(own.signals),
+            tokens=sum(token.person == who.person for token in tables.tokens.values()),
             pairing=len(self._names()),
             homes=sum(address in own.addresses for address in tables.homes.values()),
             spending=sum(row.person == who.person for row in tables.spending),
@@ -257,6 +258,10 @@ class _PersonRows:
         }
         tables.grants = {id: row for id, row in tables.grants.items() if row.person != person}
         tables.signals = {id: row for id, row in tables.signals.items() if row.by != person}
+        tables.tokens = {name: token for name, token in tables.tokens.items() if token.person != person}
+        for id, row in tables.sessions.items():
+            theirs = {one for one in row.histories if one[1].person == person}
+            tables.sessions[id] = replace(row, histories=row.histories - theirs)
         tables.holds = {id: row for id, row in tables.holds.items() if row.person != person}
         tables.spending = tuple(
             replace(row, spent=msgspec.structs.replace(row.spent, person=NOBODY)) if row.person == person else row

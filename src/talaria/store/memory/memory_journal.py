@@ -9,10 +9,11 @@ from typing import Any, assert_never
 import msgspec
 
 from talaria.core.clock import Clock
-from talaria.core.entries import Entry, MessageAdded, Recorded, TurnStarted
+from talaria.core.entries import Entry, Recorded, TurnStarted
 from talaria.core.errors import Fenced, SessionBusy
 from talaria.core.ids import CallId, Epoch, OwnerId, SessionId, TurnId
 from talaria.store import session_rules
+from talaria.store.api_ports import HistoryPoint
 from talaria.store.base import (
     BrokenRuleError,
     CallEnded,
@@ -32,11 +33,20 @@ from talaria.store.base import (
     Write,
 )
 from talaria.store.chat_ports import InboxDone, InboxTaken, Outgoing
+from talaria.store.memory.memory_api import add_point
 from talaria.store.memory.memory_mail import list_pending, move, post
 from talaria.store.memory.memory_signals import obey
 from talaria.store.memory.memory_tables import MemoryDatabase, SessionRow, Tables
 from talaria.store.memory.memory_tables import record_spending as apply_spending
-from talaria.store.session_rules import SessionHead, check_at_rest, check_title, free_title, pick_session, preview
+from talaria.store.session_rules import (
+    SessionHead,
+    check_at_rest,
+    check_title,
+    free_title,
+    pick_session,
+    read_head,
+    unknown_session,
+)
 from talaria.store.signal_port import SignalObeyed
 
 
@@ -84,9 +94,9 @@ class Journal:
         row = self._memory.tables.sessions.get(session)
         return [recorded for recorded in row.entries if recorded.seq > after] if row else []
 
-    async def latest(self, session: SessionId, limit: int) -> Sequence[Recorded]:
+    async def latest(self, session: SessionId, limit: int, before: int | None = None) -> Sequence[Recorded]:
         row = self._memory.tables.sessions.get(session)
-        return list(row.entries[-limit:]) if row else []
+        return [one for one in row.entries if before is None or one.seq < before][-limit:] if row else []
 
     async def calls(self, session: SessionId, turn: TurnId) -> Sequence[CallRow]:
         row = self._memory.tables.sessions.get(session)
@@ -141,6 +151,8 @@ def _apply(tables: Tables, session: SessionId, write: Change, now: float) -> Non
             apply_spending(tables, session, write, now)
         case SignalObeyed(id):
             obey(tables, session, id)
+        case HistoryPoint():
+            add_point(tables, session, write)
         case SessionSeized() | SessionReleased():
             pass  # before and after all others
         case _:
@@ -236,8 +248,16 @@ class Sessions:
         ]
         return pick_session(name, sorted(fitting, key=lambda session: (session.id != name, session.title != name)))
 
-    async def list(self, limit: int = 50, person: str | None = None) -> Sequence[Session]:
-        return sorted(self._of(person), key=lambda session: (session.updated_at, session.id), reverse=True)[:limit]
+    async def list(
+        self, limit: int = 50, person: str | None = None, after: SessionId | None = None
+    ) -> Sequence[Session]:
+        newest_first = sorted(self._of(person), key=lambda session: (session.updated_at, session.id), reverse=True)
+        if after is None:
+            return newest_first[:limit]
+        ids = [session.id for session in newest_first]
+        if after not in ids:
+            raise unknown_session(after)
+        return newest_first[ids.index(after) + 1 :][:limit]
 
     def _of(self, person: str | None) -> Sequence[Session]:
         sessions = [row.session for row in self._memory.tables.sessions.values()]
@@ -259,18 +279,26 @@ class Sessions:
                 raise SessionBusy(f"Session {session} is running a turn; stop it before deleting it.")
             remove(tables, session)
 
-    async def fork(self, session: SessionId, new: SessionId, title: str | None = None) -> Session:
+    async def fork(
+        self, session: SessionId, new: SessionId, title: str | None = None, until: int | None = None
+    ) -> Session:
         with self._memory.transaction() as tables:
-            copy = _copy(tables, tables.row(session), new, title, self._clock.now())
+            row = tables.row(session)
+            check_title(title, tables.holder)
+            copy = _copy(tables, row, new, title, self._clock.now(), until)
             _insert(tables, copy)
         return copy.session
 
-    async def adopt(self, new: NewSession, created_at: float, journal: Sequence[Recorded]) -> bool:
+    async def adopt(
+        self, new: NewSession, created_at: float, journal: Sequence[Recorded], history: HistoryPoint | None = None
+    ) -> bool:
         with self._memory.transaction() as tables:
             if new.id in tables.sessions:
                 return False
             _insert(tables, SessionRow(_make_session(_as_it_fits(tables, new), created_at)))
             append(tables, new.id, [(recorded.entry, recorded.at) for recorded in journal])
+            if history is not None:
+                add_point(tables, new.id, history)
             check_at_rest(tables.row(new.id).session)
         return True
 
@@ -308,7 +336,9 @@ def _insert(tables: Tables, row: SessionRow) -> None:
     tables.sessions[row.session.id] = row
 
 
-def _copy(tables: Tables, row: SessionRow, new: SessionId, title: str | None, now: float) -> SessionRow:
+def _copy(
+    tables: Tables, row: SessionRow, new: SessionId, title: str | None, now: float, until: int | None
+) -> SessionRow:
     """The journal without the open turn, whose calls are not copied either."""
     opened = row.session.open_turn
     starts = [
@@ -317,6 +347,9 @@ def _copy(tables: Tables, row: SessionRow, new: SessionId, title: str | None, no
         if isinstance(one.entry, TurnStarted) and one.entry.turn == opened
     ]
     entries = row.entries[: starts[-1] if starts else None]
+    if until is not None:
+        entries = tuple(one for one in entries if one.seq <= until)
+    head = read_head(one.entry for one in entries)
     session = msgspec.structs.replace(
         row.session,
         id=new,
@@ -324,8 +357,15 @@ def _copy(tables: Tables, row: SessionRow, new: SessionId, title: str | None, no
         parent=row.session.id,
         created_at=now,
         updated_at=now,
-        open_turn=None,
-        message_count=sum(isinstance(recorded.entry, MessageAdded) for recorded in entries),
-        preview=next(filter(None, (preview(recorded.entry) for recorded in entries)), ""),
+        open_turn=head.open_turn,
+        message_count=head.messages,
+        preview=head.preview,
+        usage=head.usage,
     )
-    return SessionRow(session, entries=entries, places=tuple(tables.next_id() for _ in entries))
+    check_at_rest(session)
+    return SessionRow(
+        session,
+        entries=entries,
+        places=tuple(tables.next_id() for _ in entries),
+        histories=frozenset((seq, point) for seq, point in row.histories if seq <= len(entries)),
+    )

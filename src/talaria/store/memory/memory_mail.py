@@ -211,6 +211,10 @@ class Inbox:
         row = self._memory.tables.inbox.get((platform, account, chat, message_id))
         return row.inbound if row else None
 
+    async def list_from(self, platform: str, account: str, chat: str, limit: int = 50) -> Sequence[Inbound]:
+        place = (platform, account, chat)
+        return [row.inbound for key, row in reversed(self._memory.tables.inbox.items()) if key[:3] == place][:limit]
+
     async def take(self, id: InboxId) -> SessionId | None:
         with self._memory.transaction() as tables:
             found = next((row for row in tables.inbox.values() if row.inbound.id == id), None)

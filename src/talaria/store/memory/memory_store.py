@@ -5,6 +5,7 @@ from typing import Self
 from talaria.core.clock import Clock
 from talaria.core.ids import OwnerId, new_owner_id
 from talaria.store.memory.memory_access import Access, Approvals, Forgetting, Grants
+from talaria.store.memory.memory_api import ApiTokens, Histories
 from talaria.store.memory.memory_journal import Journal, Search, Sessions
 from talaria.store.memory.memory_mail import Chats, Handoffs, Inbox, Outbox
 from talaria.store.memory.memory_signals import Signals
@@ -42,6 +43,8 @@ class MemoryStore:
         self.approvals = Approvals(memory, clock)
         self.grants = Grants(memory, clock)
         self.signals = Signals(memory, clock)
+        self.api_tokens = ApiTokens(memory)
+        self.histories = Histories(memory)
         self.forgetting = Forgetting(memory)
 
     @property

@@ -13,6 +13,7 @@ from talaria.core.clock import Clock
 from talaria.core.entries import Recorded
 from talaria.core.ids import ApprovalId, CallId, Epoch, GrantId, HoldId, OutboxId, OwnerId, SessionId
 from talaria.core.messages import NO_USAGE
+from talaria.store.api_ports import ApiToken, HistoryPoint
 from talaria.store.base import Amount, CallRow, HoldReleased, Session, Spent, Totals, UsageKey, UsageRow
 from talaria.store.chat_ports import ChatRow, HandoffState, Inbound, OutboxRow
 from talaria.store.permission_ports import Approval, Grant, Member, PairingRequest
@@ -52,6 +53,8 @@ class SessionRow:
     handoff: HandoffState = NO_HANDOFF
     handoff_id: str = ""
     handoff_chats: tuple[HandoffChat, ...] = ()
+    histories: frozenset[tuple[int, HistoryPoint]] = frozenset()
+    """With the last entry of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ class Tables:
     approvals: dict[ApprovalId, Approval] = field(default_factory=dict[ApprovalId, Approval])
     grants: dict[GrantId, Grant] = field(default_factory=dict[GrantId, Grant])
     signals: dict[SignalId, Signal] = field(default_factory=dict[SignalId, Signal])
+    tokens: dict[str, ApiToken] = field(default_factory=dict[str, ApiToken])
     owners: frozenset[OwnerId] = frozenset()
     last_id: int = 0
 

@@ -13,6 +13,7 @@ import msgspec
 
 from talaria.core.clock import Clock
 from talaria.core.ids import ApprovalId, GrantId, SessionId
+from talaria.store.api_ports import API
 from talaria.store.chat_ports import ChatRow, Inbound, Outgoing
 from talaria.store.forgetting import NOBODY, PersonalData, PersonQuery, Stale, Traces
 from talaria.store.permission_ports import (
@@ -309,6 +310,7 @@ class _PersonRows:
             approvals=len(self._column("id FROM approvals WHERE requester = ?1 OR decided_by = ?1", who.person)),
             grants=len(self._column("id FROM grants WHERE person = ?", who.person)),
             signals=len(own.signals),
+            tokens=len(self._token()),
             pairing=len(self._names()),
             homes=len([one for one in self._column("address FROM homes") if one in own.addresses]),
             spending=sum(self._column("count(*) FROM spending WHERE person = ?", who.person)),
@@ -339,6 +341,8 @@ class _PersonRows:
         db.execute("DELETE FROM approvals WHERE requester = ?1 OR decided_by = ?1", (who.person,))
         db.execute("DELETE FROM grants WHERE person = ?", (who.person,))
         db.execute("DELETE FROM signals WHERE person = ?", (who.person,))
+        db.executemany("DELETE FROM api_tokens WHERE name = ?", [(name,) for name in self._token()])
+        db.execute("DELETE FROM histories WHERE person = ?", (who.person,))
         db.execute("DELETE FROM holds WHERE person = ?", (who.person,))
         db.execute("DELETE FROM home_people WHERE platform = ? AND person = ?", (who.platform, who.user))
         db.execute("UPDATE spending SET person = ? WHERE person = ?", (NOBODY, who.person))
@@ -354,6 +358,10 @@ class _PersonRows:
         inside = [id for one in self.own.conversations for id in self._column("id FROM outbox WHERE session = ?", one)]
         to_them = [id for one in self.own.addresses for id in self._column("id FROM outbox WHERE target = ?", one)]
         return sorted({*inside, *to_them})
+
+    def _token(self) -> list[str]:
+        """Its name, if there is one."""
+        return self._column("name FROM api_tokens WHERE ? = ? AND name = ?", self._who.platform, API, self._who.user)
 
     def _names(self) -> list[str]:
         sql = "name FROM {} WHERE platform = ? AND user = ?"

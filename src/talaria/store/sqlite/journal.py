@@ -10,6 +10,7 @@ from talaria.core.entries import Entry, Recorded
 from talaria.core.errors import Fenced
 from talaria.core.ids import Epoch, OwnerId, SessionId, TurnId
 from talaria.core.messages import NO_USAGE, ToolCall, ToolResult, Usage
+from talaria.store.api_ports import HistoryPoint
 from talaria.store.base import (
     CallEnded,
     CallIntended,
@@ -27,10 +28,13 @@ from talaria.store.chat_ports import InboxDone, InboxTaken, Outgoing
 from talaria.store.session_rules import SessionHead, unknown_session
 from talaria.store.signal_port import SignalObeyed
 from talaria.store.sqlite import mail, signals, spending
+from talaria.store.sqlite.api_rows import add_point
 from talaria.store.sqlite.connection import SqliteConnection, step
 from talaria.store.sqlite.database import Database
 from talaria.store.sqlite.mail import post
 from talaria.store.sqlite.presence import Presence
+
+MAX_SEQ = (1 << 63) - 1
 
 _encode = msgspec.json.Encoder().encode
 _decode_entry = msgspec.json.Decoder(Entry).decode
@@ -105,10 +109,11 @@ class Journal:
 
         return await self._database.read(work)
 
-    async def latest(self, session: SessionId, limit: int) -> Sequence[Recorded]:
+    async def latest(self, session: SessionId, limit: int, before: int | None = None) -> Sequence[Recorded]:
         def work(db: SqliteConnection) -> list[Recorded]:
             rows = db.execute(
-                "SELECT seq, at, body FROM entries WHERE session = ? ORDER BY seq DESC LIMIT ?", (session, limit)
+                "SELECT seq, at, body FROM entries WHERE session = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
+                (session, MAX_SEQ if before is None else before, limit),
             )
             return [Recorded(seq, at, _decode_entry(body)) for seq, at, body in rows][::-1]
 
@@ -191,6 +196,8 @@ def _apply(db: SqliteConnection, session: SessionId, write: Change, now: float) 
             spending.record_spending(db, session, write, now)
         case SignalObeyed(id):
             signals.obey(db, session, id)
+        case HistoryPoint():
+            add_point(db, session, write)
         case SessionSeized() | SessionReleased():
             pass  # before and after all others
         case _:

@@ -230,6 +230,18 @@ class Inbox:
 
         return await self._database.read(work)
 
+    async def list_from(self, platform: str, account: str, chat: str, limit: int = 50) -> Sequence[Inbound]:
+        def work(db: SqliteConnection) -> list[Inbound]:
+            rows = db.execute(
+                f"SELECT {_INBOX_COLUMNS} FROM inbox WHERE id IN ("
+                "SELECT id FROM inbox WHERE platform = ? AND account = ? AND chat = ? ORDER BY id DESC LIMIT ?"
+                ") ORDER BY id DESC",
+                (platform, account, chat, limit),
+            )
+            return [_inbound(row) for row in rows]
+
+        return await self._database.read(work)
+
     async def take(self, id: InboxId) -> SessionId | None:
         def work(db: SqliteConnection) -> SessionId | None:
             row = db.execute(

@@ -11,11 +11,13 @@ from talaria.core.entries import Entry, Recorded
 from talaria.core.errors import SessionBusy
 from talaria.core.ids import SessionId
 from talaria.core.messages import Usage
+from talaria.store.api_ports import HistoryPoint
 from talaria.store.base import NewSession, Session
-from talaria.store.session_rules import check_at_rest, check_title, free_title, pick_session, preview, unknown_session
+from talaria.store.session_rules import check_at_rest, check_title, free_title, pick_session, read_head, unknown_session
+from talaria.store.sqlite.api_rows import add_point, copy_points
 from talaria.store.sqlite.connection import SqliteConnection, Value
 from talaria.store.sqlite.database import Database
-from talaria.store.sqlite.journal import append
+from talaria.store.sqlite.journal import MAX_SEQ, append
 from talaria.store.sqlite.presence import Presence
 
 # In the order of the fields of `Session`.
@@ -23,6 +25,7 @@ _ROWS = (
     "SELECT id, source, model, cwd, system_prompt, tools, title, parent, created_at, updated_at, open_turn,"
     " message_count, usage, preview, person FROM sessions JOIN prompts ON prompts.session = sessions.id"
 )
+_encode = msgspec.json.Encoder().encode
 _decode_usage = msgspec.json.Decoder(Usage).decode
 _decode_entry = msgspec.json.Decoder(Entry).decode
 
@@ -53,19 +56,29 @@ class Sessions:
         )
         return pick_session(name, fitting)
 
-    async def list(self, limit: int = 50, person: str | None = None) -> Sequence[Session]:
-        chosen, values = ("true", ()) if person is None else ("person = ?", (person,))
-        return await self._select(f"{chosen} ORDER BY updated_at DESC, id DESC LIMIT ?", *values, limit)
+    async def list(
+        self, limit: int = 50, person: str | None = None, after: SessionId | None = None
+    ) -> Sequence[Session]:
+        theirs, values = ("true", ()) if person is None else ("person = ?", (person,))
+        newest_first = "ORDER BY updated_at DESC, id DESC LIMIT ?"
+        if after is None:
+            return await self._select(f"{theirs} {newest_first}", *values, limit)
+
+        def work(db: SqliteConnection) -> list[Session]:
+            last = db.execute(f"SELECT updated_at FROM sessions WHERE {theirs} AND id = ?", (*values, after)).fetchone()
+            if last is None:
+                raise unknown_session(after)
+            chosen = f"{theirs} AND (updated_at, id) < (?, ?) {newest_first}"
+            return _select(db, chosen, (*values, last[0], after, limit))
+
+        return await self._database.read(work)
 
     async def latest(self, source: str) -> Session | None:
         newest = await self._select("source = ? ORDER BY updated_at DESC, id DESC LIMIT 1", source)
         return newest[0] if newest else None
 
     async def _select(self, chosen: str, *values: Value) -> Sequence[Session]:
-        def work(db: SqliteConnection) -> list[Session]:
-            return [_session(row) for row in db.execute(f"{_ROWS} WHERE {chosen}", values)]
-
-        return await self._database.read(work)
+        return await self._database.read(lambda db: _select(db, chosen, values))
 
     async def rename(self, session: SessionId, title: str) -> None:
         def work(db: SqliteConnection) -> None:
@@ -87,16 +100,22 @@ class Sessions:
 
         await self._database.write(work)
 
-    async def fork(self, session: SessionId, new: SessionId, title: str | None = None) -> Session:
+    async def fork(
+        self, session: SessionId, new: SessionId, title: str | None = None, until: int | None = None
+    ) -> Session:
         def work(db: SqliteConnection) -> Session:
             _get_existing(db, session)
             check_title(title, partial(_holder, db))
-            _copy(db, session, new, title, self._clock.now())
-            return _get_existing(db, new)
+            _copy(db, session, new, title, self._clock.now(), MAX_SEQ if until is None else until)
+            copy = _get_existing(db, new)
+            check_at_rest(copy)
+            return copy
 
         return await self._database.write(work)
 
-    async def adopt(self, new: NewSession, created_at: float, journal: Sequence[Recorded]) -> bool:
+    async def adopt(
+        self, new: NewSession, created_at: float, journal: Sequence[Recorded], history: HistoryPoint | None = None
+    ) -> bool:
         def work(db: SqliteConnection) -> bool:
             if _get(db, new.id) is not None:
                 return False
@@ -104,6 +123,8 @@ class Sessions:
             title = free_title(new.title, partial(_holder, db))
             _insert(db, msgspec.structs.replace(new, parent=parent, title=title), created_at)
             append(db, new.id, [(recorded.entry, recorded.at) for recorded in journal])
+            if history is not None:
+                add_point(db, new.id, history)
             check_at_rest(_get_existing(db, new.id))
             return True
 
@@ -127,28 +148,29 @@ def _insert(db: SqliteConnection, new: NewSession, at: float) -> None:
     db.execute("INSERT INTO prompts VALUES (?, ?, ?)", (new.id, new.system_prompt, new.tools))
 
 
-def _copy(db: SqliteConnection, session: SessionId, new: SessionId, title: str | None, now: float) -> None:
+def _copy(db: SqliteConnection, session: SessionId, new: SessionId, title: str | None, now: float, until: int) -> None:
     """The journal without the open turn, whose calls are not copied either."""
     db.execute(
-        "INSERT INTO sessions (id, source, model, cwd, title, parent, person, created_at, updated_at, usage)"
-        " SELECT ?, source, model, cwd, ?, id, person, ?, ?, usage FROM sessions WHERE id = ?",
+        "INSERT INTO sessions (id, source, model, cwd, title, parent, person, created_at, updated_at)"
+        " SELECT ?, source, model, cwd, ?, id, person, ?, ? FROM sessions WHERE id = ?",
         (new, title, now, now, session),
     )
     db.execute("INSERT INTO prompts SELECT ?, system_prompt, tools FROM prompts WHERE session = ?", (new, session))
     db.execute(
         "INSERT INTO entries (session, seq, at, body) SELECT ?1, seq, at, body FROM entries WHERE session = ?2"
-        " AND seq < coalesce((SELECT max(seq) FROM entries WHERE session = ?2 AND body ->> 'type' = 'turn_started'"
-        " AND body ->> 'turn' = (SELECT open_turn FROM sessions WHERE id = ?2)), 9e18) ORDER BY seq",
-        (new, session),
+        " AND seq <= ?3 AND seq < coalesce((SELECT max(seq) FROM entries WHERE session = ?2"
+        " AND body ->> 'type' = 'turn_started' AND body ->> 'turn' = (SELECT open_turn FROM sessions WHERE id = ?2)),"
+        " 9e18) ORDER BY seq",
+        (new, session, until),
     )
     bodies = db.execute("SELECT body FROM entries WHERE session = ? ORDER BY seq", (new,))
-    first = next(filter(None, (preview(_decode_entry(row[0])) for row in bodies)), "")
+    head = read_head(_decode_entry(row[0]) for row in bodies)
     db.execute(
-        "UPDATE sessions SET preview = ?2, last_seq = coalesce((SELECT max(seq) FROM entries WHERE session = ?1), 0),"
-        " message_count = (SELECT count(*) FROM entries WHERE session = ?1 AND body ->> 'type' = 'message')"
-        " WHERE id = ?1",
-        (new, first),
+        "UPDATE sessions SET preview = ?2, message_count = ?3, open_turn = ?4, usage = ?5,"
+        " last_seq = coalesce((SELECT max(seq) FROM entries WHERE session = ?1), 0) WHERE id = ?1",
+        (new, head.preview, head.messages, head.open_turn, _encode(head.usage).decode()),
     )
+    copy_points(db, session, new)
 
 
 def _holder(db: SqliteConnection, title: str) -> SessionId | None:
@@ -166,6 +188,10 @@ def _get_existing(db: SqliteConnection, session: SessionId) -> Session:
     if there is None:
         raise unknown_session(session)
     return there
+
+
+def _select(db: SqliteConnection, chosen: str, values: tuple[Value, ...]) -> list[Session]:
+    return [_session(row) for row in db.execute(f"{_ROWS} WHERE {chosen}", values)]
 
 
 def _session(row: tuple[Any, ...]) -> Session:

@@ -9,6 +9,7 @@ import apsw
 from talaria.core.aio import in_thread
 from talaria.core.clock import Clock
 from talaria.store.sqlite.access import Access, Approvals, Forgetting, Grants
+from talaria.store.sqlite.api_rows import ApiTokens, Histories
 from talaria.store.sqlite.chats import Chats, Handoffs
 from talaria.store.sqlite.connection import migrate
 from talaria.store.sqlite.database import Database
@@ -39,6 +40,8 @@ class SqliteStore:
         self.approvals = Approvals(self._database, presence, clock)
         self.grants = Grants(self._database, clock)
         self.signals = Signals(self._database, clock)
+        self.api_tokens = ApiTokens(self._database)
+        self.histories = Histories(self._database)
         self.forgetting = Forgetting(self._database, presence)
         self._open = AsyncExitStack()
 
