@@ -5,7 +5,7 @@ The `UserInterface` it talks to is the screen, or plain lines.
 
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -20,7 +20,7 @@ from talaria.cli.safe import visible
 from talaria.cli.tool_outcomes import is_unasked
 from talaria.core.aio import complete, in_thread
 from talaria.core.entries import Recorded
-from talaria.core.errors import BadInput, TalariaError, UnknownSession
+from talaria.core.errors import BadInput, SessionBusy, TalariaError, UnknownSession
 from talaria.core.events import Event, ToolEnded, TurnBegan
 from talaria.core.ids import SessionId, TurnId
 from talaria.core.messages import Image, Text, User, user
@@ -31,6 +31,7 @@ from talaria.runtime.session import LiveSession
 from talaria.runtime.transcript import read_latest_turns
 from talaria.runtime.turn_runner import Report
 from talaria.store.base import Session
+from talaria.store.signal_port import Signal
 from talaria.tools.person import Person
 from talaria.tools.sandbox.base import Sandbox
 
@@ -147,15 +148,7 @@ class Conversation(Chat):
         match outcome:
             case Ask(text):
                 images, self._images = tuple(self._images), []
-                try:
-                    if named := await in_thread(lambda: list_references(text, Path.cwd())):
-                        self._ui.say(f"Attached: {', '.join(map(visible, named))}")
-                    message = User((*images, Text(text)))
-                    message = await in_thread(lambda: with_references(message, Path.cwd()))
-                except BadInput as error:
-                    self._ui.show_error(error)
-                    return exits.BAD_INPUT
-                return await self.ask(message)
+                return await self._ask_text(text, images)
             case Leave(text):
                 if text:
                     self._ui.say(text)
@@ -165,6 +158,36 @@ class Conversation(Chat):
             case None:
                 pass
         return exits.DONE if self._row is row else await self.finish_interrupted()
+
+    async def ask_queued(self, line: Signal) -> int:
+        """`DONE` without a turn if it was asked or taken back elsewhere, or if the conversation is in use.
+
+        A turn that was left open is finished first: the line is for what comes after it.
+        """
+        if await self.has_open_turn():
+            self._ui.say("The last turn was interrupted; finishing it.")
+            if code := await self._run_turn(self._live.resume):
+                return code
+        return await self._ask_text(line.text, queued=line)
+
+    async def _ask_text(self, text: str, images: Sequence[Image] = (), queued: Signal | None = None) -> int:
+        """With what the text refers to."""
+        try:
+            if named := await in_thread(lambda: list_references(text, Path.cwd())):
+                self._ui.say(f"Attached: {', '.join(map(visible, named))}")
+            message = await in_thread(lambda: with_references(User((*images, Text(text))), Path.cwd()))
+        except BadInput as error:
+            self._ui.show_error(error)
+            return exits.BAD_INPUT
+        if queued is None:
+            return await self.ask(message)
+
+        async def ask_unless_busy(show: Observer) -> Report | None:
+            with suppress(SessionBusy):
+                return await self._live.ask_queued(queued, message, show)
+            return None
+
+        return await self._run_turn(ask_unless_busy)
 
     async def run_injected(self) -> int:
         """Run the messages that plugins have queued so far. Any that these lead to wait for the person's next line."""
@@ -223,7 +246,20 @@ class Conversation(Chat):
             return exits.REFUSED if has_refused else exits.DONE
         return exits.INTERRUPTED if report.error is None else exits.code_for(report.error)
 
+    async def has_open_turn(self) -> bool:
+        row = await self.app.store.sessions.get(self.session)
+        return row is not None and row.open_turn is not None
+
+    async def is_free(self) -> bool:
+        """Nothing runs, here or in another process."""
+        holder = await self.app.store.journal.holder(self.session)
+        return not self._live.is_busy and holder in (None, self.app.owner)
+
     # As `Chat`
+
+    @property
+    def has_attachments(self) -> bool:
+        return bool(self._images)
 
     @property
     def live(self) -> LiveSession:

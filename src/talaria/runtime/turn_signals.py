@@ -3,6 +3,8 @@
 A signal is a row before it is obeyed. The process that runs the turn looks for new ones whenever another process has
 written to the store, and at once when it is told over its live socket. What people do in the process that runs the turn
 needs no signal.
+
+Queued lines are for what comes after the turn, so they are not obeyed here: see `LiveSession.ask_queued`.
 """
 
 import asyncio
@@ -13,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from talaria.core.errors import BadInput, TalariaError
-from talaria.core.ids import SessionId
+from talaria.core.ids import SessionId, TurnId
 from talaria.runtime.live_socket import mention_signal
 from talaria.runtime.store_changes import StoreChanges
 from talaria.runtime.turn_runner import RunningTurn
@@ -23,6 +25,8 @@ from talaria.store.signal_port import NewSignal, Signal, SignalId, SignalKind, S
 LOOK_S = 10.0
 """After which it looks by itself, even if nothing seems to be new."""
 OBEYED_WITHIN_S = 5.0
+SENDER_FIRST_S = 2.0
+"""A queued line is asked by the terminal that sent it, unless that has not done so for this long."""
 SEEN_WITHIN_S = 0.5
 """That it was obeyed; sooner, if another process has done so."""
 OVER = "The turn had ended before it came."
@@ -37,11 +41,13 @@ class SignalReader:
         self._signals = signals
         self._changes = changes
         self._turns: dict[SessionId, RunningTurn] = {}
-        self._over: set[SessionId] = set()
-        """Sessions in which a turn has ended since the last look: what came for it meanwhile is late. A turn that was
-        left open gets its signals where it is resumed."""
+        self._over: set[tuple[SessionId, TurnId]] = set()
+        """Turns that have ended since the last look: what came for them meanwhile is late. A turn that was left open
+        gets its signals where it is resumed, and the session's next turn may run in another process."""
         self._unread: dict[SignalId, RunningTurn] = {}
         """Notes that were handed to a turn, and that the model has not read yet, as far as we know."""
+        self.queued: set[SessionId] = set()
+        """Sessions whose turn ran here when others queued lines. Whoever finds none discards the session."""
         self._has_news = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
 
@@ -66,7 +72,7 @@ class SignalReader:
         finally:
             del self._turns[session]
             if not turn.is_open:
-                self._over.add(session)
+                self._over.add((session, turn.turn.id))
             if unread := [id for id, one in self._unread.items() if one is turn]:
                 for id in unread:
                     del self._unread[id]
@@ -88,17 +94,22 @@ class SignalReader:
     async def _try_to_obey(self) -> None:
         over = frozenset(self._over)
         try:
-            await self._obey_new({*self._turns, *over})
+            await self._obey_new(over)
         except TalariaError as fault:
             log.warning("signals are not read: %s", fault)
         self._over -= over
 
-    async def _obey_new(self, sessions: Collection[SessionId]) -> None:
-        new = await self._signals.list_new(sessions)
+    async def _obey_new(self, over: Collection[tuple[SessionId, TurnId]]) -> None:
+        new = await self._signals.list_new({*self._turns, *(session for session, _ in over)})
         for id in self._unread.keys() - {one.id for one in new}:
             del self._unread[id]  # it was settled in the commit in which the model read it
         for signal in new:
+            if signal.kind == "queue":
+                self.queued.add(signal.session)
+                continue
             turn = self._turns.get(signal.session)
+            if turn is None and (signal.session, signal.turn) not in over:
+                continue
             if turn is None or turn.turn.id != signal.turn:
                 await self._signals.settle(signal.id, "late", OVER)
             elif signal.kind == "stop":
@@ -138,19 +149,26 @@ class SignalSender:
         signal = await self._send(session, "answer", key, text, question, answer)
         return await self._wait_until_settled(signal)
 
+    async def queue(self, session: SessionId, text: str, key: str = "") -> Signal:
+        """The next message of the conversation once nothing runs, whoever asks it. Raises `UnknownSession`."""
+        row = await self._store.sessions.get(session)
+        turn = (row.open_turn if row else None) or TurnId("")
+        return await self._store.signals.send(self._new(session, turn, "queue", key, text))
+
     async def _send(
         self, session: SessionId, kind: SignalKind, key: str, text: str = "", question: str = "", answer: str = ""
     ) -> Signal:
         row = await self._store.sessions.get(session)
         if row is None or row.open_turn is None:
             raise BadInput("Nothing is running in this conversation.")
-        key = key or os.urandom(8).hex()
-        new = NewSignal(key, session, row.open_turn, kind, self._by, self._surface, text, question, answer)
-        signal = await self._store.signals.send(new)
+        signal = await self._store.signals.send(self._new(session, row.open_turn, kind, key, text, question, answer))
         holder = await self._store.journal.holder(session)
         if holder is not None and self._folder is not None:
             await mention_signal(self._folder, holder)
         return await self._settle_if_over(signal)  # a turn that was open now will be seen to end by whoever runs it
+
+    def _new(self, session: SessionId, turn: TurnId, kind: SignalKind, key: str, *said: str) -> NewSignal:
+        return NewSignal(key or os.urandom(8).hex(), session, turn, kind, self._by, self._surface, *said)
 
     async def _settle_if_over(self, signal: Signal) -> Signal:
         row = await self._store.sessions.get(signal.session) if signal.state == "new" else None

@@ -1,7 +1,8 @@
 """The port for signals: what people ask of a turn that runs, perhaps in another process.
 
 Whoever runs the session obeys them: new → obeyed | late. A signal is for one turn; it never touches
-the next.
+the next. Only a queued line is for what comes after: it stays new until it is asked, or until
+somebody takes it back (late).
 """
 
 from collections.abc import Collection, Sequence
@@ -12,7 +13,7 @@ import msgspec
 from talaria.core.ids import SessionId, TurnId
 
 SignalId = NewType("SignalId", int)
-SignalKind = Literal["stop", "steer", "answer"]
+SignalKind = Literal["stop", "steer", "answer", "queue"]
 SignalState = Literal["new", "obeyed", "late"]
 
 
@@ -22,6 +23,7 @@ class NewSignal(msgspec.Struct, frozen=True):
     key."""
     session: SessionId
     turn: TurnId
+    """Of a queued line: the one that ran when it was queued; empty if none did."""
     kind: SignalKind
     by: str
     """The person, such as `local` or `telegram:42`."""
@@ -29,7 +31,7 @@ class NewSignal(msgspec.Struct, frozen=True):
     """Where they did it, in a word: `terminal`, `telegram`."""
     text: str = ""
     """Of a steer: what the model reads. Of an answer: what to do instead, or the person's own
-    words."""
+    words. Of a queued line: the message."""
     question: str = ""
     """Of an answer: which question."""
     answer: str = ""

@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from talaria.core.entries import Noted, TurnStarted
+from talaria.core.entries import MessageAdded, Noted, TurnEnded, TurnStarted
 from talaria.core.errors import Fenced, UnknownSession
 from talaria.core.ids import Epoch, SessionId, TurnId
+from talaria.core.messages import NO_USAGE, user
 from talaria.store.base import BrokenRuleError, NewSession, Store
 from talaria.store.chat_ports import Outgoing
 from talaria.store.signal_port import NewSignal, Signal, SignalId, SignalKind, SignalObeyed
@@ -166,6 +167,25 @@ async def test_record_obeys_only_a_new_signal_of_its_session(store: Store, sessi
     assert await store.outbox.rows(session) == []
     assert await waiting(store, session, OTHER) == ["c", "d"]
     assert (await seen(store, "b")).outcome == "The turn was over."
+
+
+async def test_of_two_turns_that_answer_a_queued_line_one_is_written(
+    store: Store, session: SessionId, epoch: Epoch
+) -> None:
+    line = await store.signals.send(signal(kind="queue", text="and then this"))
+    assert await waiting(store, session) == ["key"]
+
+    first = [TurnStarted(TurnId("second"), "terminal"), MessageAdded(user(line.text)), SignalObeyed(line.id)]
+    await store.journal.record(session, epoch, first)
+    ended = TurnEnded(TurnId("second"), "completed", NO_USAGE)
+    await store.journal.record(session, epoch, [ended])
+    again = [TurnStarted(TurnId("third"), "terminal"), MessageAdded(user(line.text)), SignalObeyed(line.id)]
+    with pytest.raises(BrokenRuleError):
+        await store.journal.record(session, epoch, again)
+
+    assert [one.entry for one in await store.journal.entries(session)] == [*first[:2], ended]
+    assert (await seen(store)).state == "obeyed"
+    assert await waiting(store, session) == []
 
 
 async def test_record_that_breaks_another_rule_settles_nothing(store: Store, session: SessionId, epoch: Epoch) -> None:

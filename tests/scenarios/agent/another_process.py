@@ -1,6 +1,8 @@
-"""A process of its own: `another_process.py HOME ask SESSION TEXT`, `... resume SESSION` or `... watch SESSION`.
+"""A process of its own: `another_process.py HOME ask SESSION TEXT`, `... resume SESSION`, `... watch SESSION`,
+`... queue SESSION TEXT` or `... ask-queued SESSION`.
 
-The first two print how the turn ended. The last prints what it is told, a line each, until a turn has ended.
+The first two print how the turn ended. `watch` prints what it is told, a line each, until a turn has ended. `queue`
+prints the key of the line and stays. `ask-queued` answers the oldest line as soon as the session is free.
 """
 
 import asyncio
@@ -13,8 +15,12 @@ import msgspec
 from talaria.app.build import Application, open_application
 from talaria.app.settings import read_settings
 from talaria.core.entries import TurnEnded
+from talaria.core.errors import SessionBusy
 from talaria.core.ids import SessionId
 from talaria.core.messages import user
+from talaria.runtime.session import LiveSession
+from talaria.runtime.turn_runner import Report
+from talaria.runtime.turn_signals import SignalSender
 from talaria.runtime.watching import Settled
 
 
@@ -23,10 +29,26 @@ async def main(home: Path, what: str, session: SessionId, text: str = "") -> Non
         if what == "watch":
             await watch(app, session)
             return
+        if what == "queue":
+            sender = SignalSender(app.store, app.links.changes, app.links.folder, by="local", surface="test")
+            print((await sender.queue(session, text)).key, flush=True)
+            await asyncio.Event().wait()
         row = await app.store.sessions.get(session)
         live = app.session(row, id=session, cwd=home, origin="terminal")
-        report = await live.ask(user(text)) if what == "ask" else await live.resume()
+        if what == "ask-queued":
+            report = await ask_queued(app, live)
+        else:
+            report = await live.ask(user(text)) if what == "ask" else await live.resume()
         print(report.turn if report else "", report.outcome if report else "", flush=True)
+
+
+async def ask_queued(app: Application, live: LiveSession) -> Report | None:
+    (line, *_) = await app.store.signals.list_new([live.id])
+    while True:
+        try:
+            return await live.ask_queued(line, user(line.text))
+        except SessionBusy:
+            await asyncio.sleep(0.01)
 
 
 async def watch(app: Application, session: SessionId) -> None:

@@ -87,12 +87,12 @@ async def machine(tmp_path: Path, server: ModelServer) -> AsyncIterator[Machine]
 class Notes:
     """What a watcher in this process was told."""
 
-    def __init__(self, app: Application) -> None:
+    def __init__(self, app: Application, session: SessionId = SESSION) -> None:
         self.told: list[Watched] = []
-        self._task = asyncio.create_task(self._watch(app))
+        self._task = asyncio.create_task(self._watch(app, session))
 
-    async def _watch(self, app: Application) -> None:
-        async with aclosing(app.links.watching.watch(SESSION)) as told:
+    async def _watch(self, app: Application, session: SessionId) -> None:
+        async with aclosing(app.links.watching.watch(session)) as told:
             async for one in told:
                 self.told.append(one)
 
@@ -291,6 +291,65 @@ async def test_a_note_that_the_model_never_reads_is_late(machine: Machine, serve
         assert found is not None
         assert found.state == "late"
         assert await words(app) == ["go"]
+
+
+async def queue_and_die(machine: Machine, text: str) -> str:
+    """The key of the line."""
+    sending = await machine.start("queue", SESSION, text)
+    assert sending.stdout is not None
+    key = (await asyncio.wait_for(sending.stdout.readline(), PATIENCE_S)).decode().strip()
+    await kill(sending)
+    return key
+
+
+async def state_of(app: Application, key: str) -> str:
+    found = await app.store.signals.find(key)
+    return found.state if found else "gone"
+
+
+async def test_a_queued_line_outlives_its_sender_and_the_turn_and_is_asked_once(
+    machine: Machine, server: ModelServer
+) -> None:
+    server.say(Reply(text=ANSWER, faults=HANGS), "one", "two", "three")
+    async with machine.open() as app, watched(app) as notes:
+        runner = await machine.start("ask", SESSION, "go")
+        await until(lambda: notes.text)
+        key = await queue_and_die(machine, "and then this")
+        assert (await sender(app).stop(SESSION)).state == "obeyed"
+        assert (await output(runner)).endswith("interrupted")
+        assert await state_of(app, key) == "new"
+        asking = [await machine.start("ask-queued", SESSION) for _ in range(3)]
+        ended = [await output(one) for one in asking]
+        assert sorted(bool(one) for one in ended) == [False, False, True]
+        assert await words(app) == ["go", "and then this"]
+        assert await state_of(app, key) == "obeyed"
+
+
+async def test_a_line_whose_turn_was_killed_is_not_asked_again(machine: Machine, server: ModelServer) -> None:
+    server.say("hello", Reply(text=ANSWER, faults=HANGS), "Finished.")
+    async with machine.open() as app, watched(app) as notes:
+        await session(app).ask(user("go"))
+        key = await queue_and_die(machine, "and then this")
+        asking = await machine.start("ask-queued", SESSION)
+        await until(lambda: len(notes.text) > len("hello"))
+        await kill(asking)
+        assert await state_of(app, key) == "obeyed"
+        assert (await output(await machine.start("resume", SESSION))).endswith("completed")
+        assert await words(app) == ["go", "and then this"]
+        check_order(notes.told)
+
+
+async def test_a_line_that_was_taken_back_is_not_asked(machine: Machine, server: ModelServer) -> None:
+    server.say("hello")
+    async with machine.open() as app:
+        live = session(app)
+        await live.ask(user("go"))
+        await queue_and_die(machine, "never mind")
+        (line,) = await app.store.signals.list_new([SESSION])
+        assert await app.store.signals.settle(line.id, "late")
+        assert await live.ask_queued(line, user(line.text)) is None
+        assert await words(app) == ["go"]
+        assert await app.store.journal.holder(SESSION) is None
 
 
 async def test_a_turn_whose_process_was_killed_is_told_on_by_the_next(machine: Machine, server: ModelServer) -> None:

@@ -10,9 +10,9 @@ from typing import TypeVar
 from talaria.app.build import Application, open_application
 from talaria.core.entries import MessageAdded
 from talaria.core.events import Event as TurnEvent
-from talaria.core.events import QuestionAsked, QuestionClosed, TextDelta, TurnDone
+from talaria.core.events import QuestionAsked, QuestionClosed, TextDelta, TurnBegan, TurnDone
 from talaria.core.ids import SessionId
-from talaria.core.messages import User, user
+from talaria.core.messages import ToolResult, User, user
 from talaria.core.questions import Question
 from talaria.runtime.live_socket import Live
 from talaria.runtime.session import LiveSession
@@ -117,6 +117,39 @@ async def test_a_terminal_watches_and_stops_a_turn_of_the_gateway(harness: Harne
             await first_event(watching, TextDelta)
             assert (await sender(app).stop(session)).state == "obeyed"
             assert (await first_event(watching, TurnDone)).outcome == "interrupted"
+
+
+async def test_what_a_terminal_has_queued_is_asked_by_the_gateway_if_the_terminal_is_gone(harness: Harness) -> None:
+    harness.config["terminal"] = {"backend": "local"}
+    until_then = Event()
+    async with harness.serve():
+        session = await first_turn(harness)
+        harness.model.say(Reply("Two.", faults=Faults(held_by=until_then)))
+        harness.model.say(Reply(calls=(call("terminal", command="touch ran"),)), "Three.")
+        await harness.telegram.say("second")
+        async with terminal(harness) as app, aclosing(app.links.watching.watch(session)) as watching:
+            await first_event(watching, TurnBegan)
+            line = await sender(app).queue(session, "third")
+        until_then.set()
+        await harness.wait_for_messages(2)
+
+        async def is_answered() -> bool:
+            return any(
+                isinstance(one.entry, MessageAdded) and one.entry.message.text == "Three."
+                for one in await harness.store.journal.latest(session, 5)
+            )
+
+        await harness.until(is_answered)
+        entries = [one.entry for one in await harness.store.journal.entries(session)]
+        messages = [one.message for one in entries if isinstance(one, MessageAdded)]
+        said = [one.text.split("\n")[-1] for one in messages if isinstance(one, User)]
+        assert said == ["first", "second", "third"]
+        (refused,) = [one.text for one in messages if isinstance(one, ToolResult)]
+        assert "nobody" in refused.lower()
+        found = await harness.store.signals.find(line.key)
+        assert found is not None
+        assert found.state == "obeyed"
+        assert [one.text for one in harness.telegram.list_messages()] == ["One.", "Two."]
 
 
 async def test_a_question_in_a_chat_can_be_answered_at_the_terminal(harness: Harness) -> None:

@@ -61,12 +61,80 @@ def test_a_watcher_steers_and_what_it_queues_waits_for_the_turn(
     watcher.see("↪ be brief")
     watcher.say("and then this")
     watcher.see("  queued: and then this")
+    runner.see("  queued by local, terminal: and then this")
     server.say("Brief.", "Then that.")
     held.let_go()
     runner.see("↪ be brief", "Brief.", "› and then this", "Then that.")
     assert sum("↪ be brief" in line for line in watcher.lines) == 1
     watcher.see("Then that.")
     assert first_lines(server) == ["go", "be brief", "and then this"]
+    for screen in (runner, watcher):
+        see_quiet(screen, "queued")
+
+
+def test_what_a_killed_terminal_has_queued_is_asked_by_the_one_that_ran_the_turn(
+    runner: Terminal, open_screen: OpenScreen, server: ModelServer, held: Held
+) -> None:
+    watcher = open_screen("attach")
+    watcher.see(OTHER_RUNNING)
+    watcher.say("first of mine")
+    watcher.say("second of mine")
+    watcher.see("  queued: first of mine", "  queued: second of mine")
+    watcher.kill()
+    idle = open_screen("attach")
+    idle.see("  queued by local, terminal: second of mine")
+    runner.say("mine")
+    runner.see("  queued by local, terminal: second of mine", "  queued: mine")
+    server.say("Done.", "Answer one.", "Answer two.", "Answer three.")
+    held.let_go()
+    runner.see("› first of mine", "Answer one.", "› second of mine", "Answer two.", "› mine", "Answer three.")
+    for screen in (runner, idle):
+        screen.see("Answer three.")
+        see_quiet(screen, "queued", OTHER_RUNNING)
+        asked = [line for line in screen.scrollback if line.startswith("› ")]
+        assert asked[:4] == ["› go", "› first of mine", "› second of mine", "› mine"]
+    assert first_lines(server) == ["go", "first of mine", "second of mine", "mine"]
+
+
+def test_what_is_queued_when_all_are_killed_is_asked_by_whoever_opens_the_conversation(
+    runner: Terminal, open_screen: OpenScreen, server: ModelServer
+) -> None:
+    watcher = open_screen("attach")
+    watcher.see(OTHER_RUNNING)
+    watcher.say("and then this")
+    watcher.see("  queued: and then this")
+    runner.say("and mine")
+    runner.see("  queued: and mine")
+    runner.kill()
+    watcher.kill()
+    server.say("Finished.", "Answer one.", "Answer two.")
+    screen = open_screen("-c")
+    screen.see("Finished.", "› and then this", "Answer one.", "› and mine", "Answer two.")
+    see_quiet(screen, "queued")
+    said = [line for text in said_to(server.requests[-1]) for line in text.split("\n")]
+    assert [line for line in said if not line.startswith("[")] == ["go", "and then this", "and mine"]
+
+
+def test_queued_lines_are_taken_back_by_their_sender_and_dropped_by_stop(
+    runner: Terminal, open_screen: OpenScreen, server: ModelServer
+) -> None:
+    watcher = open_screen("attach")
+    watcher.see(OTHER_RUNNING)
+    watcher.say("taken back")
+    watcher.see("  queued: taken back")
+    watcher.type(INTERRUPT)
+    watcher.see_typed("taken back")
+    runner.wait(lambda: "queued" not in runner.text, "nothing is queued")
+    watcher.type(ENTER)
+    runner.see("  queued by local, terminal: taken back")
+    runner.say("/stop")
+    runner.see("Stopping. Dropped 1 queued message.", "Interrupted.")
+    for screen in (runner, watcher):
+        see_quiet(screen, OTHER_RUNNING, "queued by", "queued: taken")
+    server.say("Still here.")
+    watcher.say("are you there")
+    runner.see("Still here.")
+    assert first_lines(server) == ["go", "are you there"]
 
 
 def test_a_watcher_stops_the_turn_and_leaves_without_stopping_it(

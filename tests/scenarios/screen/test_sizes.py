@@ -158,7 +158,7 @@ def test_what_cannot_be_opened_closes_the_screen_with_a_sentence(
 ) -> None:
     home.mkdir(mode=0o700)
     (home / "config.yaml").write_text(settings)
-    with Terminal(talaria(*arguments), {**environment, "TERM": "xterm-256color"}, columns=400) as screen:
+    with Terminal(talaria(*arguments), {**environment, "TERM": "xterm-256color"}, columns=500) as screen:
         assert screen.end() == 2
         lines = [line for line in screen.lines if line]
         assert len(lines) == 1, screen.text

@@ -14,7 +14,8 @@ from talaria.core.entries import Entry, MessageAdded, Noted
 from talaria.core.errors import StoreTooNew
 from talaria.core.ids import CallId, SessionId, TurnId
 from talaria.core.messages import Assistant, Text, ToolCall, ToolResult, Usage, user
-from talaria.store.base import Amount, NewSession, Totals, UsageRow
+from talaria.store.api_ports import HistoryMatch, HistoryPoint
+from talaria.store.base import Amount, Held, NewSession, Totals, UsageRow
 from talaria.store.signal_port import NewSignal
 from talaria.store.sqlite.connection import LATEST, SqliteConnection, steps
 from talaria.store.sqlite.store import SqliteStore
@@ -52,13 +53,13 @@ def answer(usage: Usage | None, model: str = "large-1") -> MessageAdded:
     return MessageAdded(Assistant((Text("so"),), "end", usage, f"openai_chat https://example.org/v1 {model}"))
 
 
-def write_schema_7(path: Path) -> None:
+def write_schema(number: int, path: Path) -> None:
     """With a session called `one`."""
     path.parent.mkdir()
     connection = cast("SqliteConnection", apsw.Connection(str(path)))
-    for _, sql in steps()[:7]:
+    for _, sql in steps()[:number]:
         connection.execute(sql)
-    connection.pragma("user_version", 7)
+    connection.pragma("user_version", number)
     connection.execute(
         "INSERT INTO sessions (id, source, model, cwd, created_at, updated_at) VALUES ('one', 'test', '', '', 0, 0);"
         "INSERT INTO prompts VALUES ('one', '', '[]')"
@@ -225,12 +226,46 @@ async def test_conversations_and_mail_from_before_platforms_are_kept(home: Path,
         assert (due.body, due.created_at, due.started_at) == ("reply", 1.0, None)
 
 
+async def test_signals_from_before_lines_were_queued_are_kept(home: Path, clock: ManualClock) -> None:
+    write_schema(8, home / "state.db")
+    connection = cast("SqliteConnection", apsw.Connection(str(home / "state.db")))
+    connection.execute(
+        "INSERT INTO signals (id, key, session, turn, kind, person, surface, text, question, answer, created_at)"
+        " VALUES (7, 'kept', 'one', 'turn', 'steer', 'local', 'terminal', 'be brief', '', '', 5),"
+        " (9, 'pruned', 'one', 'turn', 'stop', 'local', 'terminal', '', '', '', 5);"
+        "DELETE FROM signals WHERE id = 9"
+    )
+    connection.close()
+    line = NewSignal("line", SessionId("one"), TurnId("turn"), "queue", "local", "terminal", "and then this")
+
+    async with SqliteStore(home, clock) as store:
+        sent = await store.signals.send(line)
+        kept, last = await store.signals.list_new([SessionId("one")])
+
+    assert (kept.id, kept.text, kept.created_at) == (7, "be brief", 5.0)
+    assert last == sent
+    assert sent.id == 10, "the id of a signal that was pruned is not given again"
+
+
 async def test_sessions_from_before_signals_take_signals(home: Path, clock: ManualClock) -> None:
-    write_schema_7(home / "state.db")
+    write_schema(7, home / "state.db")
     stop = NewSignal("key", SessionId("one"), TurnId("turn"), "stop", "local", "terminal")
 
     async with SqliteStore(home, clock) as store:
         sent = await store.signals.send(stop)
         assert await store.signals.list_new([SessionId("one")]) == [sent]
+
+    assert version(home / "state.db") == LATEST
+
+
+async def test_sessions_from_before_the_api_have_histories(home: Path, clock: ManualClock) -> None:
+    write_schema(8, home / "state.db")
+    point = HistoryPoint("api:ann", "digest")
+
+    async with SqliteStore(home, clock) as store:
+        epoch = await store.journal.seize(SessionId("one"), await store.owners.join("test"))
+        assert not isinstance(epoch, Held)
+        await store.journal.record(SessionId("one"), epoch, [point])
+        assert await store.histories.find(point) == [HistoryMatch(SessionId("one"), 0, is_end=True)]
 
     assert version(home / "state.db") == LATEST

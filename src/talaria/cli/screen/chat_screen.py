@@ -4,6 +4,7 @@ lines, or ask in a background conversation."""
 import asyncio
 import shlex
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from talaria.cli import context, exits
@@ -14,6 +15,7 @@ from talaria.cli.screen.line_input import InputHistory, LineCompleter, Suggestio
 from talaria.cli.screen.menu import Menu, MenuItem
 from talaria.cli.screen.other_turns import OtherTurns
 from talaria.cli.screen.painting import BOLD, DIM, RED, render_document, style, warm_up
+from talaria.cli.screen.queued_lines import QueuedLines
 from talaria.cli.screen.screen import Screen
 from talaria.cli.screen.screen_interface import ScreenInterface
 from talaria.core.aio import in_thread
@@ -25,6 +27,9 @@ from talaria.runtime.accounts import cost_phrase, total
 from talaria.runtime.chat import Chat, Reason
 from talaria.runtime.commands import SCREEN_COMMANDS, Command, GivenCommand, Outcome, PlainMessage, Say
 from talaria.runtime.session import LiveSession
+from talaria.runtime.turn_runner import Report
+from talaria.runtime.turn_signals import SENDER_FIRST_S
+from talaria.store.signal_port import Signal
 
 MAX_SESSIONS = 200
 LEAVE_TIMEOUT_S = 5.0
@@ -63,6 +68,9 @@ class ChatScreen(ScreenInterface):
         self._suggestions: ArgumentSuggestions | None = None
         self._side_tasks: set[asyncio.Task[None]] = set()
         self._others: OtherTurns | None = None
+        self._queued: QueuedLines | None = None
+        self._is_last_runner = True
+        """No other process has run a turn of the conversation since this one did, as far as was seen."""
         self._following: asyncio.Task[None] | None = None
 
     async def run(self, on_open: "Callable[[ChatScreen], None]") -> int:
@@ -109,12 +117,20 @@ class ChatScreen(ScreenInterface):
                 await self.background.close()
 
     async def _handle_lines(self, conversation: Conversation) -> None:
+        is_due = False
         while not self._is_leaving:
-            if not self._queue or self._is_other_running:
-                self._has_line.clear()
-                await self._has_line.wait()
+            self._has_line.clear()
+            line = await self._take_line(conversation, is_due=is_due)
+            is_due = False
+            if self._is_leaving:
+                break
+            if line is None:
+                is_due = not await self._wait_for_line()
                 continue
-            line = self._queue.popleft()
+            if isinstance(line, Signal):
+                await self._ask_queued(conversation, line)
+                await self._update_status()
+                continue
             self._show_counts()
             chosen = await pick_argument(line, conversation, self._screen)
             if chosen is not None:
@@ -124,6 +140,50 @@ class ChatScreen(ScreenInterface):
                 if self._others is not None and self._others.session != conversation.session:
                     await self._follow_others(conversation)
             await self._update_status()
+
+    async def _take_line(self, conversation: Conversation, *, is_due: bool) -> TypedLine | Signal | None:
+        """What to do next; None: wait. `is_due`: nobody else has asked what is queued, or has finished the turn that a
+        killed process left open."""
+        if self._is_other_running:
+            return None
+        if (queued := self._queued) is not None:
+            with suppress(TalariaError):
+                rows = await queued.read()
+                if rows and (is_due or (rows[0] in queued.own and not await conversation.has_open_turn())):
+                    return rows[0] if await conversation.is_free() else None
+            if queued.own:
+                return None
+        return self._queue.popleft() if self._queue else None
+
+    async def _wait_for_line(self) -> bool:
+        """False: nothing has changed for a while, though others have queued lines. Whoever ran the last turn comes
+        after their senders, and before other terminals."""
+        is_waiting = self._queued is not None and self._queued.rows and not self._is_other_running
+        patience_s = SENDER_FIRST_S if self._is_last_runner else 2 * SENDER_FIRST_S
+        try:
+            async with asyncio.timeout(patience_s if is_waiting else None):
+                await self._has_line.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _ask_queued(self, conversation: Conversation, line: Signal) -> None:
+        queued = self._queued
+        assert queued is not None  # noqa: S101  (it is one of its lines)
+
+        async def ask() -> int:
+            return await conversation.ask_queued(line) or await conversation.run_injected()
+
+        self.echo(line.text)
+        queued.ignore([line])
+        code = await self._run_interruptible(ask())
+        if not await queued.restore(line) or code == exits.DONE:  # it was asked, or has to wait
+            return
+        queued.ignore([line])
+        if code != exits.INTERRUPTED:
+            self.say("The line stays queued, for whoever opens the conversation next.")
+        else:
+            await self._settle([line])
 
     async def _handle_line(self, conversation: Conversation, line: TypedLine) -> int | None:
         model = conversation.model
@@ -140,12 +200,27 @@ class ChatScreen(ScreenInterface):
         shown = max(conversation.shown_seq, conversation.live.last_seq)
         if not shown and (latest := await conversation.app.store.journal.latest(conversation.session, 1)):
             shown = latest[0].seq  # a copy of what is on the screen
-        self._others = OtherTurns(conversation, self, on_end=self._has_line.set)
-        self._following = asyncio.create_task(self._others.follow(shown), name="other turns")
+        others = self._others = OtherTurns(conversation, self, self._on_other_end)
+        queued = self._queued = QueuedLines(conversation, self._on_queue_change)
+
+        async def follow() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(others.follow(shown), name="other turns")
+                group.create_task(queued.follow(), name="queued lines")
+
+        self._following = asyncio.create_task(follow(), name="other processes")
+
+    def _on_other_end(self) -> None:
+        self._is_last_runner = False
+        self._has_line.set()
 
     @property
     def _is_other_running(self) -> bool:
         return self._others is not None and self._others.is_running
+
+    def show_report(self, report: Report) -> None:
+        super().show_report(report)
+        self._is_last_runner = True
 
     def on_switch(self, reason: Reason) -> None:
         super().on_switch(reason)
@@ -207,9 +282,40 @@ class ChatScreen(ScreenInterface):
         self._enqueue(self.conversation.parse(text))
 
     def _enqueue(self, line: TypedLine) -> None:
-        self._queue.append(line)
+        """While a turn runs, a message goes into the store. What comes after a command, or takes an attachment along,
+        waits here."""
+        queued, conversation = self._queued, self.conversation
+        is_waiting = queued is not None and (
+            bool(queued.rows) or self._is_other_running or conversation.live.running is not None
+        )
+        match line.parsed:
+            case PlainMessage(text) if (
+                queued is not None
+                and queued.session == conversation.session
+                and is_waiting
+                and not self._queue
+                and not conversation.has_attachments
+            ):
+                self._start_task(self._send(queued, line, text))
+            case _:
+                self._queue.append(line)
+                self._on_queue_change()
+
+    async def _send(self, queued: QueuedLines, line: TypedLine, text: str) -> None:
+        try:
+            await queued.send(text)
+        except TalariaError as fault:
+            self.say_failure(f"{fault} This line is lost if the terminal is closed: {line.text}")
+            self._queue.append(line)
+            self._on_queue_change()
+
+    def _on_queue_change(self) -> None:
         self._has_line.set()
         self._show_counts()
+
+    @property
+    def queued_labels(self) -> Sequence[str]:
+        return [*(self._queued.labels if self._queued else ()), *super().queued_labels]
 
     def steer(self, text: str) -> None:
         running = self.conversation.live.running
@@ -224,14 +330,16 @@ class ChatScreen(ScreenInterface):
             self.queue(text)
 
     def interrupt(self) -> None:
-        """Ctrl-C: the first stops the turn and puts queued messages back on the input line, the second leaves. It does
-        not stop a turn of another process."""
+        """Ctrl-C: the first stops the turn and puts messages queued here back on the input line, the second leaves. It
+        does not stop a turn of another process: there, it first takes those messages back."""
         now = self._clock.monotonic()
         is_again = now - self._stopped_at < REPEAT_S
         self._stopped_at = now
         if not self._is_busy or self._is_other_running:
             if is_again:
                 self.leave()
+            elif self._queue or (self._queued and self._queued.own):
+                self._take_back()
             else:
                 others = "This turn runs in another process; /stop stops it. " if self._is_other_running else ""
                 self.say(f"{others}Press Ctrl-C again, or Ctrl-D, to quit.")
@@ -240,13 +348,47 @@ class ChatScreen(ScreenInterface):
         if self._stops > 1:
             self.leave()
             return
-        lines = list(self._queue)
-        self.drop_queue()
-        if messages := [line for line, parsed in lines if isinstance(parsed, PlainMessage)]:
-            self._screen.prepend("\n".join(messages))
+        self._take_back()
+        self.stop()
+
+    def _take_back(self) -> None:
+        """What was queued here comes back to the input line."""
+        rows = self._queued.own if self._queued else ()
+        lines = self._empty_queue(rows)
+        messages = [line for line, parsed in lines if isinstance(parsed, PlainMessage)]
         if commands := [line for line, parsed in lines if not isinstance(parsed, PlainMessage)]:
             self.say(f"Dropped: {', '.join(commands)}")
-        self.stop()
+
+        async def put_back() -> None:
+            taken = [f"/{one.text}" if one.text.startswith("/") else one.text for one in await self._settle(rows)]
+            if taken or messages:
+                self._screen.prepend("\n".join([*taken, *messages]))
+
+        self._start_task(put_back())
+
+    def _empty_queue(self, rows: Sequence[Signal]) -> Sequence[TypedLine]:
+        """From now on, nothing of it is asked here. Returns what was not in the store; `_settle` is for the rows."""
+        lines = list(self._queue)
+        self._queue.clear()
+        if self._queued is not None:
+            self._queued.ignore(rows)
+        self._show_counts()
+        return lines
+
+    async def _settle(self, rows: Sequence[Signal]) -> Sequence[Signal]:
+        """Those of them that nobody has asked, and nobody will."""
+        try:
+            return await self._queued.take_back(rows) if self._queued else ()
+        except TalariaError as fault:
+            self.say_failure(f"{fault} What was queued may still be asked.")
+            return ()
+
+    async def stop_all(self) -> tuple[bool, int]:
+        """Stop the turn, and take back all that is queued in the conversation; whether one ran, and how many lines."""
+        rows = self._queued.rows if self._queued else ()
+        lines = self._empty_queue(rows)
+        is_stopping = self.stop()
+        return is_stopping, len(lines) + len(await self._settle(rows))
 
     def stop(self) -> bool:
         """Returns False if nothing is running."""
@@ -258,13 +400,6 @@ class ChatScreen(ScreenInterface):
             return True
         working = self._working
         return working is not None and working is not asyncio.current_task() and working.cancel()
-
-    def drop_queue(self) -> int:
-        """Returns how many lines were queued."""
-        count = len(self._queue)
-        self._queue.clear()
-        self._show_counts()
-        return count
 
     def leave(self) -> None:
         self._is_leaving = True
@@ -293,7 +428,9 @@ class ChatScreen(ScreenInterface):
         return self._working is not None or self.is_turn_shown
 
     def _show_counts(self) -> None:
-        self._screen.status = self._screen.status._replace(waiting=len(self._queue), background=self.background.running)
+        self._screen.status = self._screen.status._replace(
+            waiting=len(self.queued_labels), background=self.background.running
+        )
         self._screen.redraw()
 
     async def _update_status(self) -> None:
@@ -368,9 +505,9 @@ class ScreenCommands:
         return tuple(spec.command(getattr(self, f"_{spec.name}")) for spec in SCREEN_COMMANDS)
 
     async def _stop(self, _: Chat, __: str) -> Outcome:
-        dropped = self._chat.drop_queue()
+        is_stopping, dropped = await self._chat.stop_all()
         queued = f" Dropped {dropped} queued message{'' if dropped == 1 else 's'}." if dropped else ""
-        return Say(f"{'Stopping.' if self._chat.stop() else 'Nothing is running.'}{queued}")
+        return Say(f"{'Stopping.' if is_stopping else 'Nothing is running.'}{queued}")
 
     async def _queue(self, _: Chat, text: str) -> Outcome:
         self._chat.queue(_require(text, "queue"))

@@ -50,7 +50,11 @@ class ScreenInterface:
         self._view: TurnView | None = None
         self._last_view: TurnView | None = None
         self._queue: deque[TypedLine] = deque()
-        """Lines that wait until those before them are done."""
+        """Lines that wait here until those before them are done; those in the store come first."""
+
+    @property
+    def queued_labels(self) -> Sequence[str]:
+        return [f"queued: {line}" for line, _ in self._queue]
 
     @property
     def is_turn_shown(self) -> bool:
@@ -135,7 +139,7 @@ class ScreenInterface:
 
     def _render_live(self, columns: int) -> str:
         parts = [self._view.render_live(columns)] if self._view else []
-        parts += [style(cut(f"  queued: {' '.join(readable(line).split())}", columns), DIM) for line, _ in self._queue]
+        parts += [style(cut(f"  {' '.join(readable(one).split())}", columns), DIM) for one in self.queued_labels]
         return "\n".join(parts)
 
     def _show_usage(self, tokens: int, window: int | None) -> None:

@@ -116,5 +116,5 @@ def migrate(connection: SqliteConnection, path: Path) -> None:
                 connection.execute("ROLLBACK")
 
 
-LATEST = 8
+LATEST = 10
 """The number of the newest migration, so that the folder need not be read; a test compares the two."""
