@@ -28,12 +28,12 @@ def test_an_unknown_price_is_no_cost_but_unknown() -> None:
 
 def test_what_is_not_limited_may_be_spent() -> None:
     call = PlannedCall(10**9, 10**9, PRICES)
-    assert fit(call, Cap(), Amount(10**12, 10**6), "this turn") == call
+    assert fit(call, Cap(), Amount(10**12, 10**6), "turn") == call
 
 
 def test_an_answer_is_shortened_to_what_is_left() -> None:
-    assert fit(PlannedCall(1_000, 32_000, None), Cap(tokens=10_000), Amount(5_000), "this turn").output == 4_000
-    by_money = fit(PlannedCall(1_000, 32_000, PRICES), Cap(cost_usd=0.1), Amount(0, 0.037), "this turn")
+    assert fit(PlannedCall(1_000, 32_000, None), Cap(tokens=10_000), Amount(5_000), "turn").output == 4_000
+    by_money = fit(PlannedCall(1_000, 32_000, PRICES), Cap(cost_usd=0.1), Amount(0, 0.037), "turn")
     assert by_money.output == 4_000
 
 
@@ -43,15 +43,19 @@ def test_an_answer_is_shortened_to_what_is_left() -> None:
         (
             Cap(tokens=10_000),
             Amount(9_000),
-            "this day has used 9,000 of 10,000 tokens, and the next call needs about 1,2",
+            "all work today has used 9,000 of 10,000 tokens, and the next call needs about 1,2",
         ),
-        (Cap(cost_usd=0.5), Amount(0, 0.499), "this day has cost $0.50 of $0.50, and the next call needs up to $0.01"),
-        (Cap(cost_usd=0.5), Amount(0, 7.0), "this day has cost $7.00 of $0.50"),
+        (
+            Cap(cost_usd=0.5),
+            Amount(0, 0.499),
+            "all work today has cost $0.50 of $0.50, and the next call needs up to $0.01",
+        ),
+        (Cap(cost_usd=0.5), Amount(0, 7.0), "all work today has cost $7.00 of $0.50"),
     ],
 )
 def test_a_cap_that_leaves_too_little_is_told_in_figures(cap: Cap, spent: Amount, says: str) -> None:
     with pytest.raises(LimitReached, match="Stopped: ") as told:
-        fit(PlannedCall(1_000, 32_000, PRICES), cap, spent, "this day")
+        fit(PlannedCall(1_000, 32_000, PRICES), cap, spent, "day")
     assert says in str(told.value)
 
 
@@ -67,7 +71,7 @@ def test_what_is_allowed_never_exceeds_the_cap(
 ) -> None:
     call = PlannedCall(prompt, output, prices)
     try:
-        allowed = fit(call, cap, spent, "this turn")
+        allowed = fit(call, cap, spent, "turn")
     except LimitReached:
         return
     assert min(MIN_OUTPUT, output) <= allowed.output <= output

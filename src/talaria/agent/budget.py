@@ -8,7 +8,7 @@ import msgspec
 
 from talaria.core.aio import complete
 from talaria.core.clock import Clock
-from talaria.core.errors import LimitReached, ProviderFailure
+from talaria.core.errors import LimitName, LimitReached, ProviderFailure
 from talaria.core.ids import HoldId, OwnerId, SessionId
 from talaria.core.messages import NO_USAGE, Assistant, Usage
 from talaria.providers.base import Endpoint, ModelRequest, Prices, prompt_tokens
@@ -29,6 +29,13 @@ class Cap(msgspec.Struct, frozen=True):
 
 
 NO_CAP = Cap()
+
+
+def tighter(one: Cap, other: Cap) -> Cap:
+    """As much as both allow."""
+    tokens = [cap.tokens for cap in (one, other) if cap.tokens is not None]
+    money = [cap.cost_usd for cap in (one, other) if cap.cost_usd is not None]
+    return Cap(min(tokens, default=None), min(money, default=None))
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -80,8 +87,17 @@ def cost_usd(usage: Usage, prices: Prices | None) -> float | None:
     ) / 1_000_000
 
 
-def fit(call: PlannedCall, cap: Cap, spent: Amount, whose: str) -> PlannedCall:
+_WHOSE: dict[LimitName, str] = {
+    "turn": "this turn",
+    "session": "this conversation",
+    "day": "all work today",
+    "person": "your work today",
+}
+
+
+def fit(call: PlannedCall, cap: Cap, spent: Amount, limit: LimitName) -> PlannedCall:
     """The call, its answer shortened to what is left. Raises `LimitReached` when that is too little."""
+    whose = _WHOSE[limit]
     by_tokens = by_money = math.inf
     if cap.tokens is not None:
         by_tokens = cap.tokens - spent.tokens - call.prompt
@@ -95,11 +111,11 @@ def fit(call: PlannedCall, cap: Cap, spent: Amount, whose: str) -> PlannedCall:
     if cap.tokens is not None and by_tokens < MIN_OUTPUT:
         used = f"{spent.tokens:,} of {cap.tokens:,} tokens"
         raise LimitReached(
-            f"Stopped: {whose} has used {used}, and the next call needs about {call.prompt + MIN_OUTPUT:,}."
+            f"Stopped: {whose} has used {used}, and the next call needs about {call.prompt + MIN_OUTPUT:,}.", limit
         )
     least = cost_usd(Usage(call.prompt, MIN_OUTPUT), call.prices) or 0.0
     used = f"${spent.cost_usd:.2f} of ${cap.cost_usd or 0.0:.2f}"
-    raise LimitReached(f"Stopped: {whose} has cost {used}, and the next call needs up to ${least:.2f}.")
+    raise LimitReached(f"Stopped: {whose} has cost {used}, and the next call needs up to ${least:.2f}.", limit)
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -131,7 +147,7 @@ class Budget:
         limits = self._limits
         outputs = [output for output in (endpoint.max_output, request.max_output) if output is not None]
         wanted = PlannedCall(prompt_tokens(request), min(outputs, default=USUAL_OUTPUT), endpoint.prices)
-        call = fit(wanted, limits.turn, Amount(self.usage.total, self._cost_usd), "this turn")
+        call = fit(wanted, limits.turn, Amount(self.usage.total, self._cost_usd), "turn")
         if limits.are_shared:
             # What all caps have room for is reserved in one transaction, so nobody else can take it.
             account = self._account
@@ -139,9 +155,9 @@ class Budget:
             held: list[PlannedCall] = []
 
             def decide(totals: Totals) -> Amount:
-                fits = fit(call, limits.session, totals.session, "this conversation")
-                fits = fit(fits, limits.day, totals.day, "all work today")
-                fits = fit(fits, limits.person, totals.person, "your work today")
+                fits = fit(call, limits.session, totals.session, "session")
+                fits = fit(fits, limits.day, totals.day, "day")
+                fits = fit(fits, limits.person, totals.person, "person")
                 held.append(fits)
                 return fits.amount
 
@@ -199,7 +215,7 @@ class Budget:
         left_s = self._seconds_left
         if left_s is not None and left_s <= 0:
             limit_s = self._limits.max_seconds or 0.0
-            raise LimitReached(f"Stopped: this turn has taken {limit_s - left_s:.0f} of {limit_s:.0f} seconds.")
+            raise LimitReached(f"Stopped: this turn has taken {limit_s - left_s:.0f} of {limit_s:.0f} seconds.", "turn")
 
     @contextmanager
     def count_as_wait(self) -> Generator[None]:

@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from talaria.core.errors import LimitName
 from talaria.core.ids import TurnId
 from talaria.core.messages import NO_USAGE, Assistant, Message, ToolResult, Usage, User
 
@@ -81,6 +82,8 @@ class TurnEnded(msgspec.Struct, frozen=True, tag="turn_ended", omit_defaults=Tru
     outcome: TurnOutcome
     usage: Usage = NO_USAGE
     error: str = ""
+    limit: LimitName = ""
+    """Which cap ended it."""
 
 
 class RouteChanged(msgspec.Struct, frozen=True, tag="route_changed"):

@@ -57,6 +57,19 @@ class History:
     def last(self) -> Message | None:
         return self._messages[-1] if self._messages else None
 
+    def texts_since_question(self) -> tuple[str, ...]:
+        """What the model has said since the person's last message."""
+        texts: list[str] = []
+        for message in reversed(self._messages):
+            match message:
+                case User(author="person"):
+                    break
+                case Assistant(parts) if parts and message.text:
+                    texts.append(message.text)
+                case _:
+                    pass
+        return tuple(reversed(texts))
+
     @property
     def call_ids(self) -> AbstractSet[CallId]:
         """Of every call so far: a new one must differ."""

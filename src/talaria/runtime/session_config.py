@@ -11,8 +11,10 @@ from talaria.core.entries import Effort, TurnOrigin, TurnOutcome
 from talaria.core.fs import safe_file_name
 from talaria.core.ids import InboxId, SessionId, TurnId
 from talaria.providers.base import Route
+from talaria.store.api_ports import HistoryPoint
 from talaria.store.base import Write
 from talaria.store.chat_ports import InboxDone, InboxTaken, Outgoing
+from talaria.store.signal_port import SignalId, SignalObeyed
 from talaria.tools.executor import Executor
 from talaria.tools.output import SpillLimits
 from talaria.tools.person import Person
@@ -78,6 +80,8 @@ class TurnResult(msgspec.Struct, frozen=True):
     outcome: TurnOutcome
     text: str
     error: str = ""
+    texts: tuple[str, ...] = ()
+    """Of a turn that was completed: all that the model said, also between its calls."""
 
 
 class Asker(msgspec.Struct, frozen=True):
@@ -94,16 +98,19 @@ class TurnMail(msgspec.Struct, frozen=True):
 
     ids: tuple[InboxId, ...]
     """Empty: nobody has written, but somebody gets an answer."""
-    reply: Callable[[TurnResult], Sequence[Outgoing]]
+    reply: Callable[[TurnResult], Sequence[Outgoing | HistoryPoint]]
     on_end: Callable[[], None] = lambda: None
     """Called when the turn's last commit is done: the replies can be sent."""
     asker: Asker | None = None
     """Who wrote; None: the person of the session."""
     turn: TurnId | None = None
     """The turn's id, so that it is found again after a crash; None: any."""
+    queued: SignalId | None = None
+    """The queued line that the turn answers; obeyed in the commit that starts it, so only one turn ever does."""
 
     def first_writes(self, turn: TurnId) -> tuple[Write, ...]:
-        return (InboxTaken(turn, self.ids),) if self.ids else ()
+        taken = (InboxTaken(turn, self.ids),) if self.ids else ()
+        return taken if self.queued is None else (*taken, SignalObeyed(self.queued))
 
     def last_writes(self, result: TurnResult) -> tuple[Write, ...]:
         done = (InboxDone(self.ids),) if self.ids else ()

@@ -19,7 +19,7 @@ from talaria.agent.turn import Turn
 from talaria.core.aio import complete, in_thread, wait_until_done
 from talaria.core.clock import Clock
 from talaria.core.entries import MessageAdded, TurnEnded, TurnOutcome, TurnStarted
-from talaria.core.errors import Fenced, ModelCorrectable, StoreUnavailable, TalariaError
+from talaria.core.errors import Fenced, LimitName, LimitReached, ModelCorrectable, StoreUnavailable, TalariaError
 from talaria.core.events import AnswerRestarted, TextDelta, ToolBegan, ToolEnded, TurnBegan, TurnDone
 from talaria.core.ids import Epoch, HoldId, InboxId, OwnerId, SessionId, TurnId, new_turn_id
 from talaria.core.messages import Assistant, Context, Text, ToolCall, Usage, User
@@ -81,6 +81,7 @@ def final_writes(
     usage: Usage,
     shown: str = "",
     error: str = "",
+    limit: LimitName = "",
 ) -> list[Write]:
     """How a turn without an answer ends, in one transaction: results in call order, last words, the turn's end. Pure.
 
@@ -97,7 +98,15 @@ def final_writes(
 
     text = f"{shown}\n\n{_LAST_WORDS[outcome]}" if shown else _LAST_WORDS[outcome]
     last_words = Assistant((Text(text),), stop="interrupted")
-    return [*results(), MessageAdded(last_words), TurnEnded(turn, outcome, usage, error)]
+    return [*results(), MessageAdded(last_words), TurnEnded(turn, outcome, usage, error, limit)]
+
+
+def text_shown_of(message: Assistant) -> str:
+    """Without the last words of a turn that has no answer, which are for the model."""
+    for last_words in _LAST_WORDS.values() if message.stop == "interrupted" else ():
+        if message.text.endswith(last_words):
+            return message.text.removesuffix(last_words).removesuffix("\n\n")
+    return message.text
 
 
 class PatientSpending(msgspec.Struct, frozen=True):
@@ -359,7 +368,7 @@ class RunningTurn:
                 answer = msgspec.structs.replace(answer, parts=(*others, Text(text)))
             await self._commit(
                 [MessageAdded(answer), TurnEnded(turn.id, "completed", turn.budget.usage)],
-                TurnResult(turn.id, "completed", text),
+                TurnResult(turn.id, "completed", text, texts=(*self._transcript.history.texts_since_question(), text)),
                 [self._lease.releasing_write] if turn.hooks.is_empty else [],
             )
         except asyncio.CancelledError:
@@ -406,7 +415,10 @@ class RunningTurn:
         turn = self.turn
         rows = await self._store.journal.calls(self._session, turn.id)
         history, usage = self._transcript.history, turn.budget.usage
-        writes = final_writes(turn.id, outcome, history=history, rows=rows, usage=usage, shown=shown, error=error)
+        limit = self._fault.limit if isinstance(self._fault, LimitReached) else ""
+        writes = final_writes(
+            turn.id, outcome, history=history, rows=rows, usage=usage, shown=shown, error=error, limit=limit
+        )
         await self._commit(writes, TurnResult(turn.id, outcome, shown, error))
         arguments = {row.call.id: row.call.arguments for row in rows if row.state == "intent"}
         for result in (write.result for write in writes if isinstance(write, CallEnded)):

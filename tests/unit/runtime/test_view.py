@@ -26,8 +26,8 @@ class Counting(JournalProxy):
         self.read += len(found)
         return found
 
-    async def latest(self, session: SessionId, limit: int) -> Sequence[Recorded]:
-        found = await super().latest(session, limit)
+    async def latest(self, session: SessionId, limit: int, before: int | None = None) -> Sequence[Recorded]:
+        found = await super().latest(session, limit, before)
         self.read += len(found)
         return found
 
