@@ -90,6 +90,11 @@ class Screen:
         return "".join((*self._settled, *self._answer))
 
     @property
+    def answer(self) -> str:
+        """What is being written."""
+        return "".join(self._answer)
+
+    @property
     def now(self) -> tuple[str, dict[CallId, str]]:
         return self.text, dict(self.calls)
 
@@ -313,10 +318,10 @@ class Watcher:
     async def _watch(self, watching: Watching) -> None:
         async with aclosing(watching.watch(SESSION, self._position)) as told:
             async for one in told:
-                self._note(one)
+                self.note(one)
                 await self._may_read.wait()
 
-    def _note(self, one: Watched) -> None:
+    def note(self, one: Watched) -> None:
         match one:
             case Settled(recorded):
                 assert recorded.seq == self._position.seq + 1, "each entry once, and in order"
@@ -359,17 +364,17 @@ LEFT_OPEN = (*SAID_AND_SEEN, ("abandon", "releases"), ("catch_up", 0))
 KILLED = (*SAID_AND_SEEN, ("leave", 0), ("kill", ""), ("join_elsewhere", 0), ("catch_up", 0))
 
 
-async def follow(script: Sequence[Step], limits: WatchLimits) -> None:
+async def follow(script: Sequence[Step], limits: WatchLimits, kind: type[Watcher] = Watcher) -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with MemoryStore(ManualClock()) as store:
             await store.sessions.create(NewSession(SESSION, "test"))
-            await Play(World(store, Path(folder), limits)).perform(script)
+            await Play(World(store, Path(folder), limits), kind).perform(script)
 
 
 class Play:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, kind: type[Watcher]) -> None:
         self._world = world
-        self._watchers = [Watcher(world) for _ in range(3)]
+        self._watchers = [kind(world) for _ in range(3)]
 
     async def perform(self, script: Sequence[Step]) -> None:
         elsewhere = await self._world.open_elsewhere()

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from talaria.core.errors import TalariaError
 
 LOOK_S = 0.2
+AT_ONCE = 50
+"""Who are told together: a thousand who all look at the same time would hold up everybody else."""
+PAUSE_S = 0.005
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +47,10 @@ class StoreChanges:
             try:
                 version = await self._version()
                 if version != seen:
-                    for changed in self._waiting:
+                    for number, changed in enumerate(tuple(self._waiting), 1):
                         changed.set()
+                        if number % AT_ONCE == 0:
+                            await asyncio.sleep(PAUSE_S)
                 seen = version
             except TalariaError as fault:
                 log.debug("changes of the store cannot be seen: %s", fault)

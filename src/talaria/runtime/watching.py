@@ -322,9 +322,12 @@ class Watching:
                             async for one in told:
                                 follower.position = follower.position.after(one)
                                 yield one
-                    if not follower.is_cut_off:
+                    del stack, frames, told  # there may be thousands who wait
+                    if follower.is_at_rest:
+                        await idle.wait()
+                    elif not follower.is_cut_off:
                         with suppress(TimeoutError):
-                            async with asyncio.timeout(None if follower.is_at_rest else self._limits.retry_s):
+                            async with asyncio.timeout(self._limits.retry_s):
                                 await idle.wait()
         finally:
             self._idle[session].discard(idle)
@@ -388,9 +391,8 @@ class _Follower:
             return  # we have read what it has just written, and does not know yet: ask again
         if self._is_void(joined):
             yield Restarted()
-        for recorded in await self._journal.entries(self._session, self.position.seq):
-            if recorded.seq <= joined.seq:
-                yield Settled(recorded)
+        for recorded in await self._read_until(joined.seq):
+            yield Settled(recorded)
         for live in joined.kept:
             if live.number > self.position.number:
                 yield live
@@ -413,6 +415,12 @@ class _Follower:
                 case None | Joined():  # it is gone, perhaps killed
                     yield Restarted()
                     return
+
+    async def _read_until(self, seq: int) -> Sequence[Recorded]:
+        """What was settled after our position."""
+        if seq <= self.position.seq:
+            return ()
+        return [one for one in await self._journal.entries(self._session, self.position.seq) if one.seq <= seq]
 
     def _is_void(self, joined: Joined) -> bool:
         """What was told live is of another process, of an earlier turn, or a part of what would now be told at once."""
