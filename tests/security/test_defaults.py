@@ -55,7 +55,7 @@ def test_strangers_are_offered_a_code_and_groups_need_more() -> None:
     assert (platform.allowed_users, platform.admin_users, platform.allowed_chats) == ((), (), ())
     assert (platform.allow_all_users, platform.require_mention) == (False, True)
     someone = Arrival("1", Address("telegram", "7"), "dm", Sender("7", "Admin"), "hello")
-    door = Gatekeeper(MemoryStore(SystemClock()).access, {"telegram": Rules.of(platform)})
+    door = Gatekeeper(MemoryStore(SystemClock()), SystemClock(), {"telegram": Rules.of(platform)})
     assert door.judge(someone) == "stranger"
     assert door.judge(msgspec.structs.replace(someone, kind="group", is_addressed=True)) == "ignored"
 

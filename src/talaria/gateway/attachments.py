@@ -43,6 +43,8 @@ class Attachments:
         parts: list[UserPart] = []
         room = MAX_FILES
         for one in said:
+            if one.arrival.request is not None and one.arrival.request.news:
+                parts.append(Context(one.arrival.request.news))
             # What the message quotes or forwards: none of its lines can pass for the person's own.
             if (quoted := one.arrival.reply_to) is not None and quoted.text:
                 by = f"the message of {_label(quoted.author)}" if quoted.author else "a message"

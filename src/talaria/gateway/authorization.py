@@ -16,6 +16,8 @@ from talaria.core.clock import Clock
 from talaria.gateway.envelope import NO_SESSION, OutgoingBody, Principal, Received, encode_body
 from talaria.gateway.replies import EXPIRES_AFTER_S as REPLY_LIVES_S
 from talaria.platforms.base import Address, Arrival, PlatformSettings, Press, Sender
+from talaria.store.api_ports import API, ApiToken
+from talaria.store.base import Store
 from talaria.store.permission_ports import Access, Greeting, Locked, Member, PairingRequest
 
 ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
@@ -93,14 +95,23 @@ NO_RULES = Rules()
 
 
 class Gatekeeper:
-    def __init__(self, access: Access, rules: Mapping[str, Rules]) -> None:
-        self._access = access
+    def __init__(self, store: Store, clock: Clock, rules: Mapping[str, Rules]) -> None:
+        self._access = store.access
+        self._tokens = store.api_tokens
+        self._clock = clock
         self._rules = dict(rules)
         self._members: frozenset[tuple[str, str]] = frozenset()
+        self._token_of: Mapping[str, ApiToken] = {}
+        """By name."""
 
     async def refresh(self) -> None:
         """Read who was let in, or removed, by another process."""
         self._members = frozenset((one.platform, one.user) for one in await self._access.members())
+        self._token_of = {one.name: one for one in await self._tokens.list()}
+
+    def token(self, principal: Principal) -> ApiToken | None:
+        """With which they speak over the API."""
+        return self._token_of.get(principal.user) if principal.platform == API else None
 
     def set_rules(self, rules: Mapping[str, Rules]) -> None:
         self._rules = dict(rules)
@@ -134,6 +145,11 @@ class Gatekeeper:
     def _principal(self, item: Arrival | Press) -> Principal | None:
         """The sender, if they may write there."""
         platform, sender = item.where.platform, item.sender
+        if platform == API:
+            token = self._token_of.get(sender.id)
+            is_let_in = token is not None and token.is_valid(self._clock.now())
+            may_approve = token is not None and "approve" in token.scopes
+            return Principal(API, sender.id, sender.id, may_approve) if is_let_in else None
         rules = self._rules.get(platform, NO_RULES)
         if item.kind == "dm":
             is_let_in = self.may_write_directly(platform, sender)

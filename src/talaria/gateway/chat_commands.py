@@ -93,7 +93,7 @@ class Control:
         """A message that comes while a turn runs. False: it waits for its own turn."""
         row, arrival, principal = mail.row, mail.received.arrival, mail.received.principal
         live = self._pool.find(row.session)
-        if live is None or self._find_running(row.session) is None:
+        if live is None or self._find_running(row.session) is None or mail.request is not None:
             return False
         if self._questions.is_waiting_for_words(arrival.where, principal):
             if (session := await self._store.inbox.take(row.id)) is not None:

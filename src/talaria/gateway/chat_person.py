@@ -7,6 +7,7 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Never
 
 import msgspec
 
@@ -316,6 +317,30 @@ class ChatPerson:
     async def _say(self, rows: Sequence[Outgoing]) -> None:
         await self._outbox.add(self._session, rows)
         self._wake(str(self._where))
+
+
+class WatchingPerson:
+    """A person who watches the turn: they read questions among its events, and answer with a signal."""
+
+    def __init__(self, judge: Judge) -> None:
+        """`judge` returns their present rights."""
+        self._judge = judge
+
+    def may_approve(self) -> bool:
+        principal = self._judge()
+        return principal is not None and principal.is_admin
+
+    async def allow(self, question: Question) -> Answer | Instead:  # noqa: ARG002  (it is among the events)
+        return await self._wait() if self.may_approve() else "no"
+
+    async def choose(self, question: str, choices: Sequence[str]) -> str | None:  # noqa: ARG002
+        return await self._wait() if self.may_approve() else None
+
+    async def _wait(self) -> Never:
+        """Until the question is closed, because it was answered or its time is over."""
+        async with park():
+            await asyncio.Event().wait()
+        raise AssertionError
 
 
 class AttachedContent(msgspec.Struct, frozen=True):

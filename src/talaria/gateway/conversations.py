@@ -11,7 +11,7 @@ import msgspec
 from talaria.core.errors import SessionBusy, TalariaError
 from talaria.core.ids import InboxId, SessionId, TurnId, new_session_id
 from talaria.core.trees import Root
-from talaria.gateway.chat_person import ChatPerson
+from talaria.gateway.chat_person import ChatPerson, WatchingPerson
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.envelope import (
     Mail,
@@ -25,9 +25,11 @@ from talaria.gateway.envelope import (
 from talaria.gateway.gateway_settings import ResetPolicy
 from talaria.gateway.gateway_state import GatewayState
 from talaria.gateway.replies import EXPIRES_AFTER_S, Replies
+from talaria.gateway.request_history import end_of_history
 from talaria.platforms.base import Capabilities
 from talaria.runtime.session import LiveSession
 from talaria.runtime.session_config import Asker, TurnMail, TurnResult
+from talaria.store.api_ports import HistoryPoint
 from talaria.store.base import Session
 from talaria.store.chat_ports import Outgoing
 
@@ -54,6 +56,7 @@ class Conversations:
             platform=principal.platform,
             conversation=received.key,
             person=principal.person,
+            instructions=self._instructions(known, row, received),
         )
         if known is not None and known.config != config:
             row = await self._sessions.get(session)
@@ -75,6 +78,7 @@ class Conversations:
             reply_to(received),
             folder,
             host.home,
+            is_wanted=received.arrival.request is None,
         )
 
     def turn_mail(
@@ -89,7 +93,10 @@ class Conversations:
     ) -> TurnMail:
         """Without `is_asking`, nobody is asked for permission while the mail is answered."""
 
-        def reply(ending: TurnResult) -> Sequence[Outgoing]:  # the platform may connect only while the turn runs
+        def reply(ending: TurnResult) -> Sequence[Outgoing | HistoryPoint]:
+            # Not before the turn ends: the platform may connect only while it runs.
+            if (request := received.arrival.request) is not None:
+                return end_of_history(request, received.principal.person, ending)
             if ending.outcome == "interrupted":
                 ending = msgspec.structs.replace(ending, error=self._state.stopped.get(ending.turn, ""))
             return self.replies_to(received, live.config.cwd).of_turn(ending)
@@ -103,6 +110,9 @@ class Conversations:
         def judge() -> Principal | None:
             still = self._state.gatekeeper.recheck(received)
             return still.principal if still else None
+
+        if received.arrival.request is not None:
+            return Asker(received.principal.person, WatchingPerson(judge))
 
         async def replies_once_connected() -> Replies:
             await self._links.wait(received.arrival.where.platform)
@@ -138,6 +148,13 @@ class Conversations:
                 return Path(people.path, folder.name)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder.resolve()
+
+    def _instructions(self, known: LiveSession | None, row: Session | None, received: Received) -> str:
+        """They are in the system prompt, which is written when a conversation begins and never changes."""
+        if known is not None:
+            return known.config.instructions
+        request = received.arrival.request
+        return request.instructions if request is not None and row is None else ""
 
     def _folder(self, received: Received) -> Path:
         settings = self._state.settings

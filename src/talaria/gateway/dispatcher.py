@@ -14,16 +14,18 @@ from talaria.gateway.audit import log_broken_turn, log_turn
 from talaria.gateway.chat_commands import PlatformChat
 from talaria.gateway.conversations import Conversations, SessionResets, reply_to
 from talaria.gateway.delivery import Delivery
-from talaria.gateway.envelope import Mail, Received, read_received
+from talaria.gateway.envelope import Mail, Received, parse_arrival, read_received
 from talaria.gateway.gateway_state import GatewayState
-from talaria.gateway.preview import LivePreview, PreviewUpdater
+from talaria.gateway.preview import PreviewUpdater
 from talaria.gateway.replies import Replies
 from talaria.platforms.base import Sender
 from talaria.runtime.commands import Ask, GivenCommand, Outcome, Say, run_command
+from talaria.runtime.lease import Observer
 from talaria.runtime.placement import Placement
-from talaria.runtime.session import LiveSession
-from talaria.runtime.session_config import TurnMail, TurnOptions
+from talaria.runtime.session import LiveSession, ignore
+from talaria.runtime.session_config import Asker, TurnMail, TurnOptions
 from talaria.runtime.turn_runner import Report
+from talaria.runtime.turn_signals import SENDER_FIRST_S
 from talaria.store.chat_ports import Inbound
 
 QUIET_S = 0.05
@@ -55,9 +57,11 @@ def first_group(mail: Sequence[Mail]) -> Sequence[Mail]:
     for one in mail:
         first = group[0].received if group else one.received
         is_same = one.received.principal == first.principal and one.received.arrival.where == first.arrival.where
-        if one.is_command or not is_same:
+        if one.is_command or not is_same or (one.request is not None and group):
             break
         group.append(one)
+        if one.request is not None:
+            break
     return group
 
 
@@ -74,7 +78,8 @@ class Arrivals:
 
     def note(self, mail: Mail) -> None:
         session = mail.row.session
-        self._last_at[session] = self._clock.monotonic()
+        if mail.request is None:
+            self._last_at[session] = self._clock.monotonic()
         if (known := self._known.get(session)) is not None:
             known.append(mail)
         else:
@@ -134,6 +139,8 @@ class SessionDispatcher:
         """Commands that run now."""
         self._dropped: dict[SessionId, set[InboxId]] = {}
         """Mail that was dropped since its session's mail was last read."""
+        self._queued_since: dict[SessionId, float] = {}
+        """Sessions that terminals have queued lines in, and since when these could ask them."""
         self._is_closed = False
         self._is_draining = False
         self.held: dict[SessionId, float | None] = {}
@@ -172,6 +179,7 @@ class SessionDispatcher:
                     break
             if (live := self._pool.find(session)) is not None:
                 await live.release_lease()
+            await self._ask_queued(session)
             self.arrivals.forget_time(session)
         except SessionBusy as fault:
             log.info("mail of session %s waits: %s", session, fault)
@@ -183,6 +191,30 @@ class SessionDispatcher:
             await self._clock.sleep(STORE_WAIT_S)
             self.held[session] = None
 
+    async def _ask_queued(self, session: SessionId) -> None:
+        """After a turn of ours and the mail: the oldest line that a terminal has queued and not asked itself, as the
+        person who queued it. Nobody is asked for permission, and the chat gets no reply."""
+        host, queued = self._state.host, self._state.host.links.signals.queued
+        if session not in queued or self._is_draining or self._is_closed:
+            return
+        since = self._queued_since.setdefault(session, self._clock.monotonic())
+        lines = [one for one in await self._store.signals.list_new([session]) if one.kind == "queue"]
+        if lines and self._clock.monotonic() - since < SENDER_FIRST_S:
+            return  # whoever looks for what other processes write wakes the session again
+        queued.discard(session)
+        del self._queued_since[session]
+        if not lines or (live := self._pool.find(session)) is None:
+            return
+        line, options = lines[0], host.turn_options()
+        try:
+            report = await live.ask_queued(line, user(line.text), options=options, asker=Asker(line.by))
+        except SessionBusy as fault:
+            log.info("what is queued in session %s waits: %s", session, fault)
+        else:
+            if report is not None:
+                self._state.counts.count_turn(report.outcome)
+        queued.add(session)  # until nothing is found
+
     async def notify_waiting(self) -> None:
         """After a while, tell people that another process runs their conversation: once in each chat, however many
         messages wait. The notice's key names the first of them."""
@@ -190,7 +222,8 @@ class SessionDispatcher:
         due = [session for session, since in self.held.items() if since is not None and since <= long_ago]
         self.held.update(dict.fromkeys(due))
         for session in due:
-            first = {one.received.arrival.where: one for one in reversed(await self._read_pending(session))}
+            pending = [one for one in await self._read_pending(session) if one.request is None]
+            first = {one.received.arrival.where: one for one in reversed(pending)}
             for where, one in first.items():
                 notice = self._conversations.replies_to(one.received).parts(f"held:{one.row.id}", HELD)
                 is_new = await self._store.outbox.find(notice[0].key) is None
@@ -232,9 +265,9 @@ class SessionDispatcher:
             await self.drop(refused)
 
     async def _read_pending(self, session: SessionId) -> Sequence[Mail]:
-        parse = self._state.host.commands.parse
+        commands = self._state.host.commands
         pending = [(row, read_received(row.body)) for row in await self._store.inbox.list_pending(session, AT_ONCE)]
-        return [Mail(row, received, parse(received.arrival.text, "platform")) for row, received in pending]
+        return [Mail(row, received, parse_arrival(received.arrival, commands)) for row, received in pending]
 
     async def _handle(self, session: SessionId, mail: Sequence[Mail]) -> bool:
         """True: it is known that nothing more waits."""
@@ -267,14 +300,17 @@ class SessionDispatcher:
 
     async def _answer(self, session: SessionId, mail: Sequence[Mail]) -> bool:
         """True: nothing more waits, or the session would still hold its lease."""
-        while (wait_s := self.arrivals.wait_s(session, quiet_s(mail))) > 0:  # for the rest of what belongs together
+        is_whole = mail[0].request is not None
+        while (
+            not is_whole and (wait_s := self.arrivals.wait_s(session, quiet_s(mail))) > 0
+        ):  # for the rest of what belongs together
             await self._clock.sleep(wait_s)
             mail = await self._next_mail(session)
         mail = first_group(mail)
         said = [one.received for one in mail]
         if not said:  # it was dropped meanwhile
             return False
-        if (new := await self.resets.start_new_if_over(session, mail[0])) is not None:
+        if not is_whole and (new := await self.resets.start_new_if_over(session, mail[0])) is not None:
             self._placement.wake(new)
             return False
         message = await self._attachments.message(mail, lambda: self._conversations.find_folder(session, said[0]))
@@ -291,19 +327,22 @@ class SessionDispatcher:
         live: LiveSession,
         received: Received,
         ids: tuple[InboxId, ...],
-        start: Callable[[LivePreview, TurnMail, TurnOptions], Awaitable[Report | None]],
+        start: Callable[[Observer, TurnMail, TurnOptions], Awaitable[Report | None]],
     ) -> Report | None:
         """Show the turn while it runs, send its replies after its last commit, then count and log it."""
         began, person, where = self._clock.monotonic(), received.principal.person, received.arrival.where
-        preview = self._previews.begin(where, live.id, reply_to(received))
+        request, observer, deliver = received.arrival.request, ignore, lambda: None
+        if request is None:
+            observer = preview = self._previews.begin(where, live.id, reply_to(received))
 
-        def deliver() -> None:
-            if self._previews.end(preview):
-                self._delivery.wake(str(where), ends_draft=True)
+            def deliver() -> None:
+                if self._previews.end(preview):
+                    self._delivery.wake(str(where), ends_draft=True)
 
-        mail = self._conversations.turn_mail(ids, received, live, deliver)
+        turn = request.turn if request else None
+        mail = self._conversations.turn_mail(ids, received, live, deliver, turn=turn)
         try:
-            report = await start(preview, mail, self._state.host.turn_options())
+            report = await start(observer, mail, self._state.turn_options(received.principal))
         except TalariaError:  # the turn did not start
             raise
         except Exception as fault:
@@ -357,7 +396,7 @@ class SessionDispatcher:
                 self._placement.wake(session)
 
     async def _finish(self, session: SessionId, ids: tuple[InboxId, ...], replies: Replies, text: str) -> None:
-        rows = replies.parts(f"mail:{session}:{ids[0]}", text) if text else ()
+        rows = replies.parts(f"mail:{session}:{ids[0]}", text) if text and replies.is_wanted else ()
         await self._store.inbox.finish(session, ids, rows)
         if rows:
             self._delivery.wake(str(replies.where))

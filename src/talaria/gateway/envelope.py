@@ -9,8 +9,8 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from talaria.core.ids import SessionId
-from talaria.platforms.base import Address, Arrival, Button, ChatKind, File, Outbound
-from talaria.runtime.commands import ParsedLine, PlainMessage
+from talaria.platforms.base import Address, Arrival, Button, ChatKind, File, Outbound, RequestDetails
+from talaria.runtime.commands import Commands, ParsedLine, PlainMessage
 from talaria.store.chat_ports import Inbound
 
 MAIN = "main"
@@ -89,6 +89,10 @@ class Received(msgspec.Struct, frozen=True):
     """The chat's key."""
 
 
+def parse_arrival(arrival: Arrival, commands: Commands) -> ParsedLine:
+    return commands.parse(arrival.text, "platform") if arrival.request is None else PlainMessage(arrival.text)
+
+
 class Mail(msgspec.Struct, frozen=True):
     """A message that waits to be handled, with its text, which is parsed once, on arrival."""
 
@@ -100,6 +104,10 @@ class Mail(msgspec.Struct, frozen=True):
     def is_command(self) -> bool:
         """A command, or something that was meant as one."""
         return not isinstance(self.given, PlainMessage)
+
+    @property
+    def request(self) -> RequestDetails | None:
+        return self.received.arrival.request
 
     @property
     def text(self) -> str:

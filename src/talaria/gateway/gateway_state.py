@@ -11,16 +11,18 @@ from typing import Literal, get_args
 
 import msgspec
 
+from talaria.agent.budget import Cap, tighter
 from talaria.core.clock import Clock
 from talaria.core.entries import TurnOutcome
 from talaria.core.errors import StoreUnavailable, Transient
 from talaria.core.ids import TurnId
 from talaria.gateway.authorization import Gatekeeper, Rules
 from talaria.gateway.chat_person import Questions
-from talaria.gateway.envelope import MAIN, KeyRules, parse_address
+from talaria.gateway.envelope import MAIN, KeyRules, Principal, parse_address
 from talaria.gateway.gateway_settings import GatewaySettings
 from talaria.platforms.base import Address, Platform, PlatformFailure, PlatformSettings, Sender
 from talaria.runtime.chat import CommandHost
+from talaria.runtime.session_config import TurnOptions
 from talaria.runtime.session_pool import SessionPool
 from talaria.store.chat_ports import Cursor, Inbox
 
@@ -141,7 +143,7 @@ class GatewayState:
         self.links = PlatformLinks(host.clock, host.store.inbox)
         self.pool = SessionPool(host.clock, cap=settings.max_live_sessions, idle_s=settings.live_session_idle_s)
         self.questions = Questions()
-        self.gatekeeper = Gatekeeper(host.store.access, self._rules())
+        self.gatekeeper = Gatekeeper(host.store, host.clock, self._rules())
         self.counts = Counts()
         self.stopped: dict[TurnId, str] = {}
         """Turns that a person is stopping, and what else to say when they end."""
@@ -157,6 +159,13 @@ class GatewayState:
         self.specs = {spec.name: spec for spec in specs}
         profile = host.home.name if host.home.parent.name == "profiles" else MAIN
         self.key_rules = KeyRules(profile, settings.group_sessions_per_user, settings.thread_sessions_per_user)
+
+    def turn_options(self, principal: Principal) -> TurnOptions:
+        options, token = self.host.turn_options(), self.gatekeeper.token(principal)
+        if token is None:
+            return options
+        person = tighter(options.limits.person, Cap(token.tokens_per_day, token.usd_per_day))
+        return msgspec.structs.replace(options, limits=msgspec.structs.replace(options.limits, person=person))
 
     def _rules(self) -> Mapping[str, Rules]:
         return {name: Rules.of(spec.settings) for name, spec in self.specs.items()}

@@ -15,7 +15,16 @@ from talaria.gateway.chat_commands import URGENT, Control
 from talaria.gateway.chat_person import CLOSED, MOST_PARTS, parse_press
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.dispatcher import SessionDispatcher
-from talaria.gateway.envelope import Mail, OutgoingBody, Principal, Received, encode_body, read_body, session_key
+from talaria.gateway.envelope import (
+    Mail,
+    OutgoingBody,
+    Principal,
+    Received,
+    encode_body,
+    parse_arrival,
+    read_body,
+    session_key,
+)
 from talaria.gateway.gateway_state import GatewayState
 from talaria.platforms.base import Arrival, Batch, Deleted, Outbound, Platform, PlatformFailure, Press
 from talaria.runtime.commands import GivenCommand, ParsedLine, normalise
@@ -67,8 +76,8 @@ class Ingress:
         self._unsent_codes: dict[tuple[str, str], _Code] = {}
         """Codes that may not have reached their strangers."""
 
-    async def take(self, platform: Platform, batch: Batch) -> None:
-        """The batch is durable and acknowledged when this returns."""
+    async def take(self, platform: Platform, batch: Batch) -> Sequence[Inbound]:
+        """The batch is durable and acknowledged when this returns. Returns the messages in it that are new."""
         let_in, presses, strangers = await self._judge(batch)
         rows = await self._accept(platform, [received for received, _ in let_in], batch.cursor)
         await platform.acknowledge(batch)
@@ -97,6 +106,7 @@ class Ingress:
             await self._handle_press(platform, press, principal)
         for arrival in strangers:
             await self._offer_code(arrival)
+        return [one.row for one in mail]
 
     async def _judge(
         self, batch: Batch
@@ -134,11 +144,13 @@ class Ingress:
                         presses.append((item, principal))
                         continue
                     key = session_key(item.where, item.kind, principal.user, self._state.key_rules)
-                    let_in.append((Received(item, principal, key), given or commands.parse(item.text, "platform")))
+                    key = "" if item.request is not None and item.request.session else key
+                    let_in.append((Received(item, principal, key), given or parse_arrival(item, commands)))
                 case verdict:
                     if verdict == "stranger" or isinstance(item, Press) or item.is_addressed:  # else just talk
                         self.refusals.add(f"{item.where.platform}:{item.sender.id}", item.where)
-                    strangers += [item] if verdict == "stranger" and isinstance(item, Arrival) else []
+                    if verdict == "stranger" and isinstance(item, Arrival) and item.request is None:
+                        strangers.append(item)
         return let_in, presses, strangers
 
     async def _accept(
@@ -153,7 +165,9 @@ class Ingress:
                 *place,
                 one.arrival.where.chat,
                 one.arrival.message_id,
-                new_session_id(self._clock.now()),
+                one.arrival.request.session
+                if one.arrival.request and not one.key
+                else new_session_id(self._clock.now()),
                 encode_body(one),
                 one.key,
             )

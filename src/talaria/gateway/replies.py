@@ -99,6 +99,8 @@ class Replies(msgspec.Struct, frozen=True):
     """Where the conversation works: files that the model names are sent from there; None: no files are."""
     home: Path = Path()
     """Talaria's, whose files are private."""
+    is_wanted: bool = True
+    """False: nothing is sent there, because whoever wrote watches."""
 
     def of_turn(self, ending: TurnResult) -> Sequence[Outgoing]:
         """The answer without the lines that name files, and those files. A file that cannot be sent is reported where

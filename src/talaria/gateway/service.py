@@ -9,13 +9,15 @@ from functools import partial
 from pathlib import Path
 
 from talaria.core.aio import in_thread
-from talaria.core.errors import TalariaError
+from talaria.core.errors import BadInput, TalariaError
+from talaria.core.ids import SessionId
 from talaria.gateway.chat_commands import Control
 from talaria.gateway.chat_person import close_dead_questions
 from talaria.gateway.connector import Connector
 from talaria.gateway.conversations import Conversations
 from talaria.gateway.delivery import Delivery
 from talaria.gateway.dispatcher import SessionDispatcher
+from talaria.gateway.envelope import Principal, Received
 from talaria.gateway.gateway_settings import GatewaySettings
 from talaria.gateway.gateway_state import GatewayState, PlatformSpec
 from talaria.gateway.gateway_status import Health
@@ -23,8 +25,11 @@ from talaria.gateway.handoffs import HandoffWatcher
 from talaria.gateway.ingress import Ingress
 from talaria.gateway.preview import PreviewUpdater
 from talaria.gateway.retention import DAY_S, delete_old_files
+from talaria.platforms.base import Arrival, Batch, Platform
 from talaria.runtime.chat import CommandHost
 from talaria.runtime.placement import LocalPlacement
+from talaria.runtime.session import LiveSession
+from talaria.store.chat_ports import Inbound
 
 NOTIFY_S = 1.0
 """How often to look for conversations that wait for another process, even if nothing was written."""
@@ -40,13 +45,13 @@ log = logging.getLogger(__name__)
 
 class Gateway:
     def __init__(self, host: CommandHost, settings: GatewaySettings, specs: Sequence[PlatformSpec]) -> None:
-        self._state = state = GatewayState(host, settings, specs)
+        self.state = self._state = state = GatewayState(host, settings, specs)
         self._store, self._clock = host.store, host.clock
         self.counts, self.pool = state.counts, state.pool
         self._placement = LocalPlacement(settings.max_running)
         self._delivery = Delivery(state)
         self._previews = PreviewUpdater(self._delivery, state.links, host.clock)
-        conversations = Conversations(state, self._delivery)
+        self._conversations = conversations = Conversations(state, self._delivery)
         self._dispatcher = SessionDispatcher(state, conversations, self._delivery, self._previews, self._placement)
         self._handoffs = HandoffWatcher(state, conversations, self._dispatcher, self._delivery, self._placement)
         control = Control(state, self._dispatcher.drop)
@@ -114,8 +119,43 @@ class Gateway:
         return tuple(self._state.specs)
 
     @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    @property
     def running(self) -> int:
         return self._placement.running
+
+    async def accept(self, platform: Platform, arrival: Arrival) -> Inbound | None:
+        """The message's row, whether it is new or known; it is on the disk. None: its sender may not write."""
+        if new := await self._ingress.take(platform, Batch((arrival,))):
+            if (connector := self._connectors.get(platform.name)) is not None:
+                connector.health.message_at = self._clock.now()
+            return new[0]
+        where = arrival.where
+        return await self._store.inbox.find(where.platform, platform.account, where.chat, arrival.message_id)
+
+    async def open(self, session: SessionId, arrival: Arrival) -> LiveSession:
+        """The conversation for which such a message is meant. Raises `SessionBusy`, and `BadInput` if its sender may
+        not write."""
+        principal = self._state.gatekeeper.judge(arrival)
+        if principal == "stranger":  # they may have been let in a moment ago
+            await self._state.gatekeeper.refresh()
+            principal = self._state.gatekeeper.judge(arrival)
+        if not isinstance(principal, Principal):
+            raise BadInput("Whoever sent this may not write here.")
+        return await self._conversations.open(session, Received(arrival, principal, ""))
+
+    async def forget(self, session: SessionId) -> None:
+        """It is about to be deleted. Raises `SessionBusy`."""
+        if (live := self.pool.find(session)) is not None:
+            live.check_idle()
+            self._dispatcher.arrivals.forget(session)
+            await self.pool.close(session, "end")
+
+    async def drop(self, row: Inbound) -> bool:
+        """Finish it unanswered. False: it is being answered, or was."""
+        return bool(row.state == "new" and await self._dispatcher.drop([row]))
 
     async def reload(self, host: CommandHost, settings: GatewaySettings, specs: Sequence[PlatformSpec]) -> None:
         """Platforms whose own settings changed are reconnected; conversations follow at their next message."""
@@ -197,7 +237,7 @@ class Gateway:
                     await self._clock.sleep(NOTIFY_S)
                     changed.set()
                     continue
-                for session in tuple(self._dispatcher.held):
+                for session in (*self._dispatcher.held, *self._state.host.links.signals.queued):
                     self._placement.wake(session)
 
     async def _sweep(self) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from talaria.core.clock import Clock
 from talaria.core.errors import BadConfig, OperatorError, TalariaError, Transient
+from talaria.core.ids import SessionId, TurnId
 
 SentId = NewType("SentId", str)
 """The platform's id of a message that we sent."""
@@ -83,6 +84,26 @@ class Quoted(msgspec.Struct, frozen=True):
     """A label. Empty if the message is ours or the author is unknown."""
 
 
+class RequestDetails(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Of a message whose sender waits for the answer to exactly this one, and watches its turn. Its text is never a
+    command, it is not joined with other messages, and nothing is sent to its chat."""
+
+    turn: TurnId
+    """The id that its turn will have."""
+    session: SessionId = SessionId("")
+    """The conversation that it is for; empty: the one that its chat is about."""
+    instructions: str = ""
+    """From the program that sends it; in a conversation that begins with it, they take the place of SOUL.md."""
+    news: str = ""
+    """What the model should read before the text, in the host's words."""
+    history: str = ""
+    """The digest of the conversation up to this message, for programs that send all of it each time."""
+    digest: str = ""
+    """Of all that was sent. Another request under the same id is a mistake of the program."""
+    echo: str = ""
+    """What the answer repeats of the request, as JSON."""
+
+
 class Arrival(msgspec.Struct, frozen=True, tag="arrival"):
     """An incoming message."""
 
@@ -105,6 +126,7 @@ class Arrival(msgspec.Struct, frozen=True, tag="arrival"):
     one only if that command exists."""
     is_continued: bool = False
     """More is probably coming: a long text that the client split, or one picture of an album."""
+    request: RequestDetails | None = None
 
 
 class ChatInfo(msgspec.Struct, frozen=True):

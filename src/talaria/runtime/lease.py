@@ -11,13 +11,14 @@ from typing import TypeVar
 from talaria.core.aio import complete, in_thread
 from talaria.core.clock import Clock
 from talaria.core.entries import Entry, MessageAdded, Recorded, TurnStarted
-from talaria.core.errors import Fenced, SessionBusy, StoreUnavailable
+from talaria.core.errors import Fenced, SessionBusy, StoreUnavailable, UnknownSession
 from talaria.core.events import AnswerRestarted, Event, Notice, RoundEnded, TextDelta, ThinkingDelta
 from talaria.core.ids import Epoch, OwnerId, SessionId, TurnId, pid_of
 from talaria.core.messages import User
 from talaria.core.redaction import Redactor
 from talaria.runtime.transcript import Transcript, contains_undo
 from talaria.runtime.watching import Broadcast
+from talaria.store.api_ports import HistoryPoint
 from talaria.store.base import (
     BrokenRuleError,
     Held,
@@ -79,6 +80,20 @@ class SessionLease:
                 raise
             return False
         return True
+
+    async def adopt(
+        self,
+        new: Callable[[], NewSession],
+        created_at: float,
+        journal: Sequence[Recorded],
+        history: HistoryPoint | None = None,
+    ) -> Session:
+        """Create it with a journal, and the history with which it ends."""
+        await self._store.sessions.adopt(await in_thread(new), created_at, journal, history)
+        self.row = row = await self._store.sessions.get(self.session)
+        if row is None:
+            raise UnknownSession(f"There is no session {self.session} any more.")
+        return row
 
     async def seize(self) -> Epoch:
         """Raises `SessionBusy` when another living owner has it."""

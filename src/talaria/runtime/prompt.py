@@ -9,6 +9,7 @@ from pathlib import Path
 from talaria.core.fs import read_text
 from talaria.core.trees import Root, read_all
 from talaria.runtime.session_config import SessionConfig
+from talaria.store.api_ports import API
 
 CONTEXT_FILES = ("TALARIA.md", "AGENTS.md", "CLAUDE.md")
 """Only the first of these in a folder is read."""
@@ -30,17 +31,29 @@ file from the working directory, put MEDIA: and its absolute path on a line of i
 answer exactly [SILENT]."""
 
 
+_REQUEST = """\
+Programs pass you what people say, over an HTTP API: people see your words, and perhaps which tools you call. To \
+hand over a file from the working directory, put MEDIA: and its absolute path on a line of its own: a link takes its \
+place."""
+
+
 def build(config: SessionConfig, added: str = "") -> str:
     soul = _shorten(read_text(config.home / "SOUL.md", MAX_FILE_BYTES) or "")
     sections = [
         config.instructions or soul or _IDENTITY,
         _WORK,
         f"Working directory: {config.cwd}\nSystem: {platform.system()} {platform.machine()}",
-        _CHAT.format(platform=config.platform) if config.origin == "platform" else "",
+        _describe_surface(config),
         *_project_sections(config.cwd),
         added,
     ]
     return "\n\n".join(section for section in sections if section)
+
+
+def _describe_surface(config: SessionConfig) -> str:
+    if config.origin != "platform":
+        return ""
+    return _REQUEST if config.platform == API else _CHAT.format(platform=config.platform)
 
 
 def _project_sections(cwd: Path) -> Iterator[str]:

@@ -1,13 +1,13 @@
 """A live session: one conversation, one turn at a time, under an epoch of this process."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
 from talaria.agent.compaction import compact
 from talaria.agent.hooks import LeaveReason
 from talaria.context.base import CompactionRequest
 from talaria.core.aio import complete
-from talaria.core.entries import Effort, EffortChanged, Undone
+from talaria.core.entries import Effort, EffortChanged, Recorded, Undone
 from talaria.core.errors import SessionBusy
 from talaria.core.events import Event
 from talaria.core.ids import Epoch, TurnId, new_turn_id
@@ -26,7 +26,9 @@ from talaria.runtime.session_config import (
 from talaria.runtime.session_services import SessionServices
 from talaria.runtime.turn_runner import Report, RunningTurn, TurnFactory
 from talaria.runtime.watching import Broadcast
-from talaria.store.base import Session
+from talaria.store.api_ports import HistoryPoint
+from talaria.store.base import BrokenRuleError, Session
+from talaria.store.signal_port import Signal
 from talaria.tools.executor import Executor
 
 
@@ -56,6 +58,7 @@ class LiveSession:
         """In the middle of a turn, or of another change of the conversation."""
         self._options = options or TurnOptions()
         self._links = process.links
+        self._signals = process.store.signals
         self._broadcast: Broadcast | None = None
         """What others are told of the work that goes on."""
         lease = SessionLease(self.id, process.store, process.owner, row, leaves_mail=leaves_mail)
@@ -119,6 +122,25 @@ class LiveSession:
                 await running.begin(recorder.record(*writes))
             return await self._run(running, running.answer, message.text)
 
+    async def ask_queued(
+        self,
+        line: Signal,
+        message: User,
+        observer: Observer = ignore,
+        options: TurnOptions | None = None,
+        asker: Asker | None = None,
+    ) -> Report | None:
+        """Answer a line that was queued. None: it was asked or taken back elsewhere meanwhile. Raises `SessionBusy`."""
+        turn = new_turn_id()
+        mail = TurnMail((), lambda _: (), asker=asker, turn=turn, queued=line.id)
+        try:
+            return await self.ask(message, observer, mail, options)
+        except BrokenRuleError:
+            found = await self._signals.find(line.key)
+            if self._state.transcript.last_turn == turn or (found is not None and found.state == "new"):
+                raise  # the line was not the reason
+            return None
+
     async def resume(
         self, observer: Observer = ignore, mail: TurnMail | None = None, options: TurnOptions | None = None
     ) -> Report | None:
@@ -149,6 +171,15 @@ class LiveSession:
             self.running = None
         await running.after(question, report)
         return report
+
+    async def adopt(
+        self, created_at: float, journal: Sequence[Recorded], history: HistoryPoint | None = None
+    ) -> Session:
+        """Begin the conversation with what was said elsewhere, and may be found by that. It must not have begun
+        here."""
+        with self.as_current():
+            await self.services.equip()
+        return await self._state.lease.adopt(self._factory.new_session, created_at, journal, history)
 
     async def compact(
         self,

@@ -58,6 +58,11 @@ class TurnQuestions:
             if question.id not in self._closed:
                 self.close(question.id, "No longer open.")
 
+    @property
+    def open(self) -> Sequence[Question | ModelQuestion]:
+        """Those that wait for an answer, oldest first."""
+        return [one.question for one in self._open.values() if not one.signal.done()]
+
     def close(self, id: str, outcome: str, by: str = "", surface: str = "") -> QuestionClosed:
         closed = self._closed[id] = QuestionClosed(id, outcome, by, surface)
         self._emit(closed)
