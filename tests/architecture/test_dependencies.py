@@ -19,6 +19,7 @@ SOURCE = ROOT / "src" / "talaria"
 PROJECT: Mapping[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS: Mapping[str, list[str]] = PROJECT["optional-dependencies"]
 FOLDERS = {
+    "api/": "web",
     "platforms/matrix/": "matrix",
     "platforms/slack/": "slack",
     "tools/browser/": "browser",

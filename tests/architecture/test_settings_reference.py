@@ -1,4 +1,5 @@
-"""docs/reference/settings.md names every setting of the gateway and its platforms, with its default, and no other."""
+"""docs/reference/settings.md names every setting of the gateway, its platforms and the API, with its default, and no
+other."""
 
 import importlib
 import re
@@ -9,6 +10,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 import pytest
 
+from talaria.api.api_settings import ApiSettings
 from talaria.gateway.gateway_settings import GatewaySettings
 from talaria.platforms.base import PlatformSettings
 from talaria.platforms.loader import EVERYWHERE, manifests
@@ -67,6 +69,10 @@ def check(told: Mapping[str, str], there: Mapping[str, Any]) -> None:
 
 def test_the_settings_of_the_gateway_are_told() -> None:
     check(defaults(FILE.read_text("utf-8"), "gateway."), dict(settings(GatewaySettings)))
+
+
+def test_the_settings_of_the_api_are_told() -> None:
+    check(defaults(FILE.read_text("utf-8"), "api."), dict(settings(ApiSettings)))
 
 
 def test_what_every_platform_has_is_told() -> None:

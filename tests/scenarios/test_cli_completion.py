@@ -158,3 +158,9 @@ def test_where_nothing_is_known_nothing_is_said_and_nothing_made(talaria: Talari
 def test_platforms_and_their_labels_are_told_for_a_message(talaria: Talaria) -> None:
     token = {"TELEGRAM_BOT_TOKEN": "1:x"}
     assert talaria("completion", "fish", "--line", "talaria send t", env=token).stdout == "telegram\tTelegram\n"
+
+
+def test_tokens_and_their_scopes_are_told_to_revoke_one(talaria: Talaria) -> None:
+    talaria("api", "token", "create", "phone", "--scope", "chat", "--scope", "runs")
+    assert talaria("completion", "fish", "--line", "talaria api token revoke p").stdout == "phone\tchat, runs\n"
+    assert talaria("completion", "fish", "--line", "talaria api token create p").stdout == ""

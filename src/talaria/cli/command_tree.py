@@ -37,6 +37,7 @@ _COMMANDS = {
     "plugins": ("plugins", "List, install, enable and choose plugins."),
     "mcp": ("mcp", "List, add and try MCP servers."),
     "gateway": ("gateway.gateway_commands", "Start, stop and inspect the gateway, which answers chats."),
+    "api": ("api_command", "Serve the HTTP API without chats, and manage its tokens."),
     "pairing": ("gateway.pairing_commands", "Approve people who wrote to the agent."),
     "send": ("gateway.send", "Send a message to a chat."),
     "doctor": ("health.doctor", "Check that everything works."),

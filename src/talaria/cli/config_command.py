@@ -8,6 +8,7 @@ from typing import Any, cast
 import click
 import msgspec
 
+from talaria.api.api_settings import check_api_settings, read_api_settings
 from talaria.app.settings import Settings, read_settings_leniently
 from talaria.cli import context, exits
 from talaria.cli.command_output import print_json
@@ -147,6 +148,7 @@ def check(ctx: click.Context) -> int:
     if settings.problems:
         return exits.BAD_INPUT
     selection.check(settings.config, settings.environment)
+    check_api_settings(read_api_settings(settings.config.api, settings.environment))
     read_project_settings(settings.home, settings.environment, settings.config.terminal, Path.cwd())
     say("The settings are valid.")
     return exits.DONE

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from talaria.api.api_settings import ApiSettings
 from talaria.core.entries import Effort
 from talaria.core.secret import NO_SECRET, Secret
 from talaria.gateway.gateway_settings import GatewaySettings
@@ -211,6 +212,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """The screen of the terminal."""
     gateway: GatewaySettings = GatewaySettings()
     """Chats on platforms."""
+    api: ApiSettings = ApiSettings()
     mcp_servers: dict[str, ServerEntry] = {}
     """MCP servers by name; also under `mcp.servers` and `mcpServers`, where other programs keep them."""
     mcp: McpConfig = McpConfig()

@@ -36,6 +36,7 @@ from talaria.tools.function import SchemaTool, encode_result
 OWN_COMMANDS = (
     *("chat", "model", "attach", "sessions", "rollback", "usage", "config", "import", "tools", "approvals", "plugins"),
     *("mcp", "gateway", "pairing", "doctor", "setup", "send", "backup", "restore", "forget", "profiles", "completion"),
+    "api",
 )
 """Of `talaria`; a test compares them with the real ones."""
 COMMAND_S = 30.0

@@ -123,7 +123,7 @@ def wrap_store(store: Store, points: CrashPoints, journal: Journal | None = None
     watching = _CrashingStore(
         store,
         journal=_CrashingJournal(journal or store.journal, points),
-        sessions=watch(store.sessions, "create"),
+        sessions=watch(store.sessions, "create", "fork", "adopt"),
         inbox=watch(store.inbox, "accept", "take", "finish"),
         outbox=watch(store.outbox, "add", "begin", "start", "start_due", "mark_sent", "defer", "fail", "expire"),
         chats=watch(store.chats, "bind"),

@@ -196,10 +196,11 @@ class Harness:
         gateway.setdefault("platforms", {})[name] = dict(settings)
 
     @asynccontextmanager
-    async def serve(self) -> AsyncGenerator[GatewayApp]:
-        """A gateway in this process, connected, until the end of the block, which drains it."""
+    async def serve(self, *, is_api_only: bool = False) -> AsyncGenerator[GatewayApp]:
+        """A gateway in this process, connected, until the end of the block, which drains it. `is_api_only`: it serves
+        the HTTP API and no chats, as `talaria api` does."""
         async with open_gateway_app(
-            self.settings(), clock=self.gateway_clock, open_store=self.open_store
+            self.settings(), is_api_only=is_api_only, clock=self.gateway_clock, open_store=self.open_store
         ) as gateway_app:
             if gateway_app.problems:
                 raise BadConfig(" ".join(gateway_app.problems.values()))
@@ -216,7 +217,7 @@ class Harness:
     def _is_connected(self, gateway_app: GatewayApp) -> bool:
         health = gateway_app.gateway.health
         is_heard = (one.heard_at or (one.name == self.silent_platform and one.state == "connected") for one in health)
-        return len(health) == len(self.config["gateway"]["platforms"]) and all(is_heard)
+        return len(health) == len(gateway_app.gateway.platforms) and all(is_heard)
 
     async def until(self, holds: Callable[[], bool | Awaitable[bool]]) -> None:
         async with asyncio.timeout(PATIENCE_S):

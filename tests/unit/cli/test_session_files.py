@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tests.unit.tools.undo_scenario import SESSION, Project
 
+from talaria.app.session_files import remove_files
 from talaria.cli.backup.archive import is_kept
-from talaria.cli.sessions.remarks import remove_files
 from talaria.core.ids import SessionId
 from talaria.core.trees import Root
 from talaria.tools.quarantine import Quarantine

@@ -73,7 +73,7 @@ def test_every_setting_is_read(file: Path) -> None:
                 "there is no setting 'zzz'; "
                 "it may be one of: model, fallback_providers, fallback_model, providers, agent, limits, compression, "
                 "auxiliary, context, memory, plugins, tools, web, terminal, approvals, checkpoints, display, gateway, "
-                "mcp_servers, mcp, mcpServers."
+                "api, mcp_servers, mcp, mcpServers."
             ),
         ),
         ("model: {defualt: x}", "there is no setting 'model.defualt'; did you mean 'default'?"),

@@ -33,6 +33,13 @@ def sessions(home: Path) -> Found:
     yield from ((row.id, row.title or row.preview) for row in rows)
 
 
+def tokens(home: Path) -> Found:
+    if not paths.database_file(home).exists():
+        return []
+    known = context.with_store(home, lambda store: store.api_tokens.list())
+    return [(one.name, ", ".join(one.scopes)) for one in known]
+
+
 def models(home: Path) -> Found:
     config = read_settings(home).config
     for name in model_status.names(config):
@@ -95,6 +102,7 @@ _VALUES: Mapping[str, Find] = {
     "mcp name": servers,
     "config key": keys,
     "profiles name": profiles,
+    "api name": tokens,
     "pairing platform": targets,
     "send target": targets,
 }

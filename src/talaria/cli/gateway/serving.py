@@ -1,4 +1,4 @@
-"""`talaria gateway run`: the gateway in this process, until a signal stops it."""
+"""`talaria gateway run` and `talaria api`: the gateway in this process, until a signal stops it."""
 
 import asyncio
 import logging
@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from talaria import __version__
 from talaria.app.gateway_app import GatewayApp, open_gateway_app
@@ -20,15 +19,16 @@ from talaria.config.secrets import find_secrets
 from talaria.core.aio import in_thread
 from talaria.core.errors import BadConfig, OperatorError, TalariaError
 from talaria.gateway.claims import claim, find_holder, gateway_file
-from talaria.gateway.gateway_status import GatewayStatus, Health, keep_status
-
-if TYPE_CHECKING:
-    from talaria.gateway.metrics import MetricsServer
+from talaria.gateway.gateway_status import keep_status
+from talaria.store.api_ports import API
 
 NO_PLATFORM = (
     "No platform is set up, so there is nobody to listen to. `talaria gateway platforms` lists what each one needs; "
-    "for Telegram: `talaria config set TELEGRAM_BOT_TOKEN …` and `talaria config set TELEGRAM_ALLOWED_USERS …`."
+    "for Telegram: `talaria config set TELEGRAM_BOT_TOKEN …` and `talaria config set TELEGRAM_ALLOWED_USERS …`. "
+    "`talaria api` serves programs and front ends instead."
 )
+
+API_LOOK_S = 0.05
 
 log = logging.getLogger(__name__)
 
@@ -61,18 +61,24 @@ class UnixSignals:
         loop.add_signal_handler(signal.SIGHUP, hang_up)
 
 
-async def serve(home: Path) -> None:
+async def serve(home: Path, *, is_api_only: bool = False) -> None:
     signals = UnixSignals()
     signals.catch()  # before anything else: whoever sees the lock may send one
     pid = find_holder(gateway_file(home))
-    sentence = (
-        f"A gateway is already running on {home}{f' (process {pid})' if pid else ''}; `talaria gateway stop` stops it."
+    way = (
+        "`talaria config set api.enabled true` has it serve the API, if it does not yet"
+        if is_api_only
+        else "`talaria gateway stop` stops it"
     )
-    with claim(gateway_file(home), sentence):
+    with claim(
+        gateway_file(home), f"A gateway is already running on {home}{f' (process {pid})' if pid else ''}; {way}."
+    ):
         process = dict(os.environ)  # plugins add to it
         settings = read_settings(home)
         gateway_log.set_up(home, settings.redactor, is_shown=sys.stderr.isatty())
-        async with open_gateway_app(settings) as gateway_app:
+        async with open_gateway_app(settings, is_api_only=is_api_only) as gateway_app:
+            if is_api_only and API in gateway_app.problems:
+                raise BadConfig(gateway_app.problems[API])
             for name, problem in gateway_app.problems.items():
                 log.error("%s is left out: %s", name, problem)
                 complain(f"{name} is left out: {problem}")
@@ -89,43 +95,32 @@ async def serve(home: Path) -> None:
 
 
 async def _run(gateway_app: GatewayApp, home: Path, signals: UnixSignals, process: Mapping[str, str]) -> None:
-    clock, gateway, since = gateway_app.app.clock, gateway_app.gateway, gateway_app.app.clock.now()
-    metrics_server: MetricsServer | None = None
+    clock, gateway = gateway_app.app.clock, gateway_app.gateway
+    failures: list[str] = []
 
-    def look() -> GatewayStatus:
-        known = {one.name: one for one in gateway.health}
-        return GatewayStatus(
-            pid=os.getpid(),
-            version=__version__,
-            since=since,
-            platforms=tuple(known.get(name) or Health(name) for name in gateway.platforms),
-            problems=gateway_app.problems,
-            store_trouble=gateway_app.app.store.trouble,
-            running=gateway.running,
-            live=len(gateway.pool),
-            metrics_port=metrics_server.port if metrics_server else None,
-            is_stopping=signals.stop.is_set(),
-        )
+    async def report_api() -> None:
+        if not (failure := await _wait_for_api(gateway_app)):
+            return
+        complain(f"api: {failure}")
+        if gateway_app.is_api_only:  # there is nothing else to run for
+            failures.append(failure)
+            gateway.stop()
 
     async def stop_on_signal() -> None:
         await signals.stop.wait()
         log.info("gateway is being stopped; %d turns running", gateway.running)
         gateway.stop()
 
-    work = [stop_on_signal(), _reload_on_signal(gateway_app, home, signals, process), keep_status(home, look, clock)]
-    port = gateway_app.app.settings.config.gateway.metrics_port
-    if port is not None:
-        from talaria.gateway import metrics  # noqa: PLC0415  (loads a web server)
-
-        metrics_server = server = metrics.MetricsServer(look, gateway.counts, gateway_app.app.store.outbox, clock)
-
-        async def serve_metrics() -> None:
-            try:
-                await server.serve(port)
-            except OperatorError as fault:  # better a gateway without metrics than none
-                log.error("no metrics: %s", fault)  # noqa: TRY400  (it says what is wrong)
-
-        work.append(serve_metrics())
+    work = [
+        stop_on_signal(),
+        _reload_on_signal(gateway_app, home, signals, process),
+        keep_status(home, gateway_app.status, clock),
+        gateway_app.monitor.run(),
+    ]
+    if API in gateway.platforms:
+        work.append(report_api())
+    if (port := gateway_app.app.settings.config.gateway.metrics_port) is not None:
+        work.append(_serve_metrics(gateway_app, port))
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one) for one in work]
         log.info("gateway %s runs with %s", __version__, ", ".join(gateway.platforms))
@@ -134,6 +129,36 @@ async def _run(gateway_app: GatewayApp, home: Path, signals: UnixSignals, proces
         log.info("gateway has ended")
         for task in tasks:
             task.cancel()
+    if failures:
+        raise OperatorError(failures[0])
+
+
+async def _wait_for_api(gateway_app: GatewayApp) -> str:
+    """Says where it is, once it listens. Returns why it cannot."""
+    gateway = gateway_app.gateway
+    while gateway.state.links.find(API) is None:
+        if error := next((one.error for one in gateway.health if one.name == API), ""):
+            return error
+        await gateway_app.app.clock.sleep(API_LOOK_S)
+    address = next(one.account for one in gateway_app.status().platforms if one.name == API)
+    say(f"Programs reach the API at {address}.")
+    if not await gateway_app.app.store.api_tokens.list():
+        say("They need a token: `talaria api token create NAME` makes one.")
+    return ""
+
+
+async def _serve_metrics(gateway_app: GatewayApp, port: int) -> None:
+    from talaria.gateway import metrics  # noqa: PLC0415  (loads a web server)
+
+    server = metrics.MetricsServer(gateway_app.monitor)
+
+    def note_port(port: int) -> None:
+        gateway_app.metrics_port = port
+
+    try:
+        await server.serve(port, note_port)
+    except OperatorError as fault:  # better a gateway without metrics than none
+        log.error("no metrics: %s", fault)  # noqa: TRY400  (it says what is wrong)
 
 
 async def _reload_on_signal(

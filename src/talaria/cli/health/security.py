@@ -9,13 +9,14 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from talaria.app.settings import read_settings_leniently
+from talaria.api.api_settings import check_api_settings, read_api_settings
+from talaria.app.settings import Settings, read_settings_leniently
 from talaria.cli.backup.restore import replace_home, reserve_aside
 from talaria.cli.health.checks import ROOT, Finding, Verdict, report_problems
 from talaria.cli.health.escapes.escape_trial import try_escapes
 from talaria.config import paths
 from talaria.core.clock import SystemClock
-from talaria.core.errors import Denied, TalariaError
+from talaria.core.errors import BadConfig, Denied, TalariaError
 from talaria.core.ids import CallId, OwnerId, SessionId
 from talaria.core.messages import ToolCall
 from talaria.core.questions import Answer, Question
@@ -80,8 +81,21 @@ def check_security(home: Path) -> Iterator[Finding]:
         network = terminal.network
         text = f"commands may reach {', '.join(network) or 'nothing'}"
         yield Finding("network", "warn" if "*" in network else "ok", text)
+    yield from _check_api(settings)
     if os.geteuid() == 0:
         yield Finding("user", "warn", ROOT)
+
+
+def _check_api(settings: Settings) -> Iterator[Finding]:
+    try:
+        api = read_api_settings(settings.config.api, settings.environment)
+        check_api_settings(api)
+    except BadConfig as fault:
+        yield Finding("HTTP API", "fail", str(fault))
+        return
+    if api.enabled:
+        way = "on this machine" if api.is_local else "with TLS" if api.tls_cert else "behind your proxy"
+        yield Finding("HTTP API", "ok", f"listens on {api.host}, port {api.port}, {way}; every request needs a token")
 
 
 def _check_escapes(sandbox: Sandbox, home: Path, terminal: TerminalSettings) -> Iterator[Finding]:

@@ -1,7 +1,4 @@
-"""Remarks on a conversation, and its files on the disk."""
-
-import shutil
-from pathlib import Path
+"""Remarks on a conversation."""
 
 from talaria.core.entries import (
     Compacted,
@@ -14,13 +11,6 @@ from talaria.core.entries import (
     TurnStarted,
     Undone,
 )
-from talaria.core.ids import SessionId
-from talaria.runtime.session_config import spill_folder
-from talaria.store.sqlite.undo import SqliteUndoStore
-from talaria.tools.builtin.planning import todo_file
-from talaria.tools.quarantine import quarantine_folder
-from talaria.tools.undo.change_recorder import undo_file
-from talaria.tools.undo.checkpoints import checkpoint_folder
 
 
 def remark_on(entry: Entry) -> str:
@@ -40,20 +30,3 @@ def remark_on(entry: Entry) -> str:
             return f"{outcome}{f': {error}' if error else ''}"
         case MessageAdded() | TurnStarted() | TurnEnded():
             return ""
-
-
-def remove_files(home: Path, session: SessionId) -> None:
-    """Its undo records, long output, checkpoints, quarantine and list of steps."""
-    if undo_file(home).exists():
-        store = SqliteUndoStore(undo_file(home))
-        try:
-            store.forget((session,))
-        finally:
-            store.close()
-    for folder in (
-        spill_folder(home, session),
-        checkpoint_folder(home, session),
-        quarantine_folder(home, session),
-    ):
-        shutil.rmtree(folder, ignore_errors=True)
-    todo_file(spill_folder(home, session)).unlink(missing_ok=True)

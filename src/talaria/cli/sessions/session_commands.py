@@ -1,6 +1,5 @@
 """`talaria sessions`: list, show, search, export, edit and prune conversations."""
 
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,11 +7,13 @@ from pathlib import Path
 import click
 import msgspec
 
+from talaria.app.session_files import remove_files
 from talaria.cli.command_output import confirm, json_option, print_json, yes_option
 from talaria.cli.context import home, with_store
+from talaria.cli.durations import parse_duration
 from talaria.cli.notices import Progress, say, show
 from talaria.cli.sessions.export import ExportFormat, export_session, write
-from talaria.cli.sessions.remarks import remark_on, remove_files
+from talaria.cli.sessions.remarks import remark_on
 from talaria.core.entries import MessageAdded, Recorded
 from talaria.core.errors import BadInput
 from talaria.core.ids import new_session_id
@@ -21,9 +22,6 @@ from talaria.core.text import show_time
 from talaria.store.base import Session, Store
 from talaria.store.forgetting import Stale
 from talaria.store.sqlite.store import SqliteStore
-
-_UNITS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
-_AGE = re.compile(r"(\d{1,5})([hdw])")
 
 
 @click.command("prune", help="Delete old conversations for good: those that match all options.")
@@ -47,10 +45,7 @@ def prune(
         raise BadInput("Say which conversations to delete: --older-than 90d, --keep 100 or --empty.")
     before, folder = None, home(ctx)
     if older_than is not None:
-        found = _AGE.fullmatch(older_than)
-        if found is None:
-            raise BadInput(f"{older_than!r} is not an age: give a number and h, d or w, as in 90d.")
-        before = time.time() - int(found[1]) * _UNITS[found[2]]
+        before = time.time() - parse_duration(older_than, "an age")
     stale = with_store(folder, lambda store: store.forgetting.stale(before, keep or 0, is_empty=is_empty))
     may_go = stale and not is_dry_run
     if may_go and not yes and not confirm(f"Delete {_amount(stale)} for good?", "they may be deleted", as_json=as_json):

@@ -8,6 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, cast
 
+from talaria.api.api_settings import VARIABLES
 from talaria.compat.hermes_home.home_files import plan_files
 from talaria.compat.hermes_home.report import (
     ON_REQUEST,
@@ -119,7 +120,9 @@ def plan_keys(
 ) -> Iterator[ImportStep]:
     """`own` is our .env. Values are never shown."""
     for name, value in found.items():
-        if not is_key(name):
+        if name in VARIABLES and not is_key(name):
+            yield make_left_step("key", name, "it opens the HTTP API to others: put it into .env yourself")
+        elif not is_key(name):
             yield make_left_step("key", name, "not a key, and Talaria has no such setting")
         elif own.get(name) == value:
             yield make_present_step("key", name)

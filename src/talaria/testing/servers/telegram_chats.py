@@ -42,7 +42,7 @@ _ENTITY = re.compile(r"&(?:#\d{1,7}|#x[0-9a-fA-F]{1,6}|lt|gt|amp|quot);")
 Message = dict[str, Any]
 
 
-class ApiError(Exception):
+class BotApiError(Exception):
     def __init__(self, status: int, words: str, **parameters: Any) -> None:
         super().__init__(words)
         self.status = status
@@ -50,8 +50,8 @@ class ApiError(Exception):
         self.parameters = parameters
 
 
-def bad_request(words: str, **parameters: Any) -> ApiError:
-    return ApiError(400, f"Bad Request: {words}", **parameters)
+def bad_request(words: str, **parameters: Any) -> BotApiError:
+    return BotApiError(400, f"Bad Request: {words}", **parameters)
 
 
 @dataclass
@@ -62,7 +62,7 @@ class TelegramChat:
     topics: set[int] = field(default_factory=set[int])
     messages: dict[int, Message] = field(default_factory=dict[int, Message])
     edits: dict[int, int] = field(default_factory=dict[int, int])
-    refusal: ApiError | None = None
+    refusal: BotApiError | None = None
     """The error for everything that is sent here."""
 
     def describe(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class TelegramChats:
         return self._chats.setdefault(id, TelegramChat(id, type))
 
     def find(self, id: str | None) -> TelegramChat:
-        """Raises `ApiError` if the bot has no access."""
+        """Raises `BotApiError` if the bot has no access."""
         chat = self._chats.get(int(id)) if id and re.fullmatch(r"-?\d+", id) else None
         if chat is None:
             raise bad_request("chat not found")
@@ -111,7 +111,7 @@ class TelegramChats:
         return message
 
     def send(self, call: Mapping[str, Any], content: Mapping[str, Any]) -> Message:
-        """A message from the bot. Raises `ApiError`."""
+        """A message from the bot. Raises `BotApiError`."""
         chat = self.find(call.get("chat_id"))
         fields = {**content, **self._thread(chat, call)}
         if wanted := call.get("reply_parameters"):
@@ -182,7 +182,7 @@ _ENTITY_FIELDS = ("entities", "caption_entities")
 
 
 def text_of(call: Mapping[str, Any], name: str = "text", limit: int = MAX_TEXT) -> dict[str, Any]:
-    """The text of a message, as Telegram stores it. Raises `ApiError`."""
+    """The text of a message, as Telegram stores it. Raises `BotApiError`."""
     text, entities = str(call.get(name, "")), list[dict[str, Any]]()
     if call.get("parse_mode", "").upper() == "HTML":
         try:

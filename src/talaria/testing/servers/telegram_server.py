@@ -17,7 +17,7 @@ from talaria.testing.servers.chat_service import Fault, Loopback, LostAnswer, Re
 from talaria.testing.servers.telegram_chats import (
     MAX_CAPTION,
     MAX_PHOTO_BYTES,
-    ApiError,
+    BotApiError,
     Message,
     TelegramChats,
     bad_request,
@@ -143,11 +143,11 @@ class TelegramServer(Loopback):
         self._chats.open(int(chat)).is_forum = is_forum
 
     def block(self, user: str) -> None:
-        self._chats.open(int(user)).refusal = ApiError(403, "Forbidden: bot was blocked by the user")
+        self._chats.open(int(user)).refusal = BotApiError(403, "Forbidden: bot was blocked by the user")
 
     def remove(self, chat: str) -> None:
         """Removes the bot from a group."""
-        self._chats.open(int(chat)).refusal = ApiError(403, "Forbidden: bot was kicked from the supergroup chat")
+        self._chats.open(int(chat)).refusal = BotApiError(403, "Forbidden: bot was kicked from the supergroup chat")
 
     def migrate(self, chat: str) -> str:
         """Makes the group a supergroup; returns its new id."""
@@ -199,7 +199,7 @@ class TelegramServer(Loopback):
         try:
             result = await self._perform(request, method, call, fault)
             response = web.json_response({"ok": True, "result": result})
-        except ApiError as error:
+        except BotApiError as error:
             body: dict[str, Any] = {"ok": False, "error_code": error.status, "description": error.words}
             if error.parameters:
                 body["parameters"] = dict(error.parameters)
@@ -214,9 +214,13 @@ class TelegramServer(Loopback):
             if fault.retry_after_s is not None:
                 parameters["retry_after"] = int(fault.retry_after_s)
                 words = fault.words or f"Too Many Requests: retry after {int(fault.retry_after_s)}"
-            raise ApiError(fault.status, words, **parameters)
+            raise BotApiError(fault.status, words, **parameters)
         if request.match_info["token"] != self.token:
-            raise ApiError(401, "Unauthorized") if ":" in request.match_info["token"] else ApiError(404, "Not Found")
+            raise (
+                BotApiError(401, "Unauthorized")
+                if ":" in request.match_info["token"]
+                else BotApiError(404, "Not Found")
+            )
         chats = self._chats
         methods: Mapping[str, Callable[[dict[str, Any]], Any]] = {
             "getme": lambda _: {**self.bot, "can_join_groups": True, "can_read_all_group_messages": False},
@@ -239,7 +243,7 @@ class TelegramServer(Loopback):
         }
         perform = methods.get(method)
         if perform is None:
-            raise ApiError(404, "Not Found: method not found")
+            raise BotApiError(404, "Not Found: method not found")
         result = perform(call)
         return await result if asyncio.iscoroutine(result) else result
 
@@ -280,7 +284,7 @@ class TelegramServer(Loopback):
         if content is None:
             raise bad_request("there is no file in the request")
         if len(content) > MAX_UPLOAD_BYTES:
-            raise ApiError(413, "Request Entity Too Large")
+            raise BotApiError(413, "Request Entity Too Large")
         file: dict[str, Any] = {"file_id": name, "file_unique_id": name}
         if kind != "photo":
             file |= {"file_name": name, **_FILES[kind], "file_size": len(content)}

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from talaria.testing.servers.telegram_chats import ApiError, bad_request
+from talaria.testing.servers.telegram_chats import BotApiError, bad_request
 
 TAKEN_OVER = "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
 HAS_WEBHOOK = (
@@ -80,7 +80,7 @@ class Updates:
                 offset=int(call.get("offset", 0)), limit=limit, timeout_s=wait_s, allowed=call.get("allowed_updates")
             )
         except Conflict as conflict:
-            raise ApiError(409, str(conflict)) from None
+            raise BotApiError(409, str(conflict)) from None
 
     async def set_webhook(self, call: Mapping[str, Any]) -> bool:
         if not str(call.get("url", "")).startswith(("https://", "http://127.0.0.1:")):  # there are no certificates here

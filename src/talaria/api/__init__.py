@@ -1,0 +1,1 @@
+"""The HTTP API: programs and front ends that talk to the agent."""
