@@ -77,7 +77,7 @@ clean:
 	$(if $(filter Linux,$(shell uname)),$(call wanted,bwrap,bubblewrap,commands will run in a weaker sandbox. Install the package bubblewrap to have the strict one))
 	@touch $@
 
-.venv/.ready-dev: .venv/.ready pyproject.toml
+.venv/.ready-dev: .venv/.ready pyproject.toml tests/npm/package-lock.json
 	@echo "Installing what the checks and tests need into .venv: about 800 MB more."
 	$(call wanted,openssl,openssl,tests that need it are skipped)
 	$(call wanted,chromium,chromium,tests of the browser are skipped)
@@ -89,4 +89,5 @@ clean:
 	$(call wanted,fish,fish,tests of completion in fish are skipped)
 	$(call wanted,go,golang-go,the tests with a Go project are skipped)
 	@$(BIN)/python -m pip install --quiet --editable . --group dev
+	@$(BIN)/python -m tests.npm_packages >/dev/null || echo "npm cannot install packages here: tests that need them are skipped."
 	@touch $@
