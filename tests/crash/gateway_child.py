@@ -22,7 +22,7 @@ import msgspec
 from tests.port_proxies import InboxProxy, JournalProxy, OutboxProxy, StoreProxy
 
 from talaria.app.build import Application, open_application
-from talaria.app.gateway_app import load_wanted
+from talaria.app.gateway_app import GatewayApp, load_wanted
 from talaria.app.settings import read_settings
 from talaria.core.clock import Clock, SystemClock
 from talaria.core.ids import Epoch, OutboxId, SessionId
@@ -44,6 +44,9 @@ LOADED = (
     "talaria.platforms.telegram.platform",
     "talaria.platforms.discord.platform",
     "talaria.platforms.slack.platform",
+    "talaria.api.api_platform",
+    "uvicorn.protocols.http.h11_impl",
+    "uvicorn.lifespan.off",
 )
 LOOK_S = 0.01
 HASTE = 10.0
@@ -62,6 +65,7 @@ class Job(msgspec.Struct):
     """Where bots are claimed."""
     fatal: Moment | None = None
     mutation: str = ""
+    is_api_only: bool = False
 
 
 class HastyClock(SystemClock):
@@ -209,6 +213,11 @@ async def serve(job: Job) -> None:
     )
     async with opening as opened:
         app = _crashing(opened, points)
+        if job.is_api_only:
+            gateway_app = GatewayApp(app, is_api_only=True)
+            await gateway_app.open()
+            await _until_settled(gateway_app.gateway, app.store)
+            return
         found = load_wanted(app.settings, app.clock)
         doors = [msgspec.structs.replace(door, open=_watched(door, points, job.mutation)) for door in found.specs]
         await _until_settled(Gateway(app, app.settings.config.gateway, doors), app.store)

@@ -3,29 +3,25 @@ nothing lost, nothing silently twice, all in order."""
 
 import asyncio
 import json
-import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import msgspec
 import pytest
-from tests.rules import chat_problems, transcript_problems
+from tests.crash.dying_gateways import Zygote, answer, effects_twice, ends, journal_problems, respond, send_signal
+from tests.rules import chat_problems
 from tests.servers.discord_server import DiscordServer
 from tests.servers.slack_server import SlackServer
 
 from talaria.core.clock import SystemClock
-from talaria.core.entries import Entry, MessageAdded, TurnEnded, TurnStarted
-from talaria.core.messages import Message, ToolResult, User
 from talaria.gateway.dispatcher import CUT_OFF
 from talaria.gateway.envelope import MARK, read_body
 from talaria.store.base import Store
@@ -33,11 +29,9 @@ from talaria.store.sqlite.store import SqliteStore
 from talaria.testing.crash import Moment, World, moments
 from talaria.testing.patience import PATIENCE_S
 from talaria.testing.servers.chat_service import ChatService
-from talaria.testing.servers.model_server import ModelServer, RecordedRequest
-from talaria.testing.servers.scripted_replies import Faults, Reply, call
+from talaria.testing.servers.model_server import ModelServer
 from talaria.testing.servers.telegram_server import TelegramServer
 
-ROOT = Path(__file__).parents[2]
 LOOK_S = 0.01
 COMMAND = "command"
 CONNECTED = "connected"
@@ -74,72 +68,13 @@ MUTATIONS: dict[str, tuple[PlatformName, Sequence[Sequence[str]], str]] = {
 }
 """Where each is noticed."""
 
-_TAG = re.compile(r"\bask-(\w+)")
 _WHOAMI = re.compile(r"[^\n]+ · \S+ · admin")
 _users = count(2000)
-
-
-def answer(tag: str) -> str:
-    """What the model says when asked `ask-TAG`; long enough for two messages if that begins with `long`."""
-    padding = [f"{tag} says {number}." for number in range(330 if tag.startswith("long") else 0)]
-    return " ".join([f"begin-{tag}", *padding, f"end-{tag}"])
-
-
-def respond(request: RecordedRequest) -> Reply:
-    """The same answers again after any crash: told from the conversation alone."""
-    messages: Sequence[dict[str, Any]] = request.json["messages"]
-    asked = max(place for place, one in enumerate(messages) if one["role"] == "user" and _TAG.search(_text(one)))
-    tags = _TAG.findall(_text(messages[asked]))
-    called = {made["id"] for one in messages[asked:] for made in one.get("tool_calls") or ()}
-    for tag in tags:
-        if tag.startswith("tool") and f"call-{tag}" not in called:
-            return Reply(calls=(call("effect", id=f"call-{tag}", mark=tag),))
-    words = "\n\n".join(answer(tag) for tag in tags)
-    is_slow = any("slow" in tag for tag in tags)
-    return Reply(words, chunk_chars=len(words) // 5 + 1, faults=Faults(chunk_delay_s=0.05 if is_slow else 0))
-
-
-def _text(message: dict[str, Any]) -> str:
-    content = message["content"]
-    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
 
 
 def _translated(text: str) -> str:
     """How the command was answered, be it that nobody knows, as if the model had said it."""
     return _WHOAMI.sub(answer(COMMAND), text.replace(CUT_OFF, answer(COMMAND)))
-
-
-class Zygote:
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.gateway_child"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    async def start(self, job: dict[str, object]) -> int:
-        """The child's process number."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(job) + "\n")
-        self._process.stdin.flush()
-        return await self.told()
-
-    async def told(self) -> int:
-        assert self._process.stdout is not None
-        return int(await asyncio.to_thread(self._process.stdout.readline))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate()
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):  # it was quicker
-        os.kill(pid, number)
 
 
 async def _is_missed(service: ChatService) -> None:
@@ -250,10 +185,10 @@ class Case:
             async with asyncio.timeout(self.patience_s if kill_after_s is None else kill_after_s):
                 await self._converse(ended, trace)
                 if kill_after_s is None:
-                    _signal(pid, signal.SIGTERM)
+                    send_signal(pid, signal.SIGTERM)
                 await asyncio.wait([ended])
         except TimeoutError:
-            _signal(pid, signal.SIGKILL)
+            send_signal(pid, signal.SIGKILL)
             if kill_after_s is None:
                 self.world.add(f"BROKE it took more than {self.patience_s} s")
         if await ended != 0:
@@ -286,7 +221,7 @@ class Case:
             *kept,
             *(f"given up: {text[:80]}" for text in given_up if not self._may_give_up),
             *(problem for person in self.people for problem in self._seen_wrong(person, given_up)),
-            *_twice(self.world.lines()),
+            *effects_twice(self.world.lines()),
             *(line for line in self.world.lines() if line.startswith("BROKE")),
         ]
 
@@ -301,14 +236,8 @@ class Case:
         for row in await store.outbox.list(["pending", "started", "expired"]):
             yield f"reply {row.key} is {row.state}"
         asked: list[str] = []
-        for session in await store.sessions.list():
-            entries = [recorded.entry for recorded in await store.journal.entries(session.id)]
-            messages = [entry.message for entry in entries if isinstance(entry, MessageAdded)]
-            asked += [tag for one in messages if _is_person(one) for tag in _TAG.findall(one.text)]
-            for problem in (*transcript_problems(messages), *_unended(entries)):
-                yield f"{session.id}: {problem}"
-            for problem in _dishonest(self.world.lines(), messages):
-                yield problem
+        async for problem in journal_problems(store, self.world.lines(), asked):
+            yield problem
         for tag in (tag for person in self.people for tag in person.said):
             if asked.count(tag) != 1 and tag != COMMAND:
                 yield f"{tag} was asked {asked.count(tag)} times"
@@ -343,31 +272,6 @@ def _is_draft(shown: str, text: str) -> bool:
     return shown.startswith("⚙") or text.startswith(shown.removesuffix(" …"))
 
 
-def _is_person(message: Message) -> bool:
-    return isinstance(message, User) and message.author == "person"
-
-
-def _unended(entries: Sequence[Entry]) -> list[str]:
-    turns = [entry for entry in entries if isinstance(entry, TurnStarted | TurnEnded)]
-    shape = [(type(turn).__name__, turn.turn) for turn in turns]
-    wanted = [
-        (name, turn) for turn in dict.fromkeys(turn.turn for turn in turns) for name in ("TurnStarted", "TurnEnded")
-    ]
-    return [] if shape == wanted else [f"turns {shape}"]
-
-
-def _dishonest(world: Sequence[str], messages: Sequence[Message]) -> Iterator[str]:
-    for result in (one for one in messages if isinstance(one, ToolResult)):
-        happened = f"effect {result.call_id.removeprefix('call-')}" in world
-        if result.disposition in ("none", "done") and happened != (result.disposition == "done"):
-            yield f"the model was told {result.disposition} of {result.call_id}"
-
-
-def _twice(world: Sequence[str]) -> list[str]:
-    done = Counter(line for line in world if line.startswith("effect "))
-    return [f"{line} happened {times} times" for line, times in done.items() if times > 1]
-
-
 @pytest.fixture(scope="module")
 def zygote() -> Iterator[Zygote]:
     with Zygote() as zygote:
@@ -391,12 +295,6 @@ async def town(new_town: Town) -> Town:
     await first.run()
     first.home.rename(new_town.used_home)
     return new_town
-
-
-def ends(plan: Sequence[Moment]) -> list[Moment]:
-    """The first of each name, and the last of what is done."""
-    last = {moment.name: moment for moment in plan if moment.name.startswith("after")}
-    return [moment for moment in plan if moment.occurrence == 1 or moment is last.get(moment.name)]
 
 
 _ON_THE_WIRE = frozenset(f"after {what}" for what in ("begin", "start due", "send", "edit", "mark sent"))
