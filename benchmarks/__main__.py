@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from benchmarks import (
+    api,
     append,
     commands,
     crowd,
@@ -36,6 +37,7 @@ ROWS: Mapping[str, Callable[[Plan], Iterator[Row]]] = {
     "commands": commands.rows,
     "crowd": crowd.rows,
     "gateway": gateway.rows,
+    "api": api.rows,
     "memory": memory.rows,
     "append": append.rows,
     "recording": recording.rows,

@@ -1,6 +1,7 @@
 """The gateway as in the product, on the chat service of lines.
 
-`python -m benchmarks.gateway_program ADDRESS FOLDER WHO`: WHO may speak is `everybody` or the name of one chat.
+`python -m benchmarks.gateway_program ADDRESS FOLDER WHO`: WHO may speak is `everybody` or the name of one chat; or it
+is `api`: then everybody may, and the HTTP API is served too, with the token TOKEN, on the port in the file `api-port`.
 """
 
 # ruff: noqa: ARG002  (a platform that can do little still has all of the port's methods)
@@ -12,16 +13,19 @@ from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
+from benchmarks.api_clients import TOKEN
 from benchmarks.chat_service import Line, Said
 from benchmarks.serving import serve
-from talaria.app.build import open_application
+from talaria.api.api_settings import ApiSettings
+from talaria.api.api_tokens import digest_of
+from talaria.app.gateway_app import GatewayApp, open_gateway_app
 from talaria.app.settings import Settings
 from talaria.cli.gateway import log as gateway_log
 from talaria.config.schema import Config, ModelConfig
 from talaria.core.redaction import Redactor
 from talaria.core.secret import Secret
 from talaria.gateway.gateway_settings import GatewaySettings
-from talaria.gateway.service import Gateway, PlatformSpec
+from talaria.gateway.service import PlatformSpec
 from talaria.platforms.base import (
     Address,
     Arrival,
@@ -36,7 +40,9 @@ from talaria.platforms.base import (
     Sender,
     SentId,
 )
+from talaria.store.api_ports import API, ApiToken
 
+PERSON = "api:bench"
 _MOST = 100
 """Of one batch."""
 _KEY = "sk-bench-4f7a1c02e9b3"
@@ -97,24 +103,43 @@ def _arrival(chat: str, id: str, text: str) -> Arrival:
 
 
 async def main(url: str, folder: Path, who: str) -> None:
-    config = Config(model=ModelConfig(provider="custom", default="test", base_url=url, api_key=Secret(_KEY)))
+    is_served = who == API
+    config = Config(
+        model=ModelConfig(provider="custom", default="test", base_url=url, api_key=Secret(_KEY)),
+        gateway=GatewaySettings(workspace=str(folder.parent / "project"), max_live_sessions=1024),
+        api=ApiSettings(enabled=is_served, port=0, requests_per_minute=10**9),
+    )
     redactor = Redactor([_KEY])
     gateway_log.set_up(folder, redactor, is_shown=False)
-    settings = GatewaySettings(workspace=str(folder.parent / "project"), max_live_sessions=1024)
     platform = LinePlatform()
 
     @asynccontextmanager
     async def opened(_: object) -> AsyncGenerator[LinePlatform]:
         yield platform
 
-    allowed = PlatformSettings(allow_all_users=True) if who == "everybody" else PlatformSettings(allowed_users=(who,))
+    anybody = who in ("everybody", API)
+    allowed = PlatformSettings(allow_all_users=True) if anybody else PlatformSettings(allowed_users=(who,))
     door = PlatformSpec("lines", allowed, opened)
-    async with open_application(Settings(folder, config, {}, redactor), kind="gateway") as app:
-        gateway = Gateway(app, settings, [door])
+    async with open_gateway_app(Settings(folder, config, {}, redactor)) as app:
+        gateway = app.gateway
+        await gateway.reload(app.app, config.gateway, (*gateway.state.specs.values(), door))
         running = asyncio.create_task(gateway.run())
+        if is_served:
+            await _tell_port(app, folder / "api-port")
         await serve(platform.line)
         gateway.stop()
         await running
+
+
+async def _tell_port(app: GatewayApp, file: Path) -> None:
+    scopes = ("chat", "runs", "sessions")
+    await app.app.store.api_tokens.add(ApiToken(name="bench", digest=digest_of(TOKEN), scopes=scopes))
+    await app.gateway.state.gatekeeper.refresh()
+    from talaria.api.api_platform import ApiPlatform
+
+    platform = await app.gateway.state.links.wait(API)
+    assert isinstance(platform, ApiPlatform)
+    file.write_text(str(platform.port))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 The path says how it behaves: `/plain/0`, `/plain/500` (milliseconds until it answers), `/count/5` (that many rounds of
 the tool `count`, then text), `/sleep/8` (that many `sleep 1` commands at once, then text), `/print/9` (a command that
 prints so many gigabytes, then text), `/echo/0` (the words `message-1` and so on of the person's last message),
-`/stream/200` (markdown without an end, so many pieces a second).
+`/stream/200` (markdown without an end, so many pieces a second), `/stamped/500` (words that come one by one, so many
+milliseconds for all of them; each says when it was sent, in microseconds of the monotonic clock).
 It counts every byte of a request as one token, so that a floor can learn how much ours sends. It ends with its
 parent.
 """
@@ -95,6 +96,10 @@ class _Connection(asyncio.Protocol):
         if kind == "stream":
             asyncio.get_running_loop().call_soon(self._stream, int(number), time.monotonic(), _HEAD, 0)
             return
+        if kind == "stamped":
+            self._transport.write(_HEAD + _chunk(_choice({"role": "assistant", "content": ""})))
+            self._stamp(int(number) / 1000 / len(_WORDS), time.monotonic(), 1, len(body))
+            return
         response = _response(kind, int(number), body)
         if kind == "plain" and int(number):
             asyncio.get_running_loop().call_later(int(number) / 1000, self._transport.write, response)
@@ -112,6 +117,20 @@ class _Connection(asyncio.Protocol):
         wait_s = max(0.0, began + (sent + 1) / per_s - time.monotonic())
         asyncio.get_running_loop().call_later(wait_s, self._stream, per_s, began, following, sent + 1)
 
+    def _stamp(self, every_s: float, began: float, number: int, prompt: int) -> None:
+        """This word when its time has come, and so on until the last."""
+        loop = asyncio.get_running_loop()
+        wait_s = max(0.0, began + number * every_s - time.monotonic())
+        if number > len(_WORDS):
+            self._transport.write(_chunk(_choice({}, "stop")) + _used(prompt) + _end())
+            return
+        loop.call_later(wait_s, self._say_time, every_s, began, number, prompt)
+
+    def _say_time(self, every_s: float, began: float, number: int, prompt: int) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(_chunk(_choice({"content": f"t{time.monotonic_ns() // 1000} "})))
+            self._stamp(every_s, began, number + 1, prompt)
+
 
 def _content_length(head: bytes) -> int:
     lines = head.lower().split(b"\r\n")
@@ -119,7 +138,7 @@ def _content_length(head: bytes) -> int:
 
 
 def _response(kind: str, number: int, body: bytes) -> bytes:
-    used = _chunk({"choices": [], "usage": {"prompt_tokens": len(body), "completion_tokens": len(_WORDS)}})
+    used = _used(len(body))
     rounds = body.count(b'"role":"tool"', max(0, body.rfind(b'"role":"user"')))
     if kind == "count" and rounds < number:
         return _calls([("count", {"number": rounds})]) + used + _end()
@@ -133,6 +152,10 @@ def _response(kind: str, number: int, body: bytes) -> bytes:
         said = re.findall(rb"message-\d+", body[body.rfind(b'"role":"user"') :])
         return _text(*(f"{word.decode()} " for word in said)) + used + _end()
     return _text(*_WORDS) + used + _end()
+
+
+def _used(prompt: int) -> bytes:
+    return _chunk({"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": len(_WORDS)}})
 
 
 @lru_cache

@@ -12,16 +12,17 @@ from benchmarks.measuring import percentile
 _TICK_S = 0.005
 
 
-async def serve(line: Line) -> None:
-    """Prints its port first and last by how many milliseconds the latest of a hundred ticks was late."""
+async def serve(line: Line, port: int | None = None) -> None:
+    """Prints its port first (that of the line, unless it is another) and last by how many milliseconds the latest of a
+    hundred ticks was late."""
     orphaned = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), orphaned.set)  # readable means closed
     late: list[float] = []
     ticking = asyncio.create_task(_tick(line, late))
-    print(await listening(line), flush=True)
+    print(port or await listening(line), flush=True)
     await orphaned.wait()
     ticking.cancel()
-    print(json.dumps(percentile(late, 99) * 1000), flush=True)
+    print(json.dumps(percentile(late, 99) * 1000 if len(late) > 1 else 0.0), flush=True)
 
 
 async def _tick(line: Line, late: list[float]) -> None:

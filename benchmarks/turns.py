@@ -54,12 +54,12 @@ async def _seeded(app: Application, id: SessionId, messages: int) -> LiveSession
     epoch = await app.store.journal.seize(id, app.owner)
     if isinstance(epoch, Held):
         raise TypeError(f"{id} is held by {epoch.owner}")
-    await app.store.journal.record(id, epoch, [MessageAdded(_message(number)) for number in range(messages)])
+    await app.store.journal.record(id, epoch, [MessageAdded(message(number)) for number in range(messages)])
     await app.store.journal.release(id, epoch)
     return session(app, row)
 
 
-def _message(number: int) -> Message:
+def message(number: int) -> Message:
     call = CallId(f"call_{number // 4}")
     match number % 4:
         case 0:
