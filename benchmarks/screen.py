@@ -30,6 +30,7 @@ _DELTAS_PER_S = 200
 _LETTERS = [chr(code) for code in range(0x0410, 0x0430)]
 """None of them is in the answer, nor on the line before it is typed."""
 _BETWEEN_KEYS_S = 0.05
+_AFTER_CLEARING_S = 0.5
 _CLEAR = "\x15"
 _WARM_UP = 2
 _PATIENCE_S = 20.0
@@ -82,6 +83,7 @@ def _echoes(command: Sequence[str], home: Path, keys: int, goes_on: re.Pattern[b
             letter = _LETTERS[number % len(_LETTERS)]
             if letter == _LETTERS[0]:
                 terminal.type(_CLEAR)
+                terminal.rest(_AFTER_CLEARING_S)  # what is still on the screen would not be drawn again
             terminal.rest(_BETWEEN_KEYS_S)
             began = time.perf_counter()
             terminal.type(letter)
