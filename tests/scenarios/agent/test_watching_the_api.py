@@ -67,6 +67,7 @@ class ApiMachine(Machine):
             "limits": {"turn": {"seconds": 600}},
             "terminal": {"backend": "local"},
             "approvals": {"ask": ["terminal"]},
+            "agent": {"max_turns": 100_000},  # until others, who may be slow, stop or steer it
             "api": {"port": port, "requests_per_minute": 100_000},
             "gateway": {"workspace": str(home.parent / "work")},
         }
