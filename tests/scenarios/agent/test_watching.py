@@ -1,6 +1,7 @@
 """Real processes on one home: one runs a session, others watch it, stop it, steer it, or go on with it."""
 
 import asyncio
+import itertools
 import signal
 import stat
 import sys
@@ -46,6 +47,7 @@ class Machine:
         home.mkdir(parents=True, mode=0o700)
         (home / "config.yaml").write_text(
             f"model: {{default: m, base_url: '{server.base_url}'}}\nlimits: {{turn: {{seconds: 600}}}}\n"
+            "agent: {max_turns: 100000}\n"  # until others, who may be slow, stop or steer it
         )
 
     async def start(self, *words: str) -> asyncio.subprocess.Process:
@@ -256,7 +258,7 @@ async def test_a_turn_is_stopped_from_another_process(machine: Machine, server: 
 
 
 async def test_a_turn_is_steered_from_another_process(machine: Machine) -> None:
-    rounds = iter(range(1_000))
+    rounds = itertools.count()
 
     def respond(request: RecordedRequest) -> Reply:
         if "to the left" in str(request.json):
