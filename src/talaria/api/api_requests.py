@@ -74,7 +74,6 @@ class ApiRun(msgspec.Struct, frozen=True):
     row: Inbound
     after: int = 0
     """The last entry of the conversation before its turn, or earlier."""
-    is_repeated: bool = False
 
     @property
     def sent_at(self) -> float:
@@ -152,7 +151,7 @@ class ApiRequests:
             if request is not None and request.digest != asked.digest:
                 sentence = "This Idempotency-Key was used for another request."
                 raise ApiError(422, sentence, "idempotency_key_reused", param="Idempotency-Key")
-            return await self._run_of(known, digits, is_repeated=True)
+            return await self._run_of(known, digits)
         if self.gateway.is_stopping:  # the next start would answer it, and nobody would be there
             raise later("The gateway is about to stop. Send the request again when it runs.")
         place = await self._find_place(token, asked)
@@ -317,11 +316,11 @@ class ApiRequests:
         later = await self.store.journal.entries(run.session, seq)
         return not any(isinstance(one.entry, TurnEnded) and one.entry.turn == run.turn for one in later)
 
-    async def _run_of(self, row: Inbound, digits: str, *, is_repeated: bool = False) -> ApiRun:
+    async def _run_of(self, row: Inbound, digits: str) -> ApiRun:
         latest = await self.store.journal.latest(row.session, 1)  # first: meanwhile the turn may begin
         start = await self.find_turn(row.session, turn_of(digits))
         after = start.seq - 1 if start is not None else latest[-1].seq if latest else 0
-        return ApiRun(digits, row.session, turn_of(digits), row, after, is_repeated)
+        return ApiRun(digits, row.session, turn_of(digits), row, after)
 
     async def find_turn(self, session: SessionId, turn: TurnId) -> Recorded | None:
         """Where it began. Looks from the end, because it is mostly one of the last."""

@@ -1,7 +1,7 @@
 """`/v1/chat/completions` and `/v1/models`, as OpenAI's clients know them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from secrets import token_hex
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -141,11 +141,9 @@ def check_model(model: str) -> str:
 
 async def decode_big(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
     """A large body does not hold up everybody else."""
-    return (
-        decode_body(decoder, body)
-        if len(body) < BIG_BODY_BYTES
-        else await in_thread(lambda: decode_body(decoder, body))
-    )
+    if len(body) < BIG_BODY_BYTES:
+        return decode_body(decoder, body)
+    return await in_thread(lambda: decode_body(decoder, body))
 
 
 async def complete_chat(call: ApiCall) -> Response:
@@ -232,7 +230,10 @@ async def stream_output(
 
 
 async def wait_for(
-    call: ApiCall, work: "asyncio.Future[T] | Any", hang_up: Callable[[], Awaitable[None]], headers: dict[str, str]
+    call: ApiCall,
+    work: Coroutine[Any, Any, object],
+    hang_up: Callable[[], Awaitable[None]],
+    headers: dict[str, str],
 ) -> Response:
     """The answer, unless the client hangs up before."""
     working = asyncio.ensure_future(work)
